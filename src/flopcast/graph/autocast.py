@@ -1,12 +1,12 @@
-"""Graphs under PyTorch's automatic mixed precision: which tensors have 16 bits, and which have 32.
+"""Graphs under PyTorch's automatic mixed precision: the tensors in 16 bits and those in 32 bits.
 
 Answers: what does `torch.autocast` change in a graph that was exported without it?
 Elsewhere: what operators compute and keep (canonical.py), the option (requests/graph_models.py).
 
-Products and attention run in 16 bits, and operators that are inexact in 16 bits in fp32 (PyTorch,
-"Automatic Mixed Precision package", reference of operators). Every other operator has the widest format of
-its inputs. Weights stay in fp32; their casts, once a step, are left out: they move a thousandth of the
-bytes.
+Products and attention run in 16 bits. Operators that are inexact in 16 bits run in fp32 (PyTorch,
+"Automatic Mixed Precision package", reference of operators). The inputs of every other operator take the
+widest format among them. Weights stay in fp32. The casts of weights, once a step, are left out, because
+they move a thousandth of the bytes.
 """
 
 from flopcast.graph.canonical import canonical
@@ -50,7 +50,9 @@ def under_autocast(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _wanted(node: GraphNode) -> str:
-    """Return the format that autocast wants for an operator's inputs; "" if it leaves them."""
+    """Return the format that autocast requires for an operator's inputs, or "" if it does not change
+    them.
+    """
     if canonical(node).family in NARROW_FAMILIES:
         return HALF
     return SINGLE if node.operator in WIDE else ""
@@ -59,7 +61,9 @@ def _wanted(node: GraphNode) -> str:
 def _with_casts(
     node: GraphNode, wanted: str, tensors: dict[str, GraphTensor], nodes: list[GraphNode]
 ) -> GraphNode:
-    """Return the operator with inputs in the wanted format; casts of activations are added before it."""
+    """Return the operator with inputs in the required format. Casts of activations are added before
+    it.
+    """
     inputs = []
     for place, name in enumerate(node.inputs):
         tensor = tensors.get(name)
@@ -75,7 +79,7 @@ def _with_casts(
 
 
 def _widest(node: GraphNode, tensors: dict[str, GraphTensor]) -> str:
-    """Return the format of an operator's result: the widest of its inputs, without single numbers."""
+    """Return the format of an operator's result: the widest of its inputs, scalars excepted."""
     read = [tensors[name] for name in node.inputs if name in tensors and tensors[name].is_float]
     counted = [tensor for tensor in read if tensor.elements > 1] or read
     if node.operator in NORMS or canonical(node).family not in PROMOTING_FAMILIES:

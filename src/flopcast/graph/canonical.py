@@ -1,12 +1,12 @@
-"""Canonical operators: what each computes, moves and keeps for the backward pass.
+"""Canonical operators: what each operator computes, moves and keeps for the backward pass.
 
-Answers: how many FLOP does an operator of a graph need, which bytes does it move, by which rule does
-autograd save its tensors?
-Elsewhere: the tensors that are kept (saved.py), the graph itself (operator_graph.py), how files name
-operators (interop/graphs/), how gradients and times follow (operators/).
+Answers: how many FLOP does an operator of a graph need, which bytes does it move, and which of its
+tensors does autograd save? Elsewhere: the tensors that are kept (saved.py), the graph itself
+(operator_graph.py), the names of operators in files (interop/graphs/), the gradients and times of
+operators (operators/).
 
-FLOP count the multiply-adds of products only, as everywhere in flopcast: a causal mask is not subtracted
-here. What is saved follows the rules of PyTorch (tools/autograd/derivatives.yaml).
+FLOP count only the multiply-adds of products, as everywhere in flopcast. A causal mask is not subtracted
+here. The saved tensors follow the rules of PyTorch (tools/autograd/derivatives.yaml).
 """
 
 from collections.abc import Callable
@@ -39,19 +39,20 @@ class Canonical:
     saves_in_place : tuple of str
         What autograd keeps of an elementwise operator that writes into its input.
     passes : float
-        How often it goes over its tensors, if one kernel does not do it in a single pass.
+        How many passes it makes over its tensors, if one kernel does not finish in a single pass.
     is_fusible : bool
-        Whether a compiler joins it with the operators before and behind it.
+        Whether a compiler fuses it with the operators before and after it.
     has_gradient : bool
         Whether a gradient flows through it.
     passes_gradient_on : bool
-        Whether the gradient of an input is that of the output, or a part of it, so that no kernel runs.
+        Whether the gradient of an input is the gradient of the output or a part of it, so that no kernel
+        runs.
     reads_table : bool
         Whether it looks up rows of an embedding table, its first input.
     alone : str
-        What it works on alone, so that tensor-parallel ranks can divide it: "elements", "channels" of an
-        image, "rows" along its last axis, or all that do not lie along the "stated" axes; "" if ranks
-        cannot divide it, or not by this.
+        The parts on which it works separately, so that tensor-parallel ranks can divide it: "elements",
+        "channels" of an image, "rows" along its last axis, or everything outside the "stated" axes. "" if
+        ranks cannot divide it in such a way.
     """
 
     family: str
@@ -67,7 +68,7 @@ class Canonical:
 
     @property
     def is_view(self) -> bool:
-        """Return whether no kernel runs, because the output is memory of the first input."""
+        """Return whether no kernel runs, because the output shares the memory of the first input."""
         return self.family == "view"
 
 
@@ -94,7 +95,9 @@ def _attention_flop(graph: OperatorGraph, node: GraphNode) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSizes:
-    """The sizes of an attention operator; `heads` and `kv_heads` are those of all sequences together."""
+    """The sizes of an attention operator; `heads` and `kv_heads` count the heads of all sequences
+    together.
+    """
 
     heads: int
     kv_heads: int
@@ -107,9 +110,9 @@ class AttentionSizes:
 def attention_sizes(graph: OperatorGraph, node: GraphNode) -> AttentionSizes:
     """Return the sizes of an attention operator.
 
-    In ONNX, the heads of a token may lie beside each other in the last axis, even those of queries, keys
-    and values in one tensor ("packed"); attributes then state how many there are. If the operator appends
-    keys to earlier ones, it writes all of them to its second output.
+    In ONNX, the last axis may hold all heads of a token, and even the heads of queries, keys and values
+    in one tensor ("packed"). Attributes then state the number of heads. If the operator appends keys to
+    earlier ones, it writes all of them to its second output.
     """
     query, key, value = (graph.tensors[name].shape for name in node.inputs[:3])
     heads, kv_heads = node.attributes.get("heads"), node.attributes.get("kv_heads")
@@ -316,7 +319,7 @@ def flop_of(graph: OperatorGraph, node: GraphNode) -> float:
 
 
 def moved_bytes_of(graph: OperatorGraph, node: GraphNode) -> float:
-    """Return the bytes that an operator reads and writes, each tensor once for each pass.
+    """Return the bytes that an operator reads and writes; each tensor counts once for each pass.
 
     A lookup reads only the rows that it returns; a scatter reads and writes the rows that it changes.
     """
@@ -335,7 +338,7 @@ def moved_bytes_of(graph: OperatorGraph, node: GraphNode) -> float:
 
 
 def looked_up(graph: OperatorGraph, node: GraphNode) -> float:
-    """Return the elements of a table that a look-up reads: the rows of all indices."""
+    """Return the number of elements that a look-up reads from a table: the rows of all indices."""
     table, indices = graph.read(node)[0], graph.read(node)[1:]
     rows = max((tensor.elements for tensor in indices), default=1)
     out = sum(tensor.elements for tensor in graph.written(node))

@@ -1,16 +1,17 @@
 """Division of a block of a graph by tensor parallelism.
 
-Answers: which products are divided by columns and which by rows, which operators lie between them, and why
-can the other products not be divided?
-Elsewhere: the axis along which a tensor is divided (shards.py), the messages (layers/traced.py), the same
-for decoders that were traced (interop/tracing/division.py).
+Answers: which products are divided by columns and which by rows, which operators lie between them, and
+why can the other products not be divided? Elsewhere: the axis along which a tensor is divided
+(shards.py), the messages (layers/traced.py), the division of decoders that were traced
+(interop/tracing/division.py).
 
-The pattern is Megatron-LM's (arXiv:1909.08053, section 3). A linear layer or a convolution that is divided
-by columns writes a part of its output on each rank. Operators on single elements, attention of whole heads
-and convolutions of whole groups keep this part. A product that is divided by rows reads it and writes
-partial sums, which the ranks add. The analysis first assumes that each product of a whole tensor and a
-weight is divided by columns, and follows its output through the block. Where an operator needs the parts of
-several ranks, all columns that lead there stay whole, and the analysis starts again without them.
+The pattern is Megatron-LM's (arXiv:1909.08053, section 3). A linear layer or a convolution that is
+divided by columns writes a part of its output on each rank. Operators on single elements, attention of
+whole heads and convolutions of whole groups keep this part. A product that is divided by rows reads it
+and writes partial sums, which the ranks add. The analysis first assumes that each product of a whole
+tensor and a weight is divided by columns, and follows its output through the block. If an operator needs
+the parts of several ranks, all columns that lead to it stay whole, and the analysis starts again without
+them.
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ CHANNELS, ELEMENTS, ROWS, STATED = "channels", "elements", "rows", "stated"  # a
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Division:
-    """How tensor parallelism divides a block of a graph; operators have the names of their first outputs.
+    """How tensor parallelism divides a block of a graph; operators are named by their first outputs.
 
     Attributes
     ----------
@@ -42,11 +43,11 @@ class Division:
     shared : mapping
         For an operator, the inputs that each rank reads whole.
     tensors : set
-        Divided tensors, including weights; views are replaced by what they view.
+        Divided tensors, including weights; views are replaced by the tensors that they view.
     units : int
-        Number of heads or columns that a degree must divide, 1 if nothing is divided.
+        The number of heads or columns that a tensor-parallel degree must divide; 1 if nothing is divided.
     whole : mapping
-        Why a product is not divided, by its weight.
+        The reason why a product is not divided, by the name of its weight.
     """
 
     kinds: dict[str, str] = field(default_factory=dict)
@@ -95,7 +96,7 @@ def divide(
 
 
 class _Attempt:
-    """One walk through a block, with the products of `whole` weights left whole."""
+    """One pass through a block that leaves the products of `whole` weights undivided."""
 
     def __init__(self, known: Lowering, uses: Mapping[str, int], whole: Mapping[str, str]) -> None:
         self.known, self.uses, self.whole = known, uses, whole
@@ -258,7 +259,7 @@ class _Attempt:
     def _others(
         self, node: GraphNode, others: Sequence[str], axis: int | None, roots: frozenset[str]
     ) -> None:
-        """Record which inputs that are not divided each rank reads whole, and whose gradients it adds."""
+        """Record the undivided inputs that each rank reads whole, and those whose gradients it adds."""
         known, out = self.known, node.outputs[0]
         shared, entering = set[str](), list[str]()
         of_channels = canonical(node).alone == CHANNELS
@@ -300,7 +301,7 @@ class _Attempt:
 
 
 def _within(place: int, factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
-    """Return factors whose columns lie inside of (or, for place 0, outside of) those of another tensor."""
+    """Return factors whose columns lie inside those of another tensor or, for place 0, outside them."""
     return tuple((size, (place, *key) if key else ()) for size, key in factors)
 
 
@@ -333,5 +334,5 @@ def _written(node: GraphNode, before: Shape, after: Shape, axes: Axes, axis: int
 
 
 def _joins(node: GraphNode) -> bool:
-    """Return whether an operator joins several tensors to one."""
+    """Return whether an operator joins several tensors into one."""
     return len(node.inputs) > 1 and canonical(node).family == "movement"

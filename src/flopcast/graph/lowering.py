@@ -1,11 +1,11 @@
-"""What is known of the tensors of a graph while its operators become steps.
+"""Properties of the tensors of a graph, used while its operators become steps.
 
-Answers: which tensors have gradients, share memory, or grow with the batch, and how is a size stated?
+Answers: which tensors have gradients, share memory, or grow with the batch, and how is a size written?
 Elsewhere: the steps (steps.py, products.py).
 
-A tensor that depends on an input of the graph grows with the batch: its size is stated for each sample.
-All others have one size. Sizes count elements of the activation dtype, so that a byte of another dtype is
-half an element.
+A tensor that depends on an input of the graph grows with the batch, and its size is given per sample. All
+other tensors have a fixed size. Sizes count elements of the activation dtype, so that a byte of another
+dtype is half an element.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def plain(value: Number) -> Number:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Lowering:
-    """What is known of the tensors of a graph while its operators become steps.
+    """Properties of the tensors of a graph, used while its operators become steps.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Lowering:
     with_gradient : frozenset of str
         Tensors whose gradient the backward pass computes.
     roots : mapping of str
-        For each view, the tensor whose memory it is.
+        The tensor whose memory each view shares.
     of_batch : frozenset of str
         Tensors that depend on an input of the graph, so that their size grows with the batch.
     kept : set of str
@@ -52,7 +52,7 @@ class Lowering:
     kept: set[str] = field(default_factory=set)
 
     def root(self, name: str) -> str:
-        """Return the tensor whose memory a name stands for."""
+        """Return the tensor whose memory the named tensor uses."""
         return self.roots.get(name, name)
 
     def is_weight(self, name: str) -> bool:
@@ -66,7 +66,9 @@ class Lowering:
         return tensor.elements if counts_once else tensor.size_bytes / ACTIVATION_BYTES
 
     def size(self, elements: Number, grows: bool = True) -> Fields | Number:
-        """Return a size of the example batch as a size for each sample, if it grows with the batch."""
+        """Return a size of the example batch, divided by the number of samples if it grows with the
+        batch.
+        """
         return {"sequences": plain(elements / self.graph.samples)} if grows else plain(elements)
 
     def size_of(self, name: str) -> Fields | Number:
@@ -80,10 +82,10 @@ class Lowering:
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[GraphNode, str]]]:
-        """Return, for each tensor with memory, the operators through which its gradient comes back.
+        """Return, for each tensor with memory, the operators through which its gradient flows back.
 
-        Each entry is an operator and the name by which it reads the tensor, which may be that of a view.
-        Weights are left out, because their gradients flow no further.
+        Each entry is an operator and the name under which it reads the tensor; this can be the name of a
+        view. Weights are left out, because their gradients flow no further.
         """
         found: dict[str, list[tuple[GraphNode, str]]] = {}
         for node in self.graph.nodes:
@@ -117,8 +119,8 @@ def lowering(graph: OperatorGraph) -> Lowering:
 
     A tensor grows with the batch if any input of its operator does, or if its operator repeats a constant
     for each sample, as it does with the queries of a detection transformer. An operator that writes in
-    place, or that flopcast does not know, may write the memory of a view; the tensor below the view then
-    grows with the batch too.
+    place, or that flopcast does not know, may write the memory of a view; The tensor that the view shows
+    then grows with the batch too.
     """
     roots = view_roots(graph)
     of_batch = set(graph.inputs)

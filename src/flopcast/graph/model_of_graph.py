@@ -1,12 +1,12 @@
-"""A graph as a model: blocks of operators, equal ones counted once.
+"""A graph as a model: blocks of operators, with equal blocks counted once.
 
-Answers: which model, as plain data, does an exported graph describe?
-Elsewhere: its operators (steps.py), where it is cut (segments.py), what blocks compute (layers/traced.py).
+Answers: which model, as plain data, does an exported graph describe? Elsewhere: its operators (steps.py),
+the borders of its blocks (segments.py), the work of blocks (layers/traced.py).
 
-A model of a graph has no embedding and no head of its own, and its batch counts samples. Inside a block,
-tensors are called "x" (what enters), "in.1" (what else enters), "y" (what leaves) and "t3" (made by its
-third operator). Blocks with equal operators, in which each reads and keeps what its counterpart does, are
-one entry with a count.
+A model of a graph has no separate embedding or head, and its batch counts samples. Inside a block,
+tensors are named "x" (the input), "in.1" (a further input), "y" (the output) and "t3" (the output of its
+third operator). Blocks form one entry with a count if their operators are equal and each operator reads
+and keeps the same tensors as its counterpart.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,9 @@ def _too_many(graph: OperatorGraph, blocks: "Sequence[tuple[_Block, int]]") -> S
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Block:
-    """The operators and weights of one block, with names of its own, and its division over ranks."""
+    """The operators and weights of one block, with the block's own names for tensors, and its division
+    over ranks.
+    """
 
     operators: tuple[Fields, ...]
     weights: tuple[Fields, ...]
@@ -90,7 +92,7 @@ def _block(block: _Block, count: int) -> dict[str, object]:
 
 
 def _last_uses(known: Lowering, steps: Sequence[Step]) -> dict[str, int]:
-    """Return the place of the last step that reads each tensor; outputs of the graph live to the end."""
+    """Return the index of the last step that reads each tensor; outputs of the graph live to the end."""
     last: dict[str, int] = {}
     for place, step in enumerate(steps):
         last |= dict.fromkeys(step.reads, place)
@@ -98,9 +100,10 @@ def _last_uses(known: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 
 
 def _crossing_elements(known: Lowering, steps: Sequence[Step]) -> Counts:
-    """Return the elements of tensors that live across the border before each step, (steps + 1,).
+    """Return the elements of the tensors that live across the border before each step; shape (steps +
+    1,).
 
-    Constants, and tensors that are carried over most of the graph, are left out.
+    Constants, and tensors that live through most of the graph, are left out.
     """
     last, made = _last_uses(known, steps), {known.root(name): 0 for name in known.graph.inputs}
     for place, step in enumerate(steps):
@@ -117,7 +120,7 @@ def _crossing_elements(known: Lowering, steps: Sequence[Step]) -> Counts:
 
 
 def _borders(steps: Sequence[Step], crossing: Counts) -> list[int]:
-    """Return the places before which blocks begin, and the end."""
+    """Return the indices of the steps before which blocks begin, followed by the end."""
     numbers: dict[str, int] = {}
     signatures = np.array([numbers.setdefault(_signature(step), len(numbers)) for step in steps])
     runs = repeated_runs(signatures, crossing)
@@ -145,7 +148,9 @@ def _between(runs: Sequence[Run], end: int) -> Iterator[tuple[int, int]]:
 
 
 def _cuts(crossing: Counts, flop: Counts, parts: int, first: int, last: int) -> Iterator[int]:
-    """Yield places where a stretch that does not repeat is cut: where little crosses, evenly by FLOP."""
+    """Yield the places at which a stretch that does not repeat is cut: where few elements cross, and
+    evenly by FLOP.
+    """
     quota, done = flop[-1] / parts, flop[first] if first < last else 0.0
     while quota and flop[last] - done > 1.5 * quota:
         begin = int(np.searchsorted(flop, done + quota))
@@ -159,7 +164,7 @@ def _cuts(crossing: Counts, flop: Counts, parts: int, first: int, last: int) -> 
 
 
 def _blocks(known: Lowering, steps: Sequence[Step], borders: Sequence[int]) -> list[tuple[_Block, int]]:
-    """Return the blocks in order, each with the number of equal ones in a row."""
+    """Return the blocks in order, each with the number of equal blocks in a row."""
     last, owned, uses = _last_uses(known, steps), set[str](), uses_of_weights(known)
     places = {name: place for place, node in enumerate(known.graph.nodes) for name in node.outputs[:1]}
     found, alone = list[tuple[_Block, int]](), _Block(operators=(), weights=())
@@ -186,7 +191,9 @@ def _named(
     owned: set[str],
     division: Division,
 ) -> _Block:
-    """Return a block whose tensors and weights have names of their own; `owned` weights are of others."""
+    """Return a block with its own names for tensors and weights; `owned` weights belong to other
+    blocks.
+    """
     made = {step.writes for step in steps}
     entering = dict.fromkeys(name for step in steps for name in step.reads if name not in made)
     order = sorted(entering, key=lambda name: -known.elements(known.graph.tensors[name]))
@@ -221,13 +228,13 @@ def _named(
 
 
 def _packed(tensor: GraphTensor) -> Fields:
-    """Return the fields of a quantised weight, which counts as many elements of 16 bits as it has bytes."""
+    """Return the fields of a quantised weight, which counts one 16-bit element for each of its bytes."""
     elements = max(1, round(tensor.size_bytes / ACTIVATION_BYTES))
     return {"elements": elements, "parameters": tensor.elements}
 
 
 def _divided(known: Lowering, step: Step, names: Mapping[str, str], division: Division) -> Fields:
-    """Return the fields of an operator that say how tensor parallelism divides it."""
+    """Return the fields of an operator that state how tensor parallelism divides it."""
     base = step.name.removesuffix(".bias").removesuffix(".fork")
     kind = division.kinds.get(step.name, "")
     if base != step.name and known.root(base) in division.tensors:
@@ -246,7 +253,7 @@ def _divided(known: Lowering, step: Step, names: Mapping[str, str], division: Di
 def _operator(place: int, step: Step, names: Mapping[str, str], division: Division) -> Fields:
     """Return the fields of an operator of a block, with the names of its tensors.
 
-    Several parts of one tensor, such as queries, keys and values, have names of their own.
+    Parts of one tensor, such as queries, keys and values, have separate names.
     """
     inputs, seen = list[str](), dict[str, int]()
     for name in step.reads:
@@ -271,7 +278,7 @@ def _operator(place: int, step: Step, names: Mapping[str, str], division: Divisi
 
 
 def _notes(graph: OperatorGraph, blocks: Sequence[tuple[_Block, int]]) -> Iterator[str]:
-    """Yield what was assumed of the graph."""
+    """Yield the assumptions about the graph."""
     yield (
         f"graph: {len(graph.nodes)} operators in {sum(count for _, count in blocks)} blocks of "
         f"{len(blocks)} kinds; sizes are proportional to the number of samples in a micro-batch"

@@ -1,11 +1,11 @@
 """The graph of an exported model as data: tensors, and the operators that read and write them.
 
-Answers: what does a graph consist of, and in which order do its operators run?
-Elsewhere: what each operator computes and keeps (canonical.py), the files that hold graphs
-(interop/graphs/), the layers that a graph becomes (model_of_graph.py).
+Answers: of which parts does a graph consist, and in which order do its operators run? Elsewhere: what
+each operator computes and keeps (canonical.py), the files that hold graphs (interop/graphs/), the layers
+that a graph becomes (model_of_graph.py).
 
-Shapes are those of one example batch. Readers translate the operators of their format to canonical names,
-and leave out whatever is not part of the graph: values of weights, subgraphs that are never taken.
+Shapes are those of one example batch. Readers translate the operators of their format to canonical names.
+They leave out everything that is not part of the graph: values of weights, and subgraphs that never run.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,12 @@ class GraphTensor:
     dtype : str
         A key of ELEMENT_BYTES.
     is_parameter : bool
-        Whether the model stores it: a weight or a buffer.
+        Whether the model stores it as a weight or a buffer.
     is_trained : bool
         Whether it is a parameter that has a gradient.
     order : str
-        How its elements lie in memory: one axis inside the other ("planes"), an image with all channels of
-        a pixel beside each other ("pixels"), or otherwise ("strided").
+        How its elements lie in memory: plane by plane ("planes"), as an image with all channels of a
+        pixel next to each other ("pixels"), or otherwise ("strided").
 
     Examples
     --------
@@ -94,7 +94,7 @@ class GraphNode:
     outputs : tuple of str
         Names of the tensors that it writes.
     attributes : mapping
-        Numbers and words that shapes do not show, such as `causal` or `equation`.
+        Numbers and strings that shapes do not show, such as `causal` or `equation`.
     """
 
     name: str
@@ -115,15 +115,16 @@ class OperatorGraph:
     tensors : mapping
         Every tensor by its name.
     nodes : tuple of GraphNode
-        The operators; `checked` sorts them, so that each runs after those that it depends on.
+        The operators; `checked` sorts them, so that each operator runs after the operators on which it
+        depends.
     inputs, outputs : tuple of str
         Names of the tensors that enter and leave the graph.
     samples : int
         Number of samples in the example batch.
     notes : tuple of str
-        What the reader assumed.
+        The assumptions of the reader.
     states_formats : bool
-        Whether the formats of its tensors are those in which it runs. Otherwise all floats have the format
+        Whether the graph runs in the formats that its tensors state. If not, all floats have the format
         of the plan.
 
     Examples
@@ -165,7 +166,7 @@ def checked(graph: OperatorGraph) -> OperatorGraph:
     Raises
     ------
     SpecError
-        Two operators write the same tensor, an operator reads a tensor that nothing provides, or operators
+        Two operators write the same tensor, an operator reads a tensor that does not exist, or operators
         wait for each other.
     """
     writer: dict[str, int] = {}
@@ -187,7 +188,9 @@ def checked(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _in_order(graph: OperatorGraph, writer: Mapping[str, int]) -> list[int]:
-    """Return the places of the operators, each after those that it depends on, near the file's order."""
+    """Return the order of the operators: each follows the operators on which it depends, close to the
+    order of the file.
+    """
     needs = [{writer[name] for name in node.inputs if name in writer} for node in graph.nodes]
     if all(max(need, default=-1) < place for place, need in enumerate(needs)):
         return list(range(len(needs)))

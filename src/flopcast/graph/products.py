@@ -1,7 +1,9 @@
-"""Products of a graph as operators of a traced block: GEMMs, batched products, convolutions, attention.
+"""Products of a graph as operators of a traced block: GEMMs, batched products, convolutions and
+attention.
 
-Answers: which rows, columns and terms has the product of a node, and which of them grow with the batch?
-Elsewhere: memory-bound operators (steps.py), the classes with these fields (layers/graph_operators.py).
+Answers: which rows, columns and terms does the product of a node have, and which of them grow with the
+batch? Elsewhere: memory-bound operators (steps.py), the classes with these fields
+(layers/graph_operators.py).
 """
 
 from collections.abc import Callable
@@ -113,7 +115,7 @@ def _convolution(known: Lowering, node: GraphNode) -> Made:
 
 
 def _stride(entered: tuple[int, ...], out: tuple[int, ...]) -> int:
-    """Return the ratio of the sides of two images, the larger over the smaller."""
+    """Return the ratio of the side lengths of two images, the larger divided by the smaller."""
     long, short = max(entered[-1], out[-1]), max(1, min(entered[-1], out[-1]))
     return max(1, round(long / short))
 

@@ -1,10 +1,11 @@
 """Tensors of a graph that autograd keeps between the forward and the backward pass.
 
-Answers: which memory does each operator keep, which tensors have gradients, which share memory?
+Answers: which memory does each operator keep, and which tensors have gradients or share memory?
 Elsewhere: rules of operators (canonical.py), when kept memory is freed (workload/backward_memory.py).
 
-A ReLU saves its output, a GELU its input, a product the factors whose partners need a gradient. Weights
-exist anyway and are never counted. A view is memory of another tensor, which counts once.
+A ReLU saves its output, a GELU saves its input, and a product saves the factors whose partners need a
+gradient. Weights are in memory anyway and are never counted. A view shares the memory of another tensor,
+which counts once.
 """
 
 from collections.abc import Iterator
@@ -17,10 +18,11 @@ from flopcast.records import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedTensor:
-    """Memory that autograd keeps: a tensor of the graph or, if `tensor` is "", of the operator alone.
+    """Memory that autograd keeps: a tensor of the graph or, if `tensor` is "", memory of the operator
+    itself.
 
-    `role` says what the tensor is to its operator, as in canonical.py: "first", "output", "mask". Memory of
-    the operator alone is, for instance, the mask of a dropout.
+    `role` names the tensor's role for its operator, as in canonical.py: "first", "output" or "mask". The
+    mask of a dropout is an example of memory of the operator itself.
     """
 
     tensor: str
@@ -31,7 +33,8 @@ class SavedTensor:
 def saved_tensors(
     graph: OperatorGraph, node: GraphNode, needs_gradient: frozenset[str] | None = None
 ) -> Iterator[SavedTensor]:
-    """Yield the memory that autograd keeps of an operator; weights, which exist anyway, are left out.
+    """Yield the memory that autograd keeps for an operator; weights, which are in memory anyway, are left
+    out.
 
     Parameters
     ----------
@@ -100,7 +103,9 @@ def _saved_by_name(
 
 
 def tensors_with_gradient(graph: OperatorGraph) -> frozenset[str]:
-    """Return the names of the tensors that have a gradient: trained weights, and what is made of them."""
+    """Return the names of the tensors that have a gradient: trained weights, and all tensors computed
+    from them.
+    """
     found = {name for name, tensor in graph.tensors.items() if tensor.is_trained}
     for node in graph.nodes:
         if canonical(node).has_gradient and any(name in found for name in node.inputs):
@@ -109,7 +114,7 @@ def tensors_with_gradient(graph: OperatorGraph) -> frozenset[str]:
 
 
 def view_roots(graph: OperatorGraph) -> dict[str, str]:
-    """Return, for every result of a view, the tensor whose memory it is."""
+    """Return, for every result of a view, the tensor whose memory it shares."""
     roots = dict[str, str]()
     for node in graph.nodes:
         if canonical(node).is_view and node.inputs:

@@ -1,11 +1,11 @@
-"""Where a sequence of operators repeats, and at which operators it is cut into equal layers.
+"""Repeating parts in a sequence of operators, and the operators at which it is cut into equal layers.
 
-Answers: which stretches of a sequence consist of equal parts in a row, and where does each part begin?
-Elsewhere: whether parts are really equal, tensors included (model_of_graph.py compares them).
+Answers: which stretches of a sequence consist of equal consecutive parts, and where does each part begin?
+Elsewhere: the check that parts are equal, including their tensors (model_of_graph.py).
 
-Operators are given as numbers, equal for operators of equal kind and shape. A stretch with period p is one
-in which each number equals the one p places on. The place within the period at which parts begin is that
-where the least memory crosses their border.
+The sequence is a list of numbers, and operators of equal kind and shape have equal numbers. In a stretch
+with period p, each number equals the number p places later. Parts begin at the place within the period
+where the least memory crosses the border.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ class Run:
 
     @property
     def end(self) -> int:
-        """Return the place behind the last part."""
+        """Return the place after the last part."""
         return self.start + self.period * self.count
 
 
@@ -65,7 +65,7 @@ def repeated_runs(signatures: Integers, crossing_bytes: Floats) -> list[Run]:
 
 
 def _best(signatures: Integers, crossing_bytes: Floats) -> Run | None:
-    """Return the run that spares most operators in a stretch; None if no run spares enough."""
+    """Return the run that saves the most operators in a stretch, or None if no run saves enough."""
     best, spared_most = None, LEAST_SPARED - 1
     for period in _periods(signatures):
         equal = np.flatnonzero(np.diff(np.r_[0, signatures[:-period] == signatures[period:], 0]))
@@ -79,7 +79,7 @@ def _best(signatures: Integers, crossing_bytes: Floats) -> Run | None:
 
 
 def _periods(signatures: Integers) -> list[int]:
-    """Return the most frequent distances at which equal operators follow each other, the shortest first."""
+    """Return the most frequent distances between equal operators, the shortest first."""
     order = np.argsort(signatures, kind="stable")
     gaps = np.diff(order)[np.diff(signatures[order]) == 0]
     common = Counter(gaps.tolist()).most_common(MOST_PERIODS)
@@ -87,7 +87,7 @@ def _periods(signatures: Integers) -> list[int]:
 
 
 def _with_best_phase(begin: int, length: int, period: int, crossing_bytes: Floats) -> Run:
-    """Return the run whose parts begin where the least memory crosses; at most one part is given up."""
+    """Return the run whose parts begin where the least memory crosses; The run may lose one part."""
     most = length // period
     best, least = Run(start=begin, period=period, count=most), np.inf
     for phase in range(min(period, length - period + 1)):

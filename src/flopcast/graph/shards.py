@@ -1,11 +1,12 @@
-"""How the elements of a tensor are divided over tensor-parallel ranks, through views and reshapes.
+"""Division of a tensor's elements over tensor-parallel ranks, through views and reshapes.
 
-Answers: along which axis is a tensor divided, after its columns were split into heads, moved or joined?
+Answers: along which axis is a tensor divided after its columns were split into heads, moved or joined?
 Elsewhere: which products divide their outputs, and which operators keep the division (division.py).
 
-An axis is a list of factors, from the outermost to the innermost. Those that come from the columns of a
-product have a key; keys of factors of the same columns are ordered as the factors are. The outermost of
-them is divided over ranks: of columns that were split into heads and elements, the heads.
+An axis is a list of factors, from the outermost to the innermost. Factors that come from the columns of a
+product have a key, and the keys of factors of the same columns have the order of the factors. The
+outermost of these factors is divided over ranks: if columns were split into heads and elements, the heads
+are divided.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,9 @@ class Divided:
     axis : int
         Its place, counted from the last axis, which is -1.
     before : int
-        Elements of the axis beside the divided factor that lie outside of it.
+        The elements of the axis outside the divided factor.
     extent : int
-        Parts into which the axis can be divided: heads or columns.
+        The number of parts into which the axis can be divided: heads or columns.
     """
 
     axis: int
@@ -83,7 +84,7 @@ def viewed(node: GraphNode, before: Shape, after: Shape, axes: Axes) -> Axes | N
 
 
 def resized(before: Shape, after: Shape, axes: Axes) -> Axes | None:
-    """Return the axes of a tensor in which some axes are longer or shorter, and some are new in front.
+    """Return the axes of a tensor after some axes changed their length and some were added in front.
 
     >>> resized((2, 8), (3, 2, 4), columns((2, 8), -1, 8))
     (((3, ()),), ((2, ()),), ((4, (0,)),))
@@ -105,7 +106,7 @@ def resized(before: Shape, after: Shape, axes: Axes) -> Axes | None:
 
 
 def reshaped(axes: Axes, shape: Shape) -> Axes | None:
-    """Return the axes of a tensor of another shape whose elements have the same order.
+    """Return the axes of a tensor after a reshape that keeps the order of its elements.
 
     >>> reshaped(columns((2, 16), -1, 16), (2, 4, 4))
     (((2, ()),), ((4, (0, 0)),), ((4, (0, 1)),))
@@ -132,7 +133,7 @@ def reshaped(axes: Axes, shape: Shape) -> Axes | None:
 
 
 def _joined(factors: Sequence[Factor]) -> list[Factor]:
-    """Return factors in which neighbours that are not columns are one."""
+    """Return the factors after neighbours that are not columns are joined."""
     found = list[Factor]()
     for size, key in factors:
         if found and not key and not found[-1][1]:

@@ -1,8 +1,9 @@
-"""Steps of a graph: each operator that runs a kernel, as an operator of a traced block.
+"""Steps of a graph: each operator that runs a kernel becomes an operator of a traced block.
 
-Answers: which fields has the operator of a block that a node becomes, which tensors does it read and keep?
-Elsewhere: products (products.py), what nodes compute and keep (canonical.py, saved.py), how steps form
-blocks (model_of_graph.py), the classes with these fields (layers/graph_operators.py).
+Answers: which fields does the block operator of a node have, and which tensors does it read and keep?
+Elsewhere: products (products.py), the work of nodes (canonical.py) and the tensors that they keep
+(saved.py), how steps form blocks (model_of_graph.py), the classes with these fields
+(layers/graph_operators.py).
 """
 
 from collections.abc import Iterator
@@ -28,13 +29,14 @@ class Step:
     fields : mapping
         Fields of the operator of the block, without names of tensors.
     reads : tuple of str
-        Tensors of the graph that it reads, without weights; views are replaced by what they view.
+        Tensors of the graph that it reads, without weights; views are replaced by the tensors that they
+        view.
     writes : str
         Tensor that it writes.
     weights : tuple of str
         Weights that it reads.
     keeps : tuple
-        Tensors that it keeps, by name, "" for memory of its own; with their elements.
+        The elements of each tensor that it keeps, by name; "" stands for memory of the operator itself.
     flop : float
         FLOP for the example batch.
     """
@@ -84,7 +86,7 @@ def _steps(known: Lowering, node: GraphNode) -> Iterator[Step]:
 
 
 def _bias(known: Lowering, node: GraphNode) -> Iterator[Step]:
-    """Yield what a product's bias costs beside the product: its gradient, a sum over rows.
+    """Yield the separate kernels that the bias of a product needs: its gradient is a sum over rows.
 
     Products add a bias in their own kernel. After convolutions of images stored plane by plane, a separate
     kernel adds it.
@@ -114,7 +116,8 @@ def _bias(known: Lowering, node: GraphNode) -> Iterator[Step]:
 def _fork(known: Lowering, node: GraphNode) -> Iterator[Step]:
     """Yield the sum of the gradients of a tensor that several operators read.
 
-    Parts of it, such as queries, keys and values, are joined in one pass; whole tensors are added in pairs.
+    Parts of a tensor, such as queries, keys and values, are joined in one pass; whole tensors are added
+    in pairs.
     """
     output = node.outputs[0]
     readers = known.readers.get(output, [])
@@ -181,7 +184,9 @@ def _row(graph: OperatorGraph, node: GraphNode) -> int:
 
 
 def _is_strided(graph: OperatorGraph, node: GraphNode) -> bool:
-    """Return whether an operator reads a large tensor in another order than it lies in memory."""
+    """Return whether an operator reads a large tensor in an order that differs from its order in
+    memory.
+    """
     written = max((tensor.elements for tensor in graph.written(node)), default=0)
     return any(tensor.order == "strided" and 2 * tensor.elements >= written for tensor in graph.read(node))
 
@@ -191,8 +196,8 @@ FAMILIES = ("reduction", "normalisation", "pooling", "movement", "gather", "scat
 
 
 def moved_bytes_of_activations(known: Lowering, node: GraphNode) -> float:
-    """Return the elements of the activation dtype that an operator moves: floats count once, others by
-    their bytes.
+    """Return the elements of the activation dtype that an operator moves: a float counts as one element,
+    other types count by their bytes.
     """
     tensors = (*known.graph.read(node), *known.graph.written(node))
     whole = sum(tensor.size_bytes for tensor in tensors)
@@ -201,8 +206,8 @@ def moved_bytes_of_activations(known: Lowering, node: GraphNode) -> float:
 
 
 def _moved_backward(known: Lowering, node: GraphNode) -> float:
-    """Return elements that the gradient moves: it reads that of the output and what was kept, and writes
-    those of the inputs. The gradient of a looked-up table is a whole table.
+    """Return the elements that the gradient moves: it reads the gradient of the output and the kept
+    tensors, and writes the gradients of the inputs. The gradient of a looked-up table is a whole table.
     """
     graph, operator = known.graph, canonical(node)
     written = sum(known.elements(tensor) for tensor in graph.written(node) if tensor.is_float)
@@ -225,9 +230,9 @@ def _moved_backward(known: Lowering, node: GraphNode) -> float:
 
 
 def _moved_by_factors(known: Lowering, node: GraphNode) -> float:
-    """Return elements that the gradients of two factors move: each reads that of the output and the other
-    factor. If a factor has fewer elements than the output, its gradient is a whole tensor before it is
-    summed by another kernel.
+    """Return the elements that the gradients of two factors move: each reads the gradient of the output
+    and the other factor. If a factor has fewer elements than the output, its gradient is first a whole
+    tensor, which another kernel then sums.
     """
     graph = known.graph
     out = sum(known.elements(tensor) for tensor in graph.written(node))
@@ -259,7 +264,7 @@ def _broadcasts(graph: OperatorGraph, node: GraphNode) -> bool:
 
 
 def _keeps(known: Lowering, node: GraphNode) -> Iterator[tuple[str, Fields | Number]]:
-    """Yield what an operator keeps and no operator before it has kept, with its size."""
+    """Yield the tensors that this operator is the first to keep, with their sizes."""
     for saved in saved_tensors(known.graph, node, known.with_gradient):
         if not saved.tensor:
             elements = saved.size_bytes / ACTIVATION_BYTES

@@ -1,7 +1,8 @@
 """Measurements: benchmarks of devices, files of measured data, fits, and comparisons with predictions.
 
-measure/ runs benchmarks and samples/ keeps their packs; traces/, logs/ and benchmark_results/ read what
-other programs measured; published/ reads tables of training runs. calibration/ fits curves and constants.
-validation/, serving_runs/, offload_runs/ and graph_runs/ compare predictions with measurements, and
-diagnosis/ looks for the reason of a slow step. A prediction imports nothing from here.
+measure/ runs benchmarks and samples/ keeps their packs; traces/, logs/ and benchmark_results/ read the
+measurements of other programs; published/ reads tables of training runs. calibration/ fits curves and
+constants. validation/, serving_runs/, offload_runs/ and graph_runs/ compare predictions with
+measurements, and diagnosis/ looks for the cause of a slow step. Predictions import nothing from this
+folder.
 """

@@ -1,15 +1,15 @@
-"""Measured products that are fused with a gather or a scatter, beside their predictions.
+"""Measured products that are fused with a gather or a scatter, compared with their predictions.
 
-Answers: how long is a product whose tiles wait for the rows of a gather, or leave as they are done?
-Elsewhere: the formula in a whole layer (workload/tensor_overlap.py), prices of single items
+Answers: how long is a product whose tiles wait for gathered rows, or are sent as soon as they are
+computed? Elsewhere: the formula in a whole layer (workload/tensor_overlap.py), prices of single items
 (cost/price.py), statistics and their text (lab/scores.py, render/measured_scores.py).
 
-Source: data/overlap/flux_gemm_comm.yaml (bytedance/flux on GitHub, docs/performance.md): one dense shape on
-eight L20, and a layer of experts on eight L20 and on eight H800. The columns of PyTorch are the times of
-product and message in turn, which the source calls not well optimised; they are not judged.
+Source: data/overlap/flux_gemm_comm.yaml (bytedance/flux on GitHub, docs/performance.md): one dense shape
+on eight L20, and a layer of experts on eight L20 and on eight H800. The PyTorch columns are the times of
+a product followed by its message, which the source calls not well optimised; they are not scored.
 
-An L20 is taken as an L40 with the peaks and the multiprocessors of its data sheet. Chosen: copies between
-devices on PCIe reach 0.8 of the link.
+An L20 is described as an L40 with the peaks and the multiprocessors of its own data sheet. One value was
+chosen by hand: copies between devices on PCIe reach 0.8 of the link.
 """
 
 import math
@@ -73,7 +73,9 @@ def score_fused_products(
 
 
 def _blocks(data: object) -> Sequence[Mapping[str, Any]]:
-    """Return the block of dense products and that of experts of a file; none if it lacks one."""
+    """Return the blocks of dense products and of experts in a file; none for a block that the file
+    lacks.
+    """
     tables = [data.get(name) for name in (DENSE, EXPERTS)] if isinstance(data, dict) else []
     whole = [table for table in tables if isinstance(table, dict) and {"columns", "rows"} <= table.keys()]
     return whole if len(whole) == len(tables) else ()
@@ -108,7 +110,9 @@ def _run(
 
 
 def _dense(values: Mapping[str, Any]) -> FusedRun:
-    """Return one of the two products of a feed-forward: its first gathers, its second scatters."""
+    """Return one of the two products of a feed-forward layer: the first gathers and the second
+    scatters.
+    """
     rows, hidden, wide = 4096.0, 12288.0, 49152.0  # the block's shape: M, K and N, over eight ranks
     gathers = values["op"].startswith("all_gather")
     n, k = (wide / RANKS, hidden) if gathers else (hidden, wide / RANKS)
@@ -151,7 +155,9 @@ def _cluster(device: str) -> Cluster:
 
 
 def _fused(run: FusedRun) -> Estimate:
-    """Return the milliseconds of a fused kernel, all but a band of tiles beside the message."""
+    """Return the milliseconds of a fused kernel, in which all but a band of tiles overlaps the
+    message.
+    """
     product = kernel("product", run.product, ("x",), component="mlp")
     message = blocking("message", run.message, "x", "y")
     pricing = _priced((product, message), run.device)
@@ -165,7 +171,7 @@ def _fused(run: FusedRun) -> Estimate:
 
 
 def _priced(items: tuple[Item, Item], device: str) -> Pricing:
-    """Return the prices of a product and of its message alone."""
+    """Return the separate prices of a product and of its message."""
     cluster, plans = _cluster(device), one_plan(Plan(tp=RANKS))
     book, stack = load_book(cluster), Stack(name="fused", host={"graphs": ("iteration",)})
     pricing = Pricing(cluster, stack, book, FactorBook(Site(), book.levels), NOTHING_KEPT, None)

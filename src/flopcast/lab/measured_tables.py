@@ -1,9 +1,8 @@
-"""Tables whose columns are measured quantities: serving, offloaded training, graphs, fused products.
+"""Tables of measured quantities: serving, offloaded training, graphs, fused products.
 
-Answers: which kind of table is a file, which runs does it hold, how are they scored, and which runs can be
-left out of a fit?
-Elsewhere: how a table is read (run_tables.py), the rows of each table (one file a table), statistics
-(scores.py), tables of training runs (published/).
+Answers: to which kind does a table file belong, which runs does it contain, how are they scored, and
+which runs can be left out of a fit? Elsewhere: how a table is read (run_tables.py), the rows of each
+table (one file per table), statistics (scores.py), tables of training runs (published/).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,17 +38,19 @@ class MeasuredTables(Generic[Run]):
     name
         What the tables measure.
     tables
-        The tables; a file is the first one that holds it.
+        The tables. A file is read as the first table whose columns it has.
     score
-        Predicts runs with constants, which are named as the values of `constants`.
+        The function that predicts runs with the constants that one of the values in `constants` names.
     constants
-        Constants of predictions as the options of a command name them, and as `score` does.
+        The constants for predictions: the names that options of a command use, and the names that `score`
+        uses.
     because
-        Why no other constants can be chosen.
+        The reason why no other constants can be chosen.
     beside
-        Constants of a second score, beside that with the constants of the catalogue; "" for none.
+        The constants of a second score, in addition to the score with the constants of the catalogue; ""
+        if there is no second score.
     of_data_sheets
-        Constants with which machines have no rates that were fitted on their runs.
+        The constants with which machines have no rates that were fitted to their runs.
     """
 
     name: str
@@ -65,14 +66,16 @@ class MeasuredTables(Generic[Run]):
         return self._table(path) is not None
 
     def read(self, path: Path, options: ReadOptions = USUAL) -> tuple[Run, ...]:
-        """Return the runs of a table, in its order; none of a file of another kind."""
+        """Return the runs of a table, in its order; no runs for a file of another kind."""
         table = self._table(path)
         return () if table is None else table.read(path, options)
 
     def scores(
         self, paths: Sequence[str], chosen: Constants, measured_on: object
     ) -> tuple[AnyScores, AnyScores | None]:
-        """Return the scores of tables with the chosen constants, and those to show beside them."""
+        """Return the scores of tables with the chosen constants, and the scores that are shown for
+        comparison.
+        """
         constants = self.constants[chosen]
         options = ReadOptions(fitted=constants not in self.of_data_sheets, measured_on=measured_on)
         runs = [run for path in paths for run in self.read(Path(path), options)]

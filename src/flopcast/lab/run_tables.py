@@ -1,8 +1,8 @@
-"""The engine that reads tables of measured runs, which it recognises by their headers.
+"""Reader of tables of measured runs, which are recognised by their headers.
 
-Answers: is a file this table, and which runs does it hold?
-Elsewhere: the tables of each kind and their scores (measured_tables.py), one file for each table
-(serving_runs/, offload_runs/, graph_runs/), tables of training runs (published/table.py).
+Answers: does a file hold this table, and which runs does it contain? Elsewhere: the tables of each kind
+and their scores (measured_tables.py), one file for each table (serving_runs/, offload_runs/,
+graph_runs/), tables of training runs (published/table.py).
 """
 
 import csv
@@ -23,10 +23,11 @@ MOST_BYTES = 2**28  # of a table when unpacked
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """The further inputs of a reader besides the file.
+    """The inputs of a reader in addition to the file.
 
-    `fitted` says whether machines have the rates that were fitted on their runs, or those of data sheets;
-    `measured_on` what a table of graphs does not say itself (`TableFacts` of graph_runs/timm.py).
+    `fitted` states whether machines have the rates that were fitted to their runs, or those of data
+    sheets; `measured_on` holds facts that a table of graphs does not state itself (`TableFacts` of
+    graph_runs/timm.py).
     """
 
     fitted: bool = True
@@ -38,9 +39,9 @@ USUAL = ReadOptions()
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunTable(Generic[Run]):
-    """One table: the columns that identify it, and how its rows become runs.
+    """One table: the columns that identify it, and the conversion of its rows to runs.
 
-    `fits` says whether rows are of this table, where another one has the same columns.
+    `fits` states whether rows belong to this table if another table has the same columns.
     """
 
     header: tuple[str, ...]
@@ -48,7 +49,7 @@ class RunTable(Generic[Run]):
     fits: Callable[[Sequence[Row]], bool] | None = None
 
     def holds(self, path: Path) -> bool:
-        """Return whether a file is this table; False if it cannot be read."""
+        """Return whether a file holds this table; False if it cannot be read."""
         try:
             with opened(path) as file:
                 rows = csv.DictReader(file)
@@ -65,8 +66,9 @@ class RunTable(Generic[Run]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunBlocks(Generic[Run]):
-    """A YAML file with blocks of columns and rows: which of its data are blocks, and what runs they
-    hold."""
+    """A YAML file with blocks of columns and rows: which of its data are blocks, and which runs they
+    contain.
+    """
 
     blocks_of: Callable[[Any], Sequence[Any]]
     runs_of: Callable[[Sequence[Any]], Iterable[Run]]
@@ -89,12 +91,12 @@ class RunBlocks(Generic[Run]):
 
 
 def by_row(run_of: Callable[[Row], Run]) -> Callable[[Path, Sequence[Row], ReadOptions], Iterable[Run]]:
-    """Return the reader of a table that has one run in each row."""
+    """Return a reader for a table with one run per row."""
     return lambda _path, rows, _options: (run_of(row) for row in rows)
 
 
 def opened(path: Path) -> IO[str]:
-    """Return the text of a table, plain or packed.
+    """Return the text of a table, plain or compressed.
 
     Raises
     ------

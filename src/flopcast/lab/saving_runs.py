@@ -1,14 +1,14 @@
-"""Published checkpoints, and the constants of saving that are fitted on them.
+"""Published checkpoints, and the constants of saving that are fitted to them.
 
-Answers: which checkpoints does a file hold, and how fast is the software that wrote them?
-Elsewhere: what the constants mean and their priors (cost/tier_constants.py), the time of a checkpoint
+Answers: which checkpoints does a file contain, and how fast is the software that wrote them? Elsewhere:
+the meaning of the constants and their priors (cost/tier_constants.py), the time of a checkpoint
 (economics/checkpoints.py), the file (catalog/constants/checkpoints.json).
 
 DataStates-LLM (arXiv:2406.10707) saved five models with four methods on Polaris, after every step. Each
-constant is a geometric mean over the models, of which the time that training waited is the size divided by
-the published throughput. Its sigma says by how much another model would differ. Asynchronous checkpoints of
-PyTorch give the share of the training speed that their writer costs. That is a single run, so its sigma is
-that of the method.
+constant is a geometric mean over the models. The time for which training waited is the size divided by
+the published throughput. Its sigma states how much another model would differ. Asynchronous checkpoints
+of PyTorch give the share of the training speed that their writer costs. This is a single run, so its
+sigma is that of the method.
 """
 
 import math
@@ -71,11 +71,13 @@ class SavedModel:
 
     @property
     def num_files(self) -> int:
-        """Return the number of files: of each layer and tensor-parallel rank, and of each rank's states."""
+        """Return the number of files: one for each layer and tensor-parallel rank, and one for the states
+        of each rank.
+        """
         return (self.blocks + OTHER_LAYERS + self.nodes) * self.node_devices
 
     def waited_s(self, method: str) -> float:
-        """Return the seconds that training waited with a method."""
+        """Return the seconds for which training waited with a method."""
         return self.waits_s[list(METHODS).index(method)]
 
 
@@ -83,7 +85,7 @@ class SavedModel:
 class SavingRuns:
     """The checkpoints of some files.
 
-    `lost_fractions` are the shares of the training speed that writers in Python cost.
+    `lost_fractions` holds the shares of the training speed that writers in Python cost.
     """
 
     models: tuple[SavedModel, ...] = ()
@@ -102,7 +104,7 @@ def read_saving_runs(paths: Sequence[Path]) -> SavingRuns:
 
 
 def fit_saving(runs: SavingRuns) -> Fitted:
-    """Return the constants that checkpoints show."""
+    """Return the constants fitted to the checkpoints."""
     of_methods = fitted_ratios(runs.models) if runs.models else {}
     found = [_constant(name, ratios, DATASTATES) for name, ratios in of_methods.items()]
     if runs.lost_fractions:
@@ -114,9 +116,9 @@ def fit_saving(runs: SavingRuns) -> Fitted:
 def fitted_ratios(models: Sequence[SavedModel]) -> dict[str, list[float]]:
     """Return the ratio of every model for each constant of the methods.
 
-    Training waits for the handover with each method. Lazy copies are hidden, so it then waits for files
-    alone. Synchronous saving also copies to pinned memory and writes. The slowest node decides on the
-    handover, files and copies.
+    With each method, training waits for the handover. Lazy copies are hidden, so training then waits only
+    for files. Synchronous saving also copies to pinned memory and writes. The slowest node determines the
+    handover, the files and the copies.
     """
     rates = SaveRates.of(shipped_levels())
     slowest = [slowest_of(model.nodes, rates.node_log_sigma_factor) for model in models]
@@ -152,8 +154,8 @@ def fitted_ratios(models: Sequence[SavedModel]) -> dict[str, list[float]]:
 def _constant(name: str, ratios: Sequence[float], entry: str) -> Constant:
     """Return the geometric mean of ratios.
 
-    Its sigma is what another run differs by: the deviation between runs, and the uncertainty of their mean,
-    whose prior is that of the constant.
+    Its sigma states how much another run would differ: it combines the deviation between runs and the
+    uncertainty of their mean, whose prior is that of the constant.
     """
     logs = [math.log(ratio) for ratio in ratios]
     sigma = METHODS[ASYNCHRONOUS].log_sigma_factor
@@ -164,7 +166,7 @@ def _constant(name: str, ratios: Sequence[float], entry: str) -> Constant:
 
 
 def _entries(data: object) -> list[dict[str, Any]]:
-    """Return the entries of a file that hold checkpoints."""
+    """Return the entries of a file that describe checkpoints."""
     listed = data.get("headlines") if isinstance(data, dict) else data
     entries = listed if isinstance(listed, list) else ()
     return [entry for entry in entries if isinstance(entry, dict) and entry.get("id") in SOURCES]

@@ -1,10 +1,9 @@
-"""Measured numbers beside their predictions, for every kind of measurement, and their statistics.
+"""Measured numbers with their predictions, for every kind of measurement, and their statistics.
 
-Answers: what is a measured run, how large are the errors of some rows, and how many measurements are in
-their interval?
-Elsewhere: runs of serving engines (serving_runs), of states outside the devices (offload_runs) and of
-graphs (graph_runs), the tables that hold them (measured_tables.py), how scores are shown
-(render/measured_scores.py).
+Answers: what is a measured run, how large are the errors of some rows, and how many measurements lie in
+their interval? Elsewhere: runs of serving engines (serving_runs), of states outside the devices
+(offload_runs) and of graphs (graph_runs), the tables that hold them (measured_tables.py), how scores are
+shown (render/measured_scores.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +32,8 @@ Number_co = TypeVar("Number_co", bound=MeasuredNumber, covariant=True)
 class MeasuredRun(Generic[Number_co]):
     """One row of a table.
 
-    `source` says who measured it, `reason` why it cannot be predicted: "" if it can. Statistics are grouped
-    by the names in `groups`: engine, model, device and the like.
+    `source` states who measured it, and `reason` why it cannot be predicted, or "" if it can. Statistics
+    are grouped by the names in `groups`: engine, model, device and others.
     """
 
     id: str
@@ -57,18 +56,20 @@ class Compared(Generic[Run_co, Number_co]):
 
     @property
     def relative_error(self) -> float:
-        """Return predicted over measured, less 1."""
+        """Return predicted over measured, minus 1."""
         return self.predicted.value / self.measured.value - 1.0
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the 90 % interval holds the measured value."""
+        """Return whether the 90 % interval contains the measured value."""
         return self.predicted.low <= self.measured.value <= self.predicted.high
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scores(Generic[Run_co, Number_co]):
-    """All compared numbers of some tables, the runs that were left out, and the constants in a sentence."""
+    """All compared numbers of some tables, the runs that were left out, and a sentence about the
+    constants.
+    """
 
     rows: tuple[Compared[Run_co, Number_co], ...]
     left_out: tuple[Run_co, ...] = ()
@@ -80,9 +81,10 @@ AnyScores = Scores[MeasuredRun[MeasuredNumber], MeasuredNumber]
 
 
 def statistics(rows: Sequence[ComparedNumber]) -> dict[str, float]:
-    """Return count, median, mean and 90th percentile of the absolute error, bias, share inside.
+    """Return the count, median, mean and 90th percentile of the absolute error, the bias, and the share
+    inside the interval.
 
-    The bias is the median of predicted over measured, less 1.
+    The bias is the median of predicted over measured, minus 1.
     """
     errors = np.array([row.relative_error for row in rows])
     return {
@@ -96,7 +98,7 @@ def statistics(rows: Sequence[ComparedNumber]) -> dict[str, float]:
 
 
 def by_group(scores: AnyScores, quantity: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield statistics of one quantity over all rows, then by each group of the runs."""
+    """Yield the statistics of one quantity over all rows, then for each group of the runs."""
     rows = [row for row in scores.rows if row.measured.quantity == quantity]
     if not rows:
         return

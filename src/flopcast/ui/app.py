@@ -1,7 +1,7 @@
-"""The server's application: pages, their answers, an API of JSON.
+"""The server's application: pages, answers to their forms, and a JSON API.
 
-Answers: which address gives what?
-Elsewhere: limits of requests (limits.py), where it listens (server.py), what is answered (responses.py).
+Answers: what does the server return at each address? Elsewhere: limits of requests (limits.py), the
+address of the server (server.py), the content of answers (responses.py).
 """
 
 import asyncio
@@ -132,20 +132,20 @@ async def _page(desk: Desk, name: str, request: Request) -> Response:
 
 
 async def _serve_page(desk: Desk, words: Mapping[str, str]) -> Response:
-    """Return the page of serving with its answer."""
+    """Return the serving page with its answer."""
     fields, made, status = await _served(desk, words or page.START_SERVING)
     return _html(page.page("serve", fields | made["form"], made["html"]), status)
 
 
 async def _serve(desk: Desk, request: Request) -> Response:
-    """Return the answer of the page of serving alone, for its script."""
+    """Return the answer of the serving page without the page around it, for the page's script."""
     fields, made, status = await _served(desk, _words(request))
     made |= {"notes": [], "links": page.addresses("serve", fields | made["form"])}
     return JSONResponse(made, status, _headers(status))
 
 
 async def _served(desk: Desk, words: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], int]:
-    """Return the fields of a form of serving, its answer, and the status.
+    """Return the fields of a serving form, its answer, and the status.
 
     With `choose`, the answer is the best deployment, and `form` holds its fields.
     """
@@ -157,11 +157,11 @@ async def _served(desk: Desk, words: Mapping[str, str]) -> tuple[dict[str, str],
 
 
 async def _answer(desk: Desk, name: str, request: Request) -> Response:
-    """Return a page's answer alone, for its script.
+    """Return a page's answer without the page around it, for the page's script.
 
-    `form` holds the fields that the script changes: all of them if a new plan was chosen. `notes` says of
-    each side who chose its plan. `links` holds the addresses of the other pages and of files, by path. With
-    `parts`, the answer has only the headings of folded sections that are not among them.
+    `form` holds the fields that the script changes: all of them if a new plan was chosen. `notes` states
+    for each side who chose its plan. `links` holds the addresses of the other pages and of files, by
+    path. With `parts`, folded sections outside `parts` have only their headings.
     """
     sides = page.SIDES if name == "compare" else ("",)
     words = _words(request)
@@ -184,12 +184,12 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
 
 
 async def _advice(desk: Desk, request: Request) -> Response:
-    """Return the change that would help the job of an address most."""
+    """Return the change that would speed up a job most; the address describes the job."""
     return _passed_on(await desk.ask("page.advice", requested(_words(request)) or page.START))
 
 
 async def _facts(desk: Desk, _: Request) -> Response:
-    """Return what a list of models and clusters says of each."""
+    """Return a short description of each model and cluster in the lists."""
     return _passed_on(await desk.ask("page.facts", {}))
 
 
@@ -226,13 +226,15 @@ def _no_number(word: str) -> object:
     Raises
     ------
     ValueError
-        Always.
+        In every case.
     """
     raise ValueError(f"{word} is not a number in JSON")
 
 
 async def _search(desk: Desk, request: Request) -> Response:
-    """Return a search as a stream of events: progress, then the result. Disconnecting ends it."""
+    """Return a search as a stream of events: progress, then the result. The search stops if the client
+    disconnects.
+    """
     return StreamingResponse(_events(desk, requested(_words(request))), media_type="text/event-stream")
 
 
@@ -256,7 +258,7 @@ async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]
 
 
 async def _upload(desk: Desk, request: Request) -> Response:
-    """Show what was understood of an uploaded file, with a link to the prediction of its job."""
+    """Return a page about an uploaded file, with a link to the prediction of its job."""
     if request.method == "GET":
         return _html(page.upload_page({}))
     given = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
@@ -270,7 +272,7 @@ async def _upload(desk: Desk, request: Request) -> Response:
 
 
 async def _log(desk: Desk, request: Request) -> Response:
-    """Return a comparison of a log with the prediction of an address."""
+    """Return a comparison of a log with the prediction that the address describes."""
     text = (await request.body()).decode("utf-8", "replace")
     return _passed_on(await desk.ask("page.log", {**requested(_words(request)), "log": text}))
 
@@ -284,7 +286,7 @@ STATIC = {"style.css": "text/css"} | dict.fromkeys(SCRIPTS, "text/javascript")
 
 
 async def _static(request: Request) -> Response:
-    """Return the style or a script; there are no other static files."""
+    """Return a style sheet or a script; there are no other static files."""
     name = request.path_params["name"]
     if name not in STATIC:
         return Response("not found", 404, media_type="text/plain")
@@ -326,5 +328,5 @@ def _html(text: str, status: int = 200) -> Response:
 
 
 def _headers(status: int) -> dict[str, str]:
-    """Return the headers for a status: 503 says when to try again."""
+    """Return the headers for a status. With 503, a header states when the client may try again."""
     return {"retry-after": f"{RETRY_AFTER_S}"} if status == 503 else {}

@@ -1,7 +1,7 @@
-"""What is understood of files that a user brings: configs, jobs, launch scripts, training logs.
+"""Content of files that a user uploads: configs, jobs, launch scripts, training logs.
 
-Answers: what does a page show of an uploaded file before anything is predicted, and of a log?
-Elsewhere: how files are read (request_fields.py, lab/logs/), the pages (page.py).
+Answers: what does a page show about an uploaded file or log before anything is predicted? Elsewhere: how
+files are read (request_fields.py, lab/logs/), the pages (page.py).
 """
 
 from html import escape
@@ -35,9 +35,9 @@ UPLOADED = ("name", "text", "cluster", "gpus", "arg", "env")
 
 
 def upload_page(words: Words) -> dict[str, object]:
-    """Return what was understood of an uploaded file, and the form fields for it.
+    """Return a page about an uploaded file, and the form fields for it.
 
-    The text of a training log is recognised too, and says where to set it beside a prediction.
+    Training logs are recognised too; the page then states where to compare them with a prediction.
     """
     given = {name: str(words.get(name, "")) for name in UPLOADED}
     try:
@@ -62,7 +62,7 @@ def upload_page(words: Words) -> dict[str, object]:
 
 
 def _understood_log(text: str) -> str:
-    """Return what a text says as a training log, as HTML; "" if it is none."""
+    """Return the content of a text that is a training log, as HTML, or "" if it is not a log."""
     try:
         log = read_log(text, "log")
     except SpecError:

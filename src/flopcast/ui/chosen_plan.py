@@ -1,12 +1,12 @@
 """Fields of a form that hold a chosen plan, and that are chosen again for another job.
 
-Answers: what does a form record about the plan that was chosen for it, and which fields does a change drop?
-Elsewhere: how a plan is chosen (search/default_plan.py), the meaning of fields (request_fields.py), the
-form (page.py).
+Answers: what does a form record about the plan that was chosen for it, and which fields does a change
+remove? Elsewhere: how a plan is chosen (search/default_plan.py), the meaning of fields
+(request_fields.py), the form (page.py).
 
-A form has a hidden field CHOSEN. It holds the model and machine for which a plan was chosen, and the fields
-of that plan. If the model or the machine changes, fields that still have the chosen value are dropped;
-values that the user entered stay.
+A form has a hidden field CHOSEN. It holds the model and machine for which a plan was chosen, and the
+fields of that plan. If the model or the machine changes, fields that still have the chosen value are
+removed; values that the user entered stay.
 """
 
 import zlib
@@ -29,8 +29,9 @@ Fields = Mapping[str, str]
 def requested(words: Fields, sides: Sequence[str] = ("",)) -> dict[str, str]:
     """Return the fields of an address that describe a job, or the two jobs of a comparison by `sides`.
 
-    A plan that was chosen for another model or machine is left out. If a new plan is to be chosen, only its
-    batch and precision are kept. With `hold`, as while a slider moves, the plan stays; replicas follow.
+    A plan that was chosen for another model or machine is left out. If a new plan is to be chosen, only
+    its batch and precision are kept. With `hold`, the plan stays while a slider moves; only the number of
+    replicas changes.
     """
     fields = {name: value for name, value in words.items() if name not in SWITCHES}
     if "hold" in words:
@@ -54,7 +55,7 @@ def filled(words: Fields, requested_fields: Fields, made: Fields, sides: Sequenc
 
 
 def without_chosen(words: Fields) -> dict[str, str]:
-    """Return the fields of a form without those of a plan that was chosen, and without their record.
+    """Return the fields of a form without the fields of a chosen plan and without their record.
 
     >>> without_chosen({"model": "m", "tp": "8", "pp": "1", "chosen": "model=m&pp=1"})
     {'model': 'm', 'tp': '8'}
@@ -68,7 +69,8 @@ def without_chosen(words: Fields) -> dict[str, str]:
 
 
 def without_stale(words: Fields, prefix: str = "") -> dict[str, str]:
-    """Return the fields of a form without those of a plan that was chosen for another model or machine.
+    """Return the fields of a form without the fields of a plan that was chosen for another model or
+    machine.
 
     Parameters
     ----------

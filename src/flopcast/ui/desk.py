@@ -1,7 +1,8 @@
-"""The desk: asks processes, and keeps their last answers.
+"""The desk: sends requests to processes and keeps their last answers.
 
-Answers: how long may a request take, which answers are kept, and what is answered if a process fails?
-Elsewhere: the processes (pool.py), what they answer (responses.py), addresses (app.py).
+Answers: how long may a request take, which answers are kept, and what does the client receive if a
+process fails? Elsewhere: the processes (pool.py), the content of answers (responses.py), addresses
+(app.py).
 """
 
 import json
@@ -20,7 +21,9 @@ LONG = ("page.search", "page.deployments", "api.search")
 
 
 class Desk:
-    """Asks processes, and keeps the last answers: the same words have the same answer."""
+    """Sends requests to processes and keeps the last answers, because equal requests have equal
+    answers.
+    """
 
     def __init__(self, pool: Pool) -> None:
         """Start with an empty cache."""
@@ -31,12 +34,12 @@ class Desk:
     async def ask(
         self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
     ) -> Answer:
-        """Return the answer to a request; failures of the server are answers too.
+        """Return the answer to a request; failures of the server are also returned as answers.
 
         Raises
         ------
         BusyError
-            Too many wait.
+            Too many requests are waiting.
         """
         key = json.dumps([task, words], sort_keys=True)
         if key in self._kept:
@@ -61,14 +64,14 @@ class Desk:
     async def page(
         self, task: str, words: Mapping[str, object], on_progress: Callable[[str], None] = lambda _: None
     ) -> Answer:
-        """Return the answer to a page's request; if too many wait, a page that says so."""
+        """Return the answer to a page's request. If too many requests are waiting, the page says so."""
         try:
             return await self.ask(task, words, on_progress)
         except BusyError:
             return refusal(task, 503, LIMIT, WAITING)
 
     def _keep(self, key: str, answer: Answer) -> None:
-        """Keep an answer; the oldest go where they take too much room."""
+        """Keep an answer, and remove the oldest answers if they take too much memory."""
         size = len(key) + len(answer.body)
         if size > MOST_KEPT_BYTES // 8 or key in self._kept:
             return

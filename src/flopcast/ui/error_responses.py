@@ -1,7 +1,8 @@
 """Error responses: JSON for the API, a part of a page for browsers.
 
-Answers: which status and which text does a wrong, infeasible, too large or too slow request get?
-Elsewhere: the fields of JSON errors (render/error_json.py), where errors are detected (worker.py, app.py).
+Answers: which status and which text does the client receive for a wrong, infeasible, too large or too
+slow request? Elsewhere: the fields of JSON errors (render/error_json.py), where errors are detected
+(worker.py, app.py).
 """
 
 import json
@@ -122,7 +123,7 @@ def _problem(problem: Problem) -> str:
 
 
 def _form_field(field: str) -> str:
-    """Return the field of a form that holds a field of a job; "" where no form has it.
+    """Return the field of a form that holds a field of a job, or "" if no form has it.
 
     >>> _form_field("plan.tensor_parallel"), _form_field("model"), _form_field("cluster.tiers")
     ('tp', 'model', '')
@@ -147,6 +148,6 @@ def in_labels(text: str) -> str:
 
 
 def _label(name: str) -> str:
-    """Return the label of a field, an option or a dotted name; the name where no form has it."""
+    """Return the label of a field, an option or a dotted name, or the name itself if no form has it."""
     key = _form_field(OPTIONS.get(name, name))
     return FIELDS[key].label if key in FIELDS else name.removeprefix("plan.")

@@ -1,11 +1,12 @@
-"""The form of a page: its fields in groups, what each offers, and which of them hold a chosen plan.
+"""The form of a page: its fields in groups, the choices of each field, and the fields that hold a chosen
+plan.
 
-Answers: which fields does a form have, in which order, and what does each show?
-Elsewhere: the page around the form (page.py), what fields mean (form_fields.py), widgets that the
-script shows instead of fields (static/widgets.js).
+Answers: which fields does a form have, in which order, and what does each show? Elsewhere: the page
+around the form (page.py), what fields mean (form_fields.py), the controls that the script shows instead
+of fields (static/widgets.js).
 
-A form works without a script: a list is a `<select>`, a number is typed. The script replaces a list with
-`data-picker` by a field that can be searched, and adds a slider to a number with `data-stops`.
+A form works without a script: a list is a `<select>`, and a number is a text field. The script replaces a
+list with `data-picker` by a field that can be searched, and adds a slider to a number with `data-stops`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +54,7 @@ EMPTY = {  # what a list shows while nothing is selected
 
 
 def predict_form(words: Fields) -> str:
-    """Return the inside of the form of a prediction."""
+    """Return the content of the form of a prediction."""
     buttons = (
         '<button type="submit">Predict</button>'
         '<button type="submit" name="choose" value="1">Choose the plan for me</button>'
@@ -71,7 +72,7 @@ SEVERAL = {  # hints of fields that a search takes several values for
 
 
 def search_form(words: Fields) -> str:
-    """Return the inside of the form of a search, whose fields may hold several values."""
+    """Return the content of the form of a search, whose fields may hold several values."""
     buttons = (
         '<button type="submit" name="go" value="1">Search</button>'
         '<button type="button" id="stop" class="scripted" hidden disabled>Stop</button>'
@@ -81,7 +82,7 @@ def search_form(words: Fields) -> str:
 
 
 def compare_form(words: Fields) -> str:
-    """Return the inside of the form of a comparison: the fields of two jobs."""
+    """Return the content of the form of a comparison: the fields of two jobs."""
     sides = "".join(
         f'<fieldset class="side"><legend>{side.upper()}</legend>{_job(words, f"{side}.")}</fieldset>'
         for side in ("a", "b")
@@ -90,7 +91,7 @@ def compare_form(words: Fields) -> str:
 
 
 def serve_form(words: Fields) -> str:
-    """Return the inside of the form of serving."""
+    """Return the content of the serving form."""
     buttons = (
         '<button type="submit">Predict</button>'
         '<button type="submit" name="choose" value="1">Find the best deployment</button>'
@@ -106,12 +107,12 @@ def serve_form(words: Fields) -> str:
 
 
 def machine_fields(words: Fields) -> str:
-    """Return the fields of the machine that an uploaded file runs on."""
+    """Return the fields for the machine that the job of an uploaded file uses."""
     return _inputs(("cluster", "gpus"), words)
 
 
 def used_values(values: Fields) -> str:
-    """Return the values that the script shows in fields that were left empty, as attributes of an element.
+    """Return the values that apply to empty fields, as attributes of an element; the script shows them.
 
     >>> used_values({"seq": "8192", "rate": ""})
     ' data-used-seq="8192" data-used-rate=""'
@@ -120,7 +121,7 @@ def used_values(values: Fields) -> str:
 
 
 def plan_note(words: Fields, prefix: str = "") -> str:
-    """Return who chose the plan of a form: flopcast, the user, or each some fields.
+    """Return a note that states who chose the plan of a form: flopcast, the user, or both.
 
     >>> plan_note({"tp": "8", "pp": "1", "chosen": "model=m&pp=1"})
     'set by you: tp'
@@ -134,7 +135,9 @@ def plan_note(words: Fields, prefix: str = "") -> str:
 
 
 def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
-    """Return the groups of a job's fields; the length of the run and rare fields unfold."""
+    """Return the groups of a job's fields; the groups of the run's length and of rare fields are
+    folded.
+    """
     packed = words.get(f"{prefix}job", "")
     brought = (
         f'<p class="brought"><label><input type="checkbox" name="{prefix}job" value="{escape(packed)}"'
@@ -165,7 +168,7 @@ def _folded(
     several: bool = False,
     opened: bool = False,
 ) -> str:
-    """Return a group that unfolds; it is open where it holds something that the user wrote."""
+    """Return a group that can be unfolded; it is open if it holds a value that the user entered."""
     name = summary.partition(" <")[0]
     written = any(words.get(prefix + each) for each in names)
     shown = " open" if opened or (written and (names != PLAN or several)) else ""
@@ -185,7 +188,7 @@ def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: b
 
 
 def _input(name: str, field: Field, value: str, *, one: bool) -> str:
-    """Return one field with its label; one that may hold several values takes any text."""
+    """Return one field with its label; a field that may hold several values accepts any text."""
     key, own = f"field-{name}", name.rpartition(".")[2]
     slides = " slides" if own in SLIDERS and one else ""
     beside = field.hint if one else SEVERAL.get(own, field.hint)
@@ -212,7 +215,7 @@ def _input(name: str, field: Field, value: str, *, one: bool) -> str:
 
 
 def _options(choices: Sequence[str], value: str, empty: str) -> str:
-    """Return what a list offers: first the empty choice; also a value that is not in the list."""
+    """Return the choices of a list, the empty choice first. A value outside the list is added."""
     offered = ("", *(() if value in ("", *choices) else (value,)), *choices)
     chosen = {value: " selected"}
     return "".join(
@@ -222,10 +225,12 @@ def _options(choices: Sequence[str], value: str, empty: str) -> str:
 
 
 def _label(choice: str) -> str:
-    """Return what a list shows for a choice: labels of objectives and searches, others as they are."""
+    """Return the text of a choice in a list: objectives and searches have labels, all others are shown as
+    they are.
+    """
     return objective_name(OBJECTIVES[choice]) if choice in OBJECTIVES else FINDS.get(choice, choice)
 
 
 def _buttons(inner: str) -> str:
-    """Return the buttons of a form, and the place of its status."""
+    """Return the buttons of a form, and the element for its status."""
     return f'<p class="buttons">{inner}<span id="told" role="status"></span></p>'

@@ -1,7 +1,7 @@
-"""The fields that a form can have: label, meaning, and what each offers.
+"""The fields that a form can have: label, meaning, and choices.
 
-Answers: what does a field of a page, and of the HTTP interface, mean?
-Elsewhere: how a form shows them (form.py), how a request is read (request_fields.py).
+Answers: what does a field of a page, and of the HTTP interface, mean? Elsewhere: how a form shows them
+(form.py), how a request is read (request_fields.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ FINDS = {  # what a search may find besides plans, with the label of each
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a form: its label, a hint beside it, what it means, and what it offers.
+    """One field of a form: its label, a short hint, its meaning, and its choices.
 
-    A field that offers nothing takes any text, one that `counts` whole numbers.
+    A field without choices accepts any text, and a field with `counts` accepts whole numbers.
     """
 
     label: str

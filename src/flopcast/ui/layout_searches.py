@@ -1,7 +1,7 @@
 """Searches that rank no plans: the largest model, strategies of blocks, an order of nodes, a division.
 
-Answers: what does `find` of a request for a search ask for, and what is its answer?
-Elsewhere: the searches themselves (best_plans.py, placement.py), their text (render/largest_models.py,
+Answers: which search does the field `find` of a request select, and what is its answer? Elsewhere: the
+searches themselves (best_plans.py, placement.py), their text (render/largest_models.py,
 render/layouts.py), searches of plans (responses.py).
 """
 
@@ -19,12 +19,13 @@ from flopcast.ui.request_values import OF_SEARCH, Words, text_of
 
 
 def finds(words: Words) -> str | None:
-    """Return what a request for a search finds besides plans; None if it finds the best plans.
+    """Return the value of `find` in a request for a search, or None if the request searches for the best
+    plans.
 
     Raises
     ------
     SpecError
-        There is no such search, or it has no meaning for another field of the request.
+        No such search exists, or another field of the request makes it meaningless.
     """
     name = text_of(words, "find")
     if name is None:
@@ -48,7 +49,7 @@ def found(name: str, words: Words) -> LayoutAnswer:
     Raises
     ------
     SpecError
-        The fields have faults, or the search has no meaning for the job.
+        The fields have faults, or the search is meaningless for the job.
     """
     if name == "largest":
         return _largest(words)

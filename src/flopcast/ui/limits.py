@@ -1,8 +1,8 @@
 """Limits of every request: its size, its duration, and its origin.
 
-Answers: which requests are refused before they are read, and what do browsers learn of a page's rights?
-Elsewhere: which host names are ours (Starlette's TrustedHostMiddleware), how many requests may wait for a
-process (pool.py), headers that never end (server.py).
+Answers: which requests are refused before they are read, and which headers limit what a page may do in a
+browser? Elsewhere: the accepted host names (Starlette's TrustedHostMiddleware), how many requests may
+wait for a process (pool.py), headers that never end (server.py).
 """
 
 import asyncio
@@ -34,7 +34,9 @@ HEADERS: Mapping[str, str] = {
 
 
 class Limits:
-    """An ASGI application around another one: bounded bodies, bounded times, the headers of pages."""
+    """An ASGI application around another one, which limits the size and duration of requests and sets the
+    headers of pages.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         """Start without requests."""
@@ -42,7 +44,7 @@ class Limits:
         self._at_once = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, once it is read whole and is within its limits."""
+        """Pass a request on after it was read completely and if it is within its limits."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -69,7 +71,7 @@ class Limits:
             self._at_once -= 1
 
     async def _body(self, scope: Scope, receive: Receive, send: Send) -> bytes | None:
-        """Return the body of a request; None if it was refused, or its sender disconnected."""
+        """Return the body of a request; None if the request was refused or the client disconnected."""
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isdecimal() or int(length[:12]) > MOST_BODY_BYTES:
             await _refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")(scope, receive, send)
@@ -95,12 +97,14 @@ class Limits:
 
 
 def _size(header: tuple[bytes, bytes]) -> int:
-    """Return bytes of a header's line."""
+    """Return the number of bytes of a header line."""
     return sum(map(len, header)) + 4
 
 
 def busy() -> Response:
-    """Return the answer that too many requests are waiting and that the client may try again."""
+    """Return the answer which states that too many requests are waiting and that the client may try
+    again.
+    """
     return _json(503, WAITING, {"retry-after": f"{RETRY_AFTER_S}"})
 
 
@@ -114,7 +118,7 @@ def _json(status: int, message: str, headers: Mapping[str, str]) -> Response:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return the application's receiver: the whole body at once, then whatever its sender does."""
+    """Return the application's receiver: first the whole body, then further messages of the client."""
     given = False
 
     async def replay() -> Message:

@@ -1,6 +1,6 @@
-"""A search while it runs: what the page shows of plans that are simulated already.
+"""A running search: what the page shows about the plans that were already simulated.
 
-Answers: how far is a search, which plan is best so far, and where do the plans lie?
+Answers: how far is a search, which plan is best so far, and where are the plans in the drawing?
 Elsewhere: the search (search/find.py), the drawing of the finished front (render/search_drawing.py), the
 script that draws this (static/search.js).
 """
@@ -23,16 +23,16 @@ Point = tuple[Number, Number, str, str, str, str]  # two values, both as text, t
 
 
 class LiveSearch:
-    """Hears the progress of a search, and says it as JSON a few times a second.
+    """Receives the progress of a search, and sends it as JSON a few times a second.
 
-    A message has the plans that fit and were simulated since the last one. `screened_s` is the moment at
-    which the screening was heard of last.
+    A message has the feasible plans that were simulated since the last message. `screened_s` is the time
+    of the last progress report of the screening.
     """
 
     def __init__(
         self, question: Question, say: Callable[[str], None], address: Callable[[Job], str]
     ) -> None:
-        """Start with no plan; `address` gives the page that predicts a job."""
+        """Start without plans; `address` gives the page that predicts a job."""
         self.screened_s: float = time.perf_counter()
         self._said_s = self._start_s = self.screened_s
         self._start_processor_s = time.process_time()
@@ -41,10 +41,10 @@ class LiveSearch:
         self._points: list[Point] = []
 
     def hear(self, progress: Progress) -> None:
-        """Take note of the progress, and send it if the last message is old enough.
+        """Record the progress, and send it if the last message is old enough.
 
-        A message has what is done, the seconds that are left, and the feasible plans that were simulated
-        since the last message, each with both objectives and the address of its prediction.
+        A message has the completed work, the remaining seconds, and the feasible plans that were
+        simulated since the last message, each with both objectives and the address of its prediction.
         """
         now_s = time.perf_counter()
         if progress.doing == "screening":

@@ -1,7 +1,7 @@
 """The description of the JSON API, in OpenAPI 3.1.
 
-Answers: which requests are there, what may they say, what do they answer?
-Elsewhere: what the words mean (request_fields.py), the answers (responses.py).
+Answers: which requests exist, which fields may they have, and what do the answers contain? Elsewhere: the
+meaning of the fields (request_fields.py), the answers (responses.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,8 +66,8 @@ Schema = dict[str, object]
 def described() -> Schema:
     """Return the OpenAPI document of the JSON API.
 
-    Schemas follow from the fields of forms (form_fields.py), so that a new field is part of the API without
-    further code. Requests must not have other fields.
+    Schemas are generated from the fields of forms (form_fields.py), so that a new field is part of the
+    API without further code. Requests must not have other fields.
     """
     several = _words(OF_JOB, several=("gpus", "power_limit")) | _words(OF_PLAN, several=OF_PLAN)
     pair = {
@@ -96,7 +96,9 @@ def described() -> Schema:
 
 
 def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
-    """Return fields with their labels and types; those in `several` may hold several values, as texts."""
+    """Return fields with their labels and types; the fields in `several` may hold several values, as
+    texts.
+    """
     return {name: _word(name, several=name in several) for name in names}
 
 

@@ -1,7 +1,7 @@
-"""The pages: a form of what is asked on one side, the answer on the other; whole without a script.
+"""The pages: a form on one side and the answer on the other. They work completely without a script.
 
-Answers: what stands around a form and an answer, and how does the first page open?
-Elsewhere: fields of a form (form.py), answers (responses.py), the scripts that spare loading (static/).
+Answers: which elements surround a form and an answer, and what does the first page show? Elsewhere:
+fields of a form (form.py), answers (responses.py), the scripts that avoid reloading the page (static/).
 """
 
 from collections.abc import Mapping
@@ -110,13 +110,15 @@ def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
 
 
 def pending(words: Fields) -> str:
-    """Return the place of an answer that takes seconds: the script fetches it; without one, a link does."""
+    """Return the placeholder of an answer that takes seconds. The script fetches the answer; without a
+    script, a link opens it.
+    """
     query = escape(urlencode({**words, "now": "1"}))
     return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
 
 
 def search_hint() -> str:
-    """Return what the page of a search says before anything is searched."""
+    """Return the text on the search page before a search has run."""
     return (
         "<p>A search simulates the plans that your cluster allows and ranks them by step time, cost,"
         " memory or energy. Fields of the plan limit it: <code>4,8</code> allows two values and"
@@ -125,7 +127,9 @@ def search_hint() -> str:
 
 
 def _opening() -> str:
-    """Return what the first page says before anything is asked: what it answers, and examples."""
+    """Return the content of the first page before a request: the questions that it answers, and
+    examples.
+    """
     examples = "".join(
         f'<li><a href="{path}?{escape(urlencode(words))}"><strong>{escape(name)}</strong>'
         f"<small>{escape(about)}</small></a></li>"
@@ -140,7 +144,7 @@ def _opening() -> str:
 
 
 def _tools(name: str, words: Fields) -> str:
-    """Return what can be done with an answer: share it, save it, set a log beside it."""
+    """Return the actions for an answer: share it, save it, compare it with a log."""
     if name == "search":
         return ""
     share = '<button type="button" id="share" class="scripted" aria-live="polite" hidden>Copy link</button>'
@@ -158,7 +162,7 @@ def _tools(name: str, words: Fields) -> str:
 
 
 def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
-    """Return the page that takes a file: a config, a job, a launch script.
+    """Return the page on which a user uploads a file: a config, a job or a launch script.
 
     Parameters
     ----------
@@ -193,14 +197,14 @@ def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
 
 
 def preview(rows: Mapping[str, str], assumed: tuple[str, ...], fields: Fields) -> str:
-    """Return what was understood of an uploaded file as HTML, with a link to its prediction.
+    """Return the content of an uploaded file as HTML, with a link to its prediction.
 
     Parameters
     ----------
     rows : mapping of str
-        Names and values of what the file states.
+        Names and values that the file states.
     assumed : tuple of str
-        What it does not state, as the assumptions of a report.
+        Assumptions for values that the file does not state, as in a report.
     fields : mapping
         Fields of the form that the link fills.
     """
@@ -227,13 +231,13 @@ def _script_values(given: Fields) -> str:
 
 
 def refused_page(html: str) -> str:
-    """Return the page that is shown if a file cannot be made; `html` gives the reason."""
+    """Return the page that is shown if a file cannot be created; `html` gives the reason."""
     main = f'<main id="answer" data-page="refused"><h1>This file cannot be made</h1>{html}</main>'
     return _document("no file", "", {}, main)
 
 
 def lost_page() -> str:
-    """Return the page of an unknown address."""
+    """Return the page for an unknown address."""
     main = (
         '<main id="answer" data-page="lost"><h1>There is no such page</h1><p>The links at the top lead to '
         'all pages, such as <a href="/">Predict</a>.</p></main>'
@@ -262,13 +266,15 @@ def _document(title: str, name: str, words: Fields, main: str) -> str:
 
 
 def _link(key: str, here: str, words: Fields) -> str:
-    """Return a page's entry in the list of pages; it keeps the job."""
+    """Return a page's entry in the navigation; its link keeps the job."""
     current = ' aria-current="page"' if key == here else ""
     return f'<li><a href="{escape(_address(key, here, words))}"{current}>{PAGES[key][1]}</a></li>'
 
 
 def _address(there: str, here: str, words: Fields) -> str:
-    """Return another page of the same job; a comparison has it twice, a search only what the user set."""
+    """Return the address of another page for the same job. A comparison has the job twice, and a search
+    has only the values that the user set.
+    """
     if there == "upload":
         return PAGES[there][0]
     if "serve" in (here, there) and here != there:
@@ -295,6 +301,8 @@ def _with_query(path: str, words: Fields) -> str:
 
 
 def addresses(here: str, words: Fields) -> dict[str, str]:
-    """Return the addresses that a page links to for its job: of each page and each file, by path."""
+    """Return the addresses to which a page links for its job, by path: one for each page and each
+    file.
+    """
     files = {path: _with_query(path, words) for path in FILES} if here == "predict" else {}
     return {PAGES[there][0]: _address(there, here, words) for there in PAGES} | files

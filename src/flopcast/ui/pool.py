@@ -1,11 +1,12 @@
 """Processes that answer requests, so that a slow one neither blocks the server nor outlives its time.
 
-Answers: who works on a request, how many may wait, what becomes of one that takes too long or breaks down?
-Elsewhere: what the processes do (worker.py), what the server says (app.py).
+Answers: which process handles a request, how many requests may wait, and what happens if a request takes
+too long or its process ends? Elsewhere: the work of the processes (worker.py), the answers of the server
+(app.py).
 
-A process is asked by a line of JSON. It answers by lines of JSON, the last of which says how many bytes
-follow: the text of the answer, which is long and not quoted again. A process that breaks a promise
-(time, silence, its own end) is ended and replaced: no other answer depends on it.
+A request to a process is a line of JSON. The answer consists of lines of JSON and a text. The last of
+these lines states the number of bytes of the text, which is long and therefore not quoted again. A
+process that exceeds its time, stops answering or ends is replaced, and no other answer depends on it.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ OnProgress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer to a request: an HTTP status, a media type, a text."""
+    """The answer to a request: an HTTP status, a media type and a text."""
 
     status: int
     media: str
@@ -35,16 +36,16 @@ class BusyError(Exception):
 
 
 class TooLongError(Exception):
-    """A request exceeded its limit of wall-clock time, including waiting: the machine is busy."""
+    """A request exceeded its limit of wall-clock time, including waiting, because the machine is busy."""
 
 
 class BrokenError(Exception):
-    """A process ended without an answer, for want of memory for example."""
+    """A process ended without an answer, for example because it ran out of memory."""
 
 
 @dataclass(eq=False)
 class _ServerProcess:
-    """One process, started when it is first asked."""
+    """One process, which starts at its first request."""
 
     process: asyncio.subprocess.Process | None = None
 
@@ -87,7 +88,7 @@ class _ServerProcess:
         return self.process
 
     async def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, even if it is still working."""
         process, self.process = self.process, None
         if process is None or process.returncode is not None:
             return
@@ -97,7 +98,7 @@ class _ServerProcess:
 
 
 class Pool:
-    """So many processes, and so many requests that may wait for one."""
+    """A fixed number of processes, and a limit on the number of requests that may wait for one."""
 
     def __init__(self, size: int, most_waiting: int) -> None:
         """Start without a process.
@@ -153,7 +154,7 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _worker(self) -> AsyncIterator[_ServerProcess]:
-        """Yield an idle process; it is ended if its answer was not read."""
+        """Yield an idle process; the process is ended if its answer was not read."""
         self._waiting += 1
         try:
             worker = await self._idle.get()

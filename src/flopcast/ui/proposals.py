@@ -1,8 +1,7 @@
-"""Placements outside the devices in answers about a plan that does not fit.
+"""Proposals to place states outside the devices, in answers about a plan that does not fit.
 
-Answers: when does an answer propose a placement, and how does a page apply it?
-Elsewhere: how a placement is found and told (render/offload_advice.py), all other parts of answers
-(responses.py).
+Answers: when does an answer propose a placement, and how does a page apply it? Elsewhere: the search for
+a placement and its text (render/offload_advice.py), all other parts of answers (responses.py).
 """
 
 from html import escape
@@ -21,7 +20,7 @@ HOW_TO_ASK = "set proposals to true to get a placement outside the devices with 
 
 
 def asks_for_proposals(words: Words) -> tuple[Words, bool]:
-    """Return the other fields of a request, and whether it asks for changes that make its plan fit.
+    """Return the other fields of a request, and whether it requests changes that make its plan fit.
 
     Raises
     ------
@@ -37,14 +36,18 @@ def asks_for_proposals(words: Words) -> tuple[Words, bool]:
 
 
 def proposals(job: Job, memory: MemoryReport, *, asked: bool) -> dict[str, object]:
-    """Return the placement with which a plan fits if a request asks for it; else how to ask for it."""
+    """Return the placement with which a plan fits if a request asks for it; otherwise return a hint on
+    how to request it.
+    """
     if asked:
         return offload_advice(job, memory, api.offload_that_fits)[1]
     return {"hint": HOW_TO_ASK} if may_need_offload(job, memory) else {}
 
 
 def placement_link(report: Report, words: Words) -> str:
-    """Return the placement that makes a plan fit, with a link that applies it; empty if the plan fits."""
+    """Return the placement that makes a plan fit, with a link that applies it; empty if the plan already
+    fits.
+    """
     found = proposed_offload(report.job, report.memory, api.offload_that_fits)
     if found is None:
         return ""

@@ -56,7 +56,7 @@ def job_from(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> J
     Raises
     ------
     SpecError
-        The fields have faults; all of them are reported.
+        The fields have faults. All faults are reported together.
     InfeasibleError
         No plan fits.
     """
@@ -71,12 +71,13 @@ def job_from(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> J
 
 
 def question_from(words: Words) -> Question:
-    """Return the search of a request; fields of the plan that it states are fixed, or list allowed values.
+    """Return the search of a request; fields of the plan that it states are fixed, or restricted to a
+    list of values.
 
     Raises
     ------
     SpecError
-        The fields have faults; all of them are reported.
+        The fields have faults. All faults are reported together.
     """
     words, problems = checked(words, (*PLAIN, *OF_SEARCH), several=("gpus", "power_limit"))
     numbers = words | {"gpus": None, "power_limit": None}
@@ -99,7 +100,7 @@ def question_from(words: Words) -> Question:
 def brought_from(
     name: str, text: str, cluster: str = "", gpus: str = "", arg: str = "", env: str = ""
 ) -> dict[str, str]:
-    """Return the form fields for an uploaded file and the machine that it runs on.
+    """Return the form fields for an uploaded file and for the machine of its job.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def brought_from(
     Raises
     ------
     SpecError
-        The name or the text is missing, the file is of no known kind, or there is no such cluster.
+        The name or the text is missing, the type of the file is unknown, or the cluster does not exist.
     """
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         allowed = f"a name of at most {MOST_NAME} characters"
@@ -139,7 +140,7 @@ def brought_from(
 def with_field_names(text: str) -> str:
     """Return a text with the fields of a request instead of the command line's options.
 
-    Options that no field has stay, with their command; so do flags of other software.
+    Options without a matching field stay, with their command; flags of other software stay too.
 
     >>> with_field_names("--seq 4096, --power-limit 500W or --objective cost; --seq-length stays")
     'seq 4096, power_limit 500W or objectives cost; --seq-length stays'
@@ -150,7 +151,7 @@ def with_field_names(text: str) -> str:
 
 
 def _with_values(text: str, name: str, arguments: list[str], environment: list[str]) -> str:
-    """Return an uploaded script with its arguments and environment set; any other file unchanged.
+    """Return an uploaded script with its arguments and environment set; return any other file unchanged.
 
     Raises
     ------
@@ -165,7 +166,8 @@ def _with_values(text: str, name: str, arguments: list[str], environment: list[s
 
 
 def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSource:
-    """Return an uploaded file on `given` devices or, by default, as many as it starts, or one node.
+    """Return an uploaded file for `given` devices. By default, the number of devices is the number that
+    the file starts, or one node.
 
     Raises
     ------
@@ -196,14 +198,14 @@ def _request(words: Words) -> tuple[JobRequest, JobSource]:
 
 
 def reported_together(problems: Sequence[Problem], made: Callable[[], Made]) -> Made:
-    """Return what `made` returns; its errors and `problems` are reported together.
+    """Return what `made` returns. Its errors and `problems` are reported together.
 
     Raises
     ------
     SpecError
         There are problems, or `made` finds some.
     InfeasibleError
-        There are no problems, and no plan fits.
+        There are no problems, but no plan fits.
     """
     try:
         result = made()
@@ -219,7 +221,8 @@ def reported_together(problems: Sequence[Problem], made: Callable[[], Made]) -> 
 
 
 def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
-    """Return the plan in one line, with "auto" to choose the other fields; None to keep the document's.
+    """Return the plan in one line, with "auto" to choose the other fields; None keeps the plan of the
+    document.
 
     If the request states every field but `dp`, nothing is chosen and `dp` follows from the devices.
     """

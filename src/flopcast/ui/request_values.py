@@ -59,8 +59,8 @@ def checked(
 ) -> tuple[dict[str, object], list[Problem]]:
     """Return the fields of a request whose name and type are right, and the errors of all others.
 
-    The other fields can still be checked, so that all errors are reported together. A wrong model is
-    replaced by the usual one, because other fields can be checked only with some model.
+    The remaining fields can still be checked, so that all errors are reported together. The default model
+    replaces a wrong one, because other fields can be checked only with some model.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def checked(
 
 
 def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
-    """Return the error of a field that the request may not have."""
+    """Return the error for a field that the request may not have."""
     because = "unknown fields raise an error, so that none is silently ignored"
     of_plan = short_name(name, Plan.model_fields[name]) if name in Plan.model_fields else ""
     similar = nearest(name, known, least_ratio=NEAR) if len(name) > MOST_SHORT else []
@@ -102,7 +102,7 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
 
 
 def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | None:
-    """Return the error of a value that the field never has; None if there is no such error."""
+    """Return the error for a value of a wrong type, or None if the type is right."""
     if name == "job":
         return None
     if isinstance(value, (Mapping, list)):
@@ -124,7 +124,7 @@ def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | Non
 
 
 def _as_text(name: str, value: Mapping[str, object] | list[object]) -> str:
-    """Return the edit that writes a list or an object as the text that the field can hold."""
+    """Return the fix for a list or an object: the text that the field can hold."""
     if isinstance(value, Mapping):
         if name in ("model", "cluster", "stack"):
             return f'write "job": {json.dumps({name: value})}'

@@ -1,10 +1,9 @@
-"""Answers to requests: parts of pages, data, files.
+"""Answers to requests: parts of pages, data and files.
 
-Answers: which task makes which text out of words?
-Elsewhere: words (request_fields.py), who calls tasks (worker.py), the frame of pages (page.py), sections of
-a report (render/page/).
-A task of a page is answered by JSON with `html`, and `fields`: words of the plan that was predicted, for
-the form.
+Answers: what does each task return for the fields of a request? Elsewhere: the fields
+(request_fields.py), the caller of tasks (worker.py), the frame of pages (page.py), sections of a report
+(render/page/). The answer to a page's task is JSON with `html` and `fields`, the form fields of the
+predicted plan.
 """
 
 import json
@@ -66,7 +65,7 @@ LATER = {"limits": LIMITING, "costs": COSTS, "evidence": EVIDENCE}  # sections t
 
 
 def fields_of(plan: Plan) -> dict[str, str]:
-    """Return the form fields of a plan; replicas follow from the number of devices.
+    """Return the form fields of a plan; the number of devices determines the replicas.
 
     >>> fields_of(Plan(tensor_parallel=8, global_batch=64, sequence_parallel=True))["tp"]
     '8'
@@ -81,7 +80,8 @@ def fields_of(plan: Plan) -> dict[str, str]:
 def predict_page(words: Words, _: OnProgress) -> Made:
     """Return the page's answer to a form: the report of the job that the form describes.
 
-    With `parts`, the names of sections between blanks, other sections that are folded have a heading alone.
+    `parts` holds names of sections, separated by blanks. With it, all other folded sections have only a
+    heading.
     """
     job = {name: value for name, value in words.items() if name != PARTS}
     parts = str(words[PARTS]).split() if PARTS in words else None
@@ -91,7 +91,7 @@ def predict_page(words: Words, _: OnProgress) -> Made:
 def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
     """Return a report as parts of a page, with the fields of its plan for the form.
 
-    Of the sections in LATER, only those in `parts` are whole; None: all sections.
+    Of the sections in LATER, only those in `parts` are complete; with None, all sections are complete.
     """
     html = answer(report) + _place_of_advice(report)
     for key, section in SECTIONS.items():
@@ -102,13 +102,13 @@ def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
 
 
 def _place_of_advice(report: Report) -> str:
-    """Return the place of the advice, which takes longer, with values for fields that are left empty."""
+    """Return the placeholder for the advice, which takes longer, with values for empty fields."""
     used = {"seq": f"{report.job.batch.mean_sequence_tokens:.0f}", "stack-pick": report.job.stack.name}
     return f'<div id="advice" class="scripted" aria-live="polite"{used_values(used)} hidden></div>'
 
 
 def advice_page(words: Words, _: OnProgress) -> Made:
-    """Return the settings whose change would help a job most, each with a link that applies it.
+    """Return the settings whose change would speed up a job most, each with a link that applies it.
 
     If the plan does not fit, the placement that makes it fit comes first.
     """
@@ -121,7 +121,9 @@ def advice_page(words: Words, _: OnProgress) -> Made:
 
 
 def _with_edits(words: Words, edits: str) -> dict[str, object]:
-    """Return the fields of a form with edits of the plan in their own fields, and others among changes."""
+    """Return the fields of a form with edits. Edits of the plan go into their own fields, and all others
+    go into the field for changes.
+    """
     fields, rest = dict(words), []
     for edit in edits.split():
         name, _, value = edit.removeprefix("plan.").partition("=")
@@ -136,7 +138,9 @@ def _with_edits(words: Words, edits: str) -> dict[str, object]:
 
 
 def facts_page(_: Words, __: OnProgress) -> Made:
-    """Return what a list says of each model and each cluster: its size, and its devices."""
+    """Return a short description of each model and each cluster in the lists: its size, and its
+    devices.
+    """
     models = {name: catalog.model(name) for name in catalog.names("models")}
     clusters = {name: catalog.cluster(name) for name in catalog.names("clusters")}
     facts = {
@@ -149,7 +153,9 @@ def facts_page(_: Words, __: OnProgress) -> Made:
 
 
 def _size(model: Model) -> str:
-    """Return the parameters of a model, and of a mixture of experts those that a token uses."""
+    """Return the parameters of a model and, for a mixture of experts, the parameters that a token
+    uses.
+    """
     total, active = model.parameters(), model.active_parameters()
     used = f", {show_count(active)} active" if active < total else ""
     return f"{show_count(total)} parameters{used}"
@@ -158,8 +164,8 @@ def _size(model: Model) -> str:
 def compare_page(words: Words, _: OnProgress) -> Made:
     """Return a page that compares two jobs.
 
-    The JSON has the verdicts, both answers side by side and a table in `html`. `fields` are those of both
-    plans with the prefixes "a." and "b.".
+    The JSON has the verdicts, both answers next to each other, and a table in `html`. `fields` holds the
+    fields of both plans with the prefixes "a." and "b.".
     """
     compared, (first, second) = _compared(words)
     texts = [SAME_JOBS] if first.job == second.job else map(capital, comparison.verdicts(compared))
@@ -193,14 +199,18 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
 
 
 def predict_data(words: Words, _: OnProgress) -> Made:
-    """Return a report, as `flopcast predict --json`; proposals only if the request asks for them."""
+    """Return a report, as `flopcast predict --json` prints it. It has proposals only if the request asks
+    for them.
+    """
     words, asked = asks_for_proposals(words)
     report = api.predict(job_from(words))
     return JSON, _json(as_json(report) | proposals(report.job, report.memory, asked=asked))
 
 
 def memory_data(words: Words, _: OnProgress) -> Made:
-    """Return the memory of a job, as `flopcast memory --json`; proposals as in `predict_data`."""
+    """Return the memory of a job, as `flopcast memory --json` prints it. It has proposals under the same
+    condition as `predict_data`.
+    """
     words, asked = asks_for_proposals(words)
     job = job_from(words)
     memory = api.predict_memory(job)
@@ -209,12 +219,12 @@ def memory_data(words: Words, _: OnProgress) -> Made:
 
 
 def compare_data(words: Words, _: OnProgress) -> Made:
-    """Return two jobs, as `flopcast compare --json`."""
+    """Return a comparison of two jobs, as `flopcast compare --json` prints it."""
     return JSON, _json(comparison.as_json(_compared(words)[0]))
 
 
 def diagnose_data(words: Words, _: OnProgress) -> Made:
-    """Return suspects for a slow job, as `flopcast diagnose --json`.
+    """Return the suspects for a slow job, as `flopcast diagnose --json` prints them.
 
     Parameters
     ----------
@@ -238,7 +248,7 @@ def diagnose_data(words: Words, _: OnProgress) -> Made:
 
 
 def search_data(words: Words, on_progress: OnProgress) -> Made:
-    """Return plans, as `flopcast search --json`, or what `find` asks for."""
+    """Return plans as `flopcast search --json` prints them, or the result that `find` selects."""
     if name := finds(words):
         return JSON, _json(found(name, words)[1])
     result, seconds, screening_s = _found(words, on_progress)
@@ -252,7 +262,7 @@ def job_file(words: Words, _: OnProgress) -> Made:
 
 
 def report_file(words: Words, _: OnProgress) -> Made:
-    """Return the whole report as a separate page."""
+    """Return the whole report as a page of its own."""
     return HTML, api.report_page(api.predict(job_from(words)))
 
 
@@ -278,13 +288,13 @@ TASKS: Mapping[str, Callable[[Words, OnProgress], Made]] = {
 
 
 def warm() -> None:
-    """Load what predictions need, so that the first request need not."""
+    """Load everything that predictions need, so that the first request does not have to wait."""
     job = job_from({"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 8, "plan": "gbs=64 tp=8"})
     as_json(api.predict(job))
 
 
 def _address(job: Job, words: Words) -> str:
-    """Return the address of the page that predicts a job of a search for `words`."""
+    """Return the address of the page that predicts a job of the search that `words` describe."""
     named = (name for name in (*OF_JOB, "changes", "job") if name not in ("cluster", "gpus"))
     rest = {name: words[name] for name in named if name in words}
     machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
@@ -330,7 +340,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
 
 
 def _found(words: Words, on_progress: OnProgress) -> tuple[SearchResult, float, float]:
-    """Return the result of a search, its seconds, and those of its screening."""
+    """Return the result of a search, its duration in seconds, and the duration of its screening."""
     start_s, question = time.perf_counter(), question_from(words)
     live = LiveSearch(question, on_progress, lambda job: _address(job, words))
     result = best_plans.answer(question, live.hear)

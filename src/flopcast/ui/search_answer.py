@@ -1,12 +1,13 @@
-"""The answer of a search as a part of a page: the best plan as tiles, the front, the plans, each setting.
+"""The answer of a search as a part of a page: the best plan as tiles, the front, the plans, and each
+setting.
 
-Answers: what does a reader of the page see first of a search, and where does each plan lead?
-Elsewhere: the rows of the tables (render/search_table.py), the same as text (render/search_text.py), the
-drawing (render/search_drawing.py), the style (static/style.css).
+Answers: what does a reader of the page see first about a search, and where does each plan link?
+Elsewhere: the rows of the tables (render/search_table.py), the answer as text (render/search_text.py),
+the drawing (render/search_drawing.py), the style (static/style.css).
 
-Every plan takes two rows of a table: its numbers, and the plan itself across all columns, because a plan is
-longer than any column. On a narrow screen the style shows the numbers below each other, named by the
-attribute `data-name`.
+Every plan takes two rows of a table: its numbers, and the plan itself across all columns, because the
+text of a plan is longer than any column. On a narrow screen the style shows the numbers below each other,
+named by the attribute `data-name`.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ def search_parts(result: SearchResult, address: Address) -> str:
 
 
 def _question_line(line: str) -> str:
-    """Return a line on the question as a paragraph; a warning looks like one."""
+    """Return a line about the question as a paragraph; a warning has the style of a warning."""
     if line.startswith("warning"):
         return f'<p class="warning">{escape(capital(line.removeprefix("warning").strip()))}</p>'
     word, _, text = line.partition("  ")
@@ -111,7 +112,9 @@ def _best(result: SearchResult, address: Address) -> str:
 
 
 def _next_setting(result: SearchResult, first: Ranked) -> list[Tile]:
-    """Return a tile of the best plan on the next cluster, size or stack; none if there is only one."""
+    """Return a tile of the best plan on the next cluster, size or stack; no tile if there is only one
+    setting.
+    """
     others = [one for one in plans_of_settings(result) if one is not first]
     if not others:
         return []
@@ -129,12 +132,16 @@ def _objective(result: SearchResult, first: Ranked) -> Tile:
 
 
 def _compared(result: SearchResult) -> Tile:
-    """Return the tile that says what the plan was compared with, and how far the others are behind."""
+    """Return the tile that states with what the plan was compared, and by how much the others are
+    worse.
+    """
     return "Chosen from", f"{result.candidates:,} plans", escape(_gap(result))
 
 
 def _gap(result: SearchResult) -> str:
-    """Return how far the recommended plan is behind the best or, if it is the best, the next one behind."""
+    """Return how much worse the recommended plan is than the best. If it is the best, return how much
+    worse the next one is.
+    """
     first, objective = result.plans[0], result.question.first
     if first.ratio != 1:
         gap = (
@@ -166,7 +173,9 @@ def _memory(first: Ranked) -> Tile:
 def _plans(
     caption: str, result: SearchResult, groups: Sequence[Group], address: Address, *, front: bool = False
 ) -> str:
-    """Return plans as a table; each links to its prediction, explains its rank and names its variants."""
+    """Return plans as a table; each plan links to its prediction, explains its rank and names its
+    variants.
+    """
     firsts = [first for first, *_ in groups]
     head, *rows = rows_of(result, firsts, front=front)
     shown = result.question.asked if front else result.question.named
@@ -183,7 +192,9 @@ def _plans(
 
 
 def _preferences(result: SearchResult, place: int, address: Address) -> str:
-    """Return the plans of the front that are best for a weight of the first objective against another."""
+    """Return the plans of the front that are best for some weight of the first objective relative to
+    another.
+    """
     heading, (titles, *rows) = preference_rows(result, place)
     bodies = [
         _body(titles[:-1], row[:-1], _link(one.plan, address))
@@ -194,7 +205,9 @@ def _preferences(result: SearchResult, place: int, address: Address) -> str:
 
 
 def _settings(result: SearchResult, address: Address) -> str:
-    """Return the best plan on each cluster, size and stack as a table, and why others have none."""
+    """Return a table with the best plan on each cluster, size and stack, and the reason where there is
+    none.
+    """
     if len(result.settings) < 2:
         return ""
     headings, *rows = settings_rows(result) or [[]]
@@ -213,7 +226,7 @@ def _settings(result: SearchResult, address: Address) -> str:
 
 
 def _table(caption: str, headings: Sequence[str], bodies: Sequence[str]) -> str:
-    """Return a table of plans, each in a body of two rows; an interval has no column of its own."""
+    """Return a table of plans, each in a table body of two rows. An interval has no column of its own."""
     head = "".join(
         f'<th scope="col" role="columnheader">{escape(heading)}</th>'
         for heading in headings
@@ -226,7 +239,7 @@ def _table(caption: str, headings: Sequence[str], bodies: Sequence[str]) -> str:
 
 
 def _body(headings: Sequence[str], cells: Sequence[str], below: str) -> str:
-    """Return the two rows of a plan; an interval stands below the value that it belongs to."""
+    """Return the two rows of a plan; an interval stands below its value."""
     shown: list[tuple[str, str]] = []
     for heading, cell in zip(headings, cells, strict=True):
         if heading == INTERVAL:

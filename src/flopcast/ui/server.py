@@ -1,7 +1,7 @@
-"""The server's process: where it listens, and what it does with senders that never finish.
+"""The server's process: its address, and its handling of clients that never finish a request.
 
-Answers: on which address, with which limits, and how does it end?
-Elsewhere: what it says (app.py), limits of whole requests (limits.py).
+Answers: at which address does the server listen, which limits does it set, and how does it end?
+Elsewhere: the content of answers (app.py), limits of whole requests (limits.py).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ MOST_CONNECTIONS = 512
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 whose requests have their headers sent within HEADER_LIMIT_S."""
+    """HTTP/1.1 in which clients must send the headers of a request within HEADER_LIMIT_S."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -29,7 +29,7 @@ class TimedProtocol(H11Protocol):
         self._rearm()
 
     def on_response_complete(self) -> None:
-        """Start the clock of the next one."""
+        """Start the clock of the next request."""
         super().on_response_complete()
         self._rearm()
 
@@ -63,7 +63,7 @@ def serve(host: str, port: int, on_ready: Callable[[str], None]) -> None:
     Raises
     ------
     OSError
-        The address is taken, or not ours.
+        The address is in use, or does not belong to this machine.
     """
     import socket
 

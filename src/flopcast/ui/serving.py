@@ -1,10 +1,10 @@
-"""The page of serving and its data: fields of a request, the answer, the best deployments.
+"""The serving page and its data: fields of a request, the answer, the best deployments.
 
-Answers: which serving job do the fields of a request describe, and how is it answered?
-Elsewhere: requests of training (request_fields.py), the page around the answer (page.py), what fields mean
+Answers: which serving job do the fields of a request describe, and how is it answered? Elsewhere:
+requests for training (request_fields.py), the page around the answer (page.py), what fields mean
 (form_fields.py), sections of the answer (render/serving_page.py).
 
-A trace is a file, and the server opens none: its traffic has a rate or a concurrency.
+A trace is a file, and the server opens no files: the traffic has a rate or a concurrency.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def serving_job_from(words: Words) -> ServingJob:
     Raises
     ------
     SpecError
-        The fields have faults; all of them are reported.
+        The fields have faults. All faults are reported together.
     """
     words, problems = checked(words, OF_SERVING)
     stated = {name: text_of(words, name) for name in OF_SERVING}
@@ -80,7 +80,7 @@ def serving_job_from(words: Words) -> ServingJob:
 
 
 def serve_data(words: Words) -> dict[str, object]:
-    """Return a report, as `flopcast predict --engine … --json`."""
+    """Return a report, as `flopcast predict --engine … --json` prints it."""
     return as_json(api.predict_serving(serving_job_from(words)))
 
 
@@ -97,7 +97,7 @@ def serve_page(words: Words) -> dict[str, object]:
 
 
 def _used(job: ServingJob) -> dict[str, str]:
-    """Return the deployment and the traffic of a job, by the fields that state them."""
+    """Return the deployment and the traffic of a job as form fields."""
     traffic = dict(word.split("=", 1) for word in job.traffic.text().split())
     return fields_of(job) | {name: traffic.get(name, "") for name in OF_TRAFFIC}
 
@@ -113,8 +113,8 @@ def fields_of(job: ServingJob) -> dict[str, str]:
 def deployments_page(words: Words) -> dict[str, object]:
     """Return the best deployments for a form, with the fields of the best one.
 
-    Each deployment links to its own prediction. Formats of numbers stay as the user chose them, because a
-    search does not change them. If no deployment keeps up, the page says why.
+    Each deployment links to its own prediction. The number formats stay as the user chose them, because a
+    search does not change them. If no deployment sustains the traffic, the page states the reason.
     """
     found = _found(words)
     kept = [each.first for each in groups_of(found.deployments)][:SHOWN]
@@ -141,7 +141,7 @@ def deployments_page(words: Words) -> dict[str, object]:
 
 
 def _found(words: Words) -> DeploymentResult:
-    """Return the answer of a search in which degrees, replicas and limits are free."""
+    """Return the answer of a search over degrees, replicas and limits."""
     rest = {name: value for name, value in words.items() if name not in (*OF_DEGREES, *OF_LIMITS)}
     job = serving_job_from({"requests": REQUESTS} | rest)
     question = DeploymentQuestion(jobs=(job,), space=DeploymentSpace())

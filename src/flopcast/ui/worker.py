@@ -1,7 +1,8 @@
-"""The work of a server process: a request is one line of JSON, its answer lines of JSON and a text.
+"""The work of a server process: a request is one line of JSON, and its answer is lines of JSON and a
+text.
 
-Answers: which task answers which request, and what does the user see if it fails? Elsewhere: parameters of
-a request (request_fields.py), form of answers (responses.py, error_responses.py), processes (pool.py).
+Answers: which task handles which request, and what does the user see if it fails? Elsewhere: parameters
+of a request (request_fields.py), form of answers (responses.py, error_responses.py), processes (pool.py).
 """
 
 import json
@@ -25,7 +26,8 @@ TASKS: Mapping[str, Callable[..., tuple[str, str]]] = responses.TASKS
 
 
 def answer(task: str, words: Mapping[str, object], on_progress: Callable[[str], None]) -> Answer:
-    """Return the answer to a request, which names fields where the command line would name its options.
+    """Return the answer to a request. Its error messages name fields where the command line would name
+    options.
 
     The status is 400 for wrong input, with every error, 422 if no plan is feasible, and 500 for a bug in
     flopcast, whose traceback goes to stderr.
@@ -83,7 +85,7 @@ def _over_time(*_: object) -> None:
     Raises
     ------
     OverTimeError
-        Always.
+        In every case.
     """
     raise OverTimeError
 
@@ -91,9 +93,9 @@ def _over_time(*_: object) -> None:
 def main() -> None:
     """Answer lines from stdin until it ends.
 
-    The process ignores Ctrl-C, because the server ends it, and it bounds its own memory. Curves and
-    catalogue are loaded before the first request. Progress is written as lines of JSON before the answer,
-    which is a line of JSON and the text whose bytes it counts.
+    The process ignores Ctrl-C, because the server ends it, and it bounds its own memory. It loads curves
+    and the catalogue before the first request. Progress is written as lines of JSON before the answer.
+    The answer is a line of JSON that states the number of bytes of the text, followed by the text.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends its processes itself
     _bound_memory()
@@ -113,7 +115,7 @@ def main() -> None:
 
 
 def _bound_memory() -> None:
-    """Bound the memory of this process, where the system can."""
+    """Limit the memory of this process if the system can."""
     try:
         import resource
     except ImportError:  # not on Windows

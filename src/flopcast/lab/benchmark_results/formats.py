@@ -1,16 +1,17 @@
-"""Files with the result of a serving benchmark: which program wrote them, and what their words mean.
+"""Files with the result of a serving benchmark: the program that wrote them, and the meaning of their
+names.
 
-Answers: what did this file measure, and which requests were sent?
-Elsewhere: the comparison with a prediction (result.py), logs of training (lab/logs/).
+Answers: what did the benchmark of this file measure, and which requests did it send? Elsewhere: the
+comparison with a prediction (result.py), logs of training (lab/logs/).
 
 vLLM's `vllm bench serve --save-result` (vllm/benchmarks/serve.py in https://github.com/vllm-project/vllm)
 and SGLang's bench_serving.py write JSON, in milliseconds; a request rate of "inf" sends all requests at
 once, or as many as --max-concurrency allows. GenAI-Perf
 (https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/perf_benchmark/genai-perf-README.html)
-and AIPerf (https://github.com/ai-dynamo/aiperf) write JSON or CSV; their "inter token latency" is the time
-between a request's first and last token by the tokens after the first, which flopcast calls TPOT. MLPerf's
-load generator (loadgen/results.cc in https://github.com/mlcommons/inference) writes nanoseconds, and does
-not state the lengths of its data set's requests.
+and AIPerf (https://github.com/ai-dynamo/aiperf) write JSON or CSV; their "inter token latency" is the
+time from a request's first to its last token, divided by the number of tokens after the first. flopcast
+calls this TPOT. MLPerf's load generator (loadgen/results.cc in https://github.com/mlcommons/inference)
+writes nanoseconds, and does not state the lengths of the requests.
 """
 
 import csv
@@ -35,11 +36,12 @@ _LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """The names of one program's numbers; of two names for one number, the first in the file counts.
+    """The names of one program's numbers. If two names mean one number, the first name in the file
+    counts.
 
-    `rates` are whole names. The name of a latency is `pattern` with a word of `latencies` and a word of
-    `statistics`, and `per_s` of its units are one second. `traffic` returns the requests that were sent, as
-    words of a traffic, and notes on what is assumed about them.
+    `rates` are complete names. The name of a latency is `pattern` with a word of `latencies` and a word
+    of `statistics`; one second is `per_s` of its units. `traffic` returns the sent requests in the words
+    of a traffic description, and notes on the assumptions about them.
     """
 
     program: str
@@ -51,7 +53,7 @@ class Format:
     traffic: Callable[[Values], tuple[dict[str, object], tuple[str, ...]]]
 
     def read(self, values: Values, name: str) -> BenchmarkResult:
-        """Return the result of named values from a file; messages call the file `name`."""
+        """Return the result from the named values of a file; messages call the file `name`."""
         found: dict[tuple[str, str], Number] = {}
         for word, metric in self.rates.items():
             if value := number(values.get(word)):
@@ -68,7 +70,7 @@ class Format:
 
 
 def number(value: object) -> Number | None:
-    """Return a finite number above 0, None for anything else.
+    """Return a finite number above 0, and None for anything else.
 
     >>> number("1,200.5"), number(3), number("inf"), number(True)
     (1200.5, 3.0, None, None)
@@ -128,7 +130,7 @@ def _of_genai(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
 
 
 def _load(config: object) -> dict[str, object]:
-    """Return the load that a configuration states, wherever it has it."""
+    """Return the load that a configuration states, at any of the places where programs write it."""
     if not isinstance(config, Mapping):
         return {}
     if rate := number(config.get("request_rate")):
@@ -139,7 +141,9 @@ def _load(config: object) -> dict[str, object]:
 
 
 def _of_mlperf(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return the load: only the server scenario has a rate of arrivals, "Offline" sends all at once."""
+    """Return the load: only the server scenario has an arrival rate, and "Offline" sends all requests at
+    once.
+    """
     rate = number(values.get("target_qps")) if str(values.get("scenario")).lower() == "server" else None
     notes = ("the file does not contain the lengths of requests: set them with --traffic",)
     return {"rate_per_s": rate} if rate else {}, notes
@@ -196,7 +200,7 @@ MLPERF = Format(
 
 
 def read_result_file(path: Path) -> BenchmarkResult:
-    """Return the result that a file holds.
+    """Return the result in a file.
 
     Raises
     ------
@@ -207,7 +211,7 @@ def read_result_file(path: Path) -> BenchmarkResult:
 
 
 def read_result(raw: bytes, name: str) -> BenchmarkResult:
-    """Return the result that the bytes of a file hold; `name` is that of the file in messages.
+    """Return the result in the bytes of a file; messages call the file `name`.
 
     Raises
     ------
@@ -239,7 +243,7 @@ def read_result(raw: bytes, name: str) -> BenchmarkResult:
 
 
 def _statistics(data: Values) -> Iterator[tuple[str, object]]:
-    """Yield each statistic of GenAI-Perf's sections by its name, latencies in seconds."""
+    """Yield each statistic in GenAI-Perf's sections by its name, with latencies in seconds."""
     for key, section in data.items():
         if isinstance(section, Mapping):
             scale = PER_S.get(str(section.get("unit", "ms")), 1e3) if key in GENAI_PERF.latencies else 1.0
@@ -249,7 +253,7 @@ def _statistics(data: Values) -> Iterator[tuple[str, object]]:
 
 
 def table_of(text: str) -> dict[str, object]:
-    """Return the CSV of such a result in the form of its JSON; empty if the text is not CSV.
+    """Return a CSV result of this program in the form of its JSON; empty if the text is not CSV.
 
     >>> table_of('Metric,avg,p99\\nTime To First Token (ms),"1,200.5",1300\\n')
     {'time_to_first_token': {'unit': 'ms', 'avg': '1,200.5', 'p99': '1300'}}

@@ -1,8 +1,7 @@
 """The result of a benchmark of a running engine, and its comparison with a prediction.
 
-Answers: what did the benchmark measure, which requests did it send, how far is the prediction?
-Elsewhere: the files that hold results (formats.py), tables of many runs
-(lab/serving_runs/).
+Answers: what did the benchmark measure, which requests did it send, and how far is the prediction off?
+Elsewhere: the files that hold results (formats.py), tables of many runs (lab/serving_runs/).
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,8 @@ class MeasuredNumber:
 class BenchmarkResult:
     """The output of a benchmark.
 
-    `traffic` describes the requests that it sent, and `notes` what the output does not state about them.
+    `traffic` describes the requests that it sent, and `notes` states which of their properties the output
+    omits.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ComparedNumber:
 
     @property
     def ratio(self) -> Number:
-        """Return predicted over measured."""
+        """Return the predicted value divided by the measured one."""
         return self.predicted.value / self.measured.value
 
     @property

@@ -1,12 +1,12 @@
-"""Replacements of operators whose measurements are unusable, and how they were checked.
+"""Replacements of operators whose measurements are unusable, and their checks.
 
-Answers: which curve is derived from which, anchored at which trace?
-The forward was measured on the device itself; the ratio of backward to forward efficiency is carried
-over from the device's relative at equal coordinates. Where a training trace of the same system shows
-the operator once (data/README.md, defects 0 and 1), the curve is shifted to go through that point.
+Answers: from which curve is each replacement derived, and which trace sets its level? The forward pass
+was measured on the device itself. The ratio of backward to forward efficiency comes from a related device
+at equal coordinates. If a training trace of the same system contains the operator once (data/README.md,
+defects 0 and 1), the curve is shifted to go through that point.
 
-One point cannot give a shape, and a relative cannot give a level: each is taken from where it is known.
-How broken rows are found is in operator_files.py.
+One point does not determine a shape, and a related device does not determine a level, so each comes from
+the source that knows it. operator_files.py states how broken rows are detected.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ from flopcast.spec.cluster import Device
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Replacement:
-    """Backward class `name`, from the forward class `forward`, through one traced operator.
+    """Backward class `name`, derived from the forward class `forward` through one traced operator.
 
-    `traced` is that operator in the shape of the trace, `traced_s` its seconds there, summed over its
-    kernels; `why` names the defect that makes the replacement necessary.
+    `traced` is this operator in the shape of the trace, and `traced_s` is its time in the trace, summed
+    over its kernels; `why` names the defect that makes the replacement necessary.
     """
 
     name: str
@@ -82,9 +82,9 @@ def replacements(
 ) -> dict[str, Curve]:
     """Return derived curves for a system's broken classes, by class.
 
-    `own` are the curves fitted to the system's own files, `relative` those of the device's relatives,
-    forward and backward of each class. The result is empty for a system without broken classes. A class is
-    left out if its own forward pass or that of the related device was not measured.
+    `own` holds the curves fitted to the system's own files, and `relative` those of related devices; both
+    have the forward and backward pass of each class. The result is empty for a system without broken
+    classes. A class is left out if its own forward pass or that of the related device was not measured.
     """
     return {
         entry.name: _derive(entry, device, own[entry.forward], relative)
@@ -94,10 +94,11 @@ def replacements(
 
 
 def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]) -> Curve:
-    """Return own forward × the fallback device's backward/forward, shifted to the trace.
+    """Return the product of the device's own forward pass and the fallback device's backward/forward
+    ratio, shifted to the trace.
 
-    The axes are the forward's; the evidence counts one row, the traced one, and is at most as good as
-    the relative's.
+    The axes are those of the forward pass. The evidence counts one row, the traced one, and its error is
+    at least that of the related device.
     """
     mesh = np.meshgrid(*forward.axes, indexing="ij")
     points = tuple(2.0 ** axis.ravel() for axis in mesh)

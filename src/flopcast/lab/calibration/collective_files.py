@@ -1,32 +1,34 @@
 """The rows of measured collectives as messages on a fabric.
 
-Answers: which rows belong to which fabric and tier, what is broken, in which unit is a size? Sources:
-data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) for eight A100 on
-NVSwitch and eight V100; data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0): NCCL on
-one node of 2 to 8 devices, messages of 512 bytes to half a gigabyte, the all-reduces of serving engines,
-and the dispatch and combine of experts by DeepEP (GitHub deepseek-ai/DeepEP).
+Answers: which rows belong to which fabric and tier, which rows are broken, and in which unit is a size?
+Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) for
+eight A100 on NVSwitch and eight V100; data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator,
+Apache-2.0): NCCL on one node of 2 to 8 devices, messages of 512 bytes to half a gigabyte, the all-reduces
+of serving engines, and the dispatch and combine of experts by DeepEP (GitHub deepseek-ai/DeepEP).
 Elsewhere: fitting (curve_fit.py).
 
-Every source has its own idea of a message's size; here all become that of operators/messages.py: what
-every rank holds (all-reduce), the gathered result (all-gather), the full input of one rank
-(reduce-scatter), what is sent (send-receive). A factor of n too many shows as a bus bandwidth that no
-link has. One file is one line of FABRICS, WITH_LATENCY or WITHOUT_LATENCY.
+Every source defines a message's size differently. Here all sizes are converted to the definition of
+operators/messages.py: the array on every rank (all-reduce), the gathered result (all-gather), the full
+input of one rank (reduce-scatter), the sent data (send-receive). A size that is too large by a factor of
+n appears as a bus bandwidth that no link has. One file is one line of FABRICS, WITH_LATENCY or
+WITHOUT_LATENCY.
 
-In aiconfigurator, `num_elements` counts elements of 2 bytes: of the gathered result (all-gather), of one
-rank's whole input (reduce-scatter, all-to-all), of the array of every rank (all-reduce). One version of
-NCCL serves each fabric, the newest that was measured on all of them; the other versions differ from it by 2
-to 3 % and stay aside, to check the curve by.
+In aiconfigurator, `num_elements` counts elements of 2 bytes: those of the gathered result (all-gather),
+of one rank's whole input (reduce-scatter, all-to-all), or of the array on every rank (all-reduce). One
+version of NCCL serves each fabric, the newest that was measured on all of them; the other versions differ
+from it by 2 to 3 % and only serve to check the curve.
 
-Serving engines have all-reduces of their own for small messages and call NCCL for large ones. At each size
-the fastest row of the newest TensorRT-LLM and the newest vLLM counts. Small messages of vLLM and SGLang
-were timed with a launch from the host each, 20 us and more, while engines replay a graph; TensorRT-LLM
-timed the kernels alone.
+Serving engines use their own all-reduces for small messages and NCCL for large ones. At each size, the
+fastest row of the newest TensorRT-LLM and the newest vLLM counts. Each small message of vLLM and SGLang
+was timed together with its launch from the host, which takes 20 us or more, although engines replay a
+graph; TensorRT-LLM timed the kernels alone.
 
 Rows of DeepEP count tokens; bytes follow from their routing, which is uniform (`expected_copies`). Tokens
-go out in 8 bits, with a scale of 4 bytes for 128 elements, and come back in 16; who gets how many is known
-before (collector/wideep/sglang of aiconfigurator). All devices of a node take part: 8, or 4 with Grace.
-Such kernels have their rate by the token as much as by the byte: a curve over bytes fits the middle of the
-models measured, 4096 elements for 6 and more experts a token, and its error includes the rest.
+are sent in 8 bits with a scale of 4 bytes for 128 elements, and return in 16 bits. The number of tokens
+for each rank is known in advance (collector/wideep/sglang of aiconfigurator). All devices of a node take
+part: 8, or 4 with Grace. The time of these kernels depends on the number of tokens as much as on the
+bytes. A curve over bytes fits the middle of the measured models, 4096 elements with 6 or more experts per
+token, and its error covers the rest.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,12 +45,12 @@ BYTES_PER_ELEMENT = 2.0  # dtype half
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FabricFile:
-    """The rows of one file on one fabric; sizes follow the convention of operators/messages.py.
+    """The rows of one file on one fabric; sizes follow the definition of operators/messages.py.
 
-    The functions take the file's columns and give arrays of shape (rows,): `size_bytes` and `seconds` of
-    each message, `inside` and `nodes` of its group, `keep` where a row belongs to this tier and collective.
-    `cluster` and `tier` identify the bandwidth and latency to which the efficiencies refer. Unless stated,
-    columns are those of aiconfigurator's tables, of one node.
+    The functions take the file's columns and return arrays of shape (rows,): `size_bytes` and `seconds`
+    of each message, `inside` and `nodes` of its group, and `keep`, which marks rows of this tier and
+    collective. `cluster` and `tier` identify the bandwidth and latency to which the efficiencies refer.
+    Unless stated otherwise, the columns are those of aiconfigurator's tables for one node.
     """
 
     fabric: str
@@ -64,10 +66,10 @@ class FabricFile:
 
 
 def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: str) -> FabricFile:
-    """Return a file of data/collectives; the elements of an all-gather are what each rank contributes.
+    """Return a file of data/collectives; the elements of an all-gather are the contribution of each rank.
 
-    The same file holds rows inside a node and between nodes; the tier picks them. A transfer goes from
-    the first rank to the last: between nodes, from one rank of a node to one of another.
+    The same file holds rows within a node and between nodes; the tier selects them. A transfer goes from
+    the first rank to the last. Between nodes, it goes from a rank of one node to a rank of another.
     """
     names = {"all_reduce": "all_reduce", "all_gather": "all_gather", "send_receive": "p2p"}
     gathers = collective == "all_gather"
@@ -88,12 +90,12 @@ def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: s
 
 
 def vtrain_file(fabric: str, cluster: str, gpu: str) -> FabricFile:
-    """Return all-reduces over 2 to 8 devices of one node, 1 MiB to 1 GiB.
+    """Return all-reduces over 2 to 8 devices of one node, from 1 MiB to 1 GiB.
 
     Parameters
     ----------
     fabric, cluster : str
-        The fabric whose curve is fitted, and the catalogue's cluster that has it.
+        The fabric whose curve is fitted, and the cluster of the catalogue that has this fabric.
     gpu : str
         Value of the table's column `gpu`, "A100" or "V100".
     """
@@ -139,12 +141,12 @@ def rows_of_table(system: str, version: str, operation: str) -> Callable[[Column
 def nccl_file(
     fabric: str, cluster: str, tier: str, system: str, collective: str, version: str = "2.29.2"
 ) -> FabricFile:
-    """Return the rows of one collective on one system, as messages inside a node.
+    """Return the rows of one collective on one system, as messages within a node.
 
     Parameters
     ----------
     fabric, cluster, tier : str
-        The curve's owner, and where the catalogue has the link whose bandwidth is the bound.
+        The owner of the curve, and the place in the catalogue of the link whose bandwidth is the bound.
     system, version : str
         Values of the table's columns: the machine, and the release of NCCL.
     collective : str
@@ -178,7 +180,7 @@ SERVED_VERSIONS_OF_A100 = ("framework_version=1.0.0", "framework_version=0.14.0"
 def served_file(
     fabric: str, cluster: str, tier: str, system: str, versions: tuple[str, ...] = SERVED_VERSIONS
 ) -> FabricFile:
-    """Return the fastest all-reduce of serving engines at each size on one system, inside a node.
+    """Return the fastest all-reduce of serving engines at each size on one system, within a node.
 
     For each size and number of ranks, the row of all `versions` with the shortest time counts, because an
     engine chooses the fastest of its kernels.
@@ -212,17 +214,21 @@ def exchange_file(
 ) -> FabricFile:
     """Return the rows of a dispatch or a combine over all `ranks` of one node of a system.
 
-    The time is that of the transfer and of the notification before it. Rows with few tokens, which decoding
-    kernels would send, and rows with another number of multiprocessors are left out.
+    The time is the sum of the transfer and of the notification before it. Rows with few tokens, which
+    decoding kernels would send, and rows with another number of multiprocessors are left out.
     """
 
     def copied_bytes(r: Columns) -> Floats:
-        """Return the bytes of all copies of one rank's tokens, including those that stay."""
+        """Return the bytes of all copies of one rank's tokens, including the copies that stay on the
+        rank.
+        """
         copies = expected_copies(r["num_experts"], r["num_topk"], np.full_like(r["num_topk"], ranks))
         return np.asarray(r["num_token"] * TOKEN_BYTES[collective](r) * copies)
 
     def belongs(r: Columns) -> np.ndarray:
-        """Return rows of one system and version inside a node, with a training run's multiprocessors."""
+        """Return the rows of one system and version within a node that use as many multiprocessors as a
+        training run.
+        """
         here = (r[f"system={system}"] == 1) & (r[DEEPEP_VERSION] == 1) & (r["node_num"] == 1)
         here &= r["num_token"] >= FEWEST_TOKENS
         return np.asarray(here & (r[f"{collective}_sms"] == MULTIPROCESSORS))

@@ -1,11 +1,13 @@
-"""From errors on rows kept aside to the sigma of a factor; and how much of an error is noise.
+"""Sigmas of factors from errors on rows that were left out of a fit, and the part of an error that is
+noise.
 
-Answers: which log-sigma makes a nominal 90 % interval hold 90 %, how often did it, how far do repeated
-measurements of one shape lie apart?
+Answers: which log-sigma makes a nominal 90 % interval contain 90 % of the errors, how many did it
+contain, and how much do repeated measurements of one shape differ?
 
-A factor is log-normal around 1 (cost/factors.py), so its 90 % interval reaches 1.645 sigma to both sides.
-Errors of curves are not normal: their tails are longer. What has to be right is the interval, so sigma is
-the 90 % quantile of |log error| over 1.645, not a standard deviation; a bias counts as error.
+A factor is log-normal around 1 (cost/factors.py), so its 90 % interval extends 1.645 sigma to both sides.
+Errors of curves are not normally distributed: their tails are longer. The interval must be right, so
+sigma is the 90 % quantile of |log error| divided by 1.645 and not a standard deviation; a bias counts as
+error.
 
 References
 ----------
@@ -25,9 +27,10 @@ REACH = 1.6449  # sigmas to either side of a normal distribution that hold 90 %
 
 
 def log_sigma(log_errors: Logs) -> float:
-    """Return the sigma whose 90 % interval would contain these errors, (rows,), and one further error.
+    """Return the sigma whose 90 % interval contains these errors, (rows,), and one further error.
 
-    With n rows that is the ceil(0.9 (n + 1))-th smallest |error|, at most the largest, over 1.645.
+    With n rows, this is the ceil(0.9 (n + 1))-th smallest |error|, or the largest if n is too small,
+    divided by 1.645.
 
     >>> round(log_sigma(np.linspace(-0.1, 0.1, 19)) * REACH, 3)
     0.1
@@ -48,9 +51,9 @@ def covered(log_errors: Logs, log_sigma_factor: float) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Judged:
-    """The errors of one class, and the sigma of its curve before a sigma is added.
+    """The errors of one class, and the sigma of its curve before any sigma is added.
 
-    `log_errors` are log(predicted / measured) of rows that the curve was not fitted to.
+    `log_errors` are log(predicted / measured) of rows to which the curve was not fitted.
     """
 
     log_errors: Logs
@@ -58,9 +61,11 @@ class Judged:
 
 
 def added_log_sigma(groups: Sequence[Judged]) -> float:
-    """Return the sigma that, added to each group's own, makes 90 % of the errors of all groups fit.
+    """Return the sigma that must be added to the sigma of each group so that the intervals contain 90 %
+    of the errors.
 
-    Groups count alike, however many rows they have; 0 where their own sigmas suffice, or without groups.
+    Groups count equally, however many rows they have. The result is 0 if their own sigmas suffice, or
+    without groups.
     """
     if not groups:
         return 0.0
@@ -78,7 +83,7 @@ def noise(coordinates: Counts, measured_s: Floats) -> tuple[int, float]:
     Returns
     -------
     rows, mean |log ratio| of a row to the geometric mean of the others of its shape
-        No curve over these coordinates can be better; 0 where no row has a twin.
+        No curve over these coordinates can have a smaller error; it is 0 if no coordinates occur twice.
     """
     if not len(measured_s):
         return 0, 0.0

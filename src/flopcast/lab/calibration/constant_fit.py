@@ -1,27 +1,27 @@
-"""Constants that only whole runs show: the levels of factors, fitted on many measured steps at once.
+"""Constants that only whole runs show: the levels of factors, fitted to many measured steps at once.
 
-Answers: by how much does each named factor differ from the prediction by kernels alone, how sure is that,
-and how many sources support it?
-Elsewhere: a fit on one run of the user (lab/validation/from_run.py), which runs are fitted on and left out
-(lab/validation/leave_one_out.py), the file of the catalogue (library/constants.py), what a factor is
-(cost/factors.py).
+Answers: by how much does each named factor differ from the prediction from kernels alone, how certain is
+this, and how many sources support it? Elsewhere: a fit to one run of the user
+(lab/validation/from_run.py), the runs that are fitted and left out (lab/validation/leave_one_out.py), the
+file of the catalogue (library/constants.py), the definition of factors (cost/factors.py).
 
-The model is that of from_run.py over many runs: log(measured / predicted) = sum of share · log(level) +
-noise, where a share is d log(step) / d log(factor). A priori log(level) is normal with mean 0 and the sigma
-that the catalogue or a curve gives the factor, so a constant moves away from 1 only as far as the runs
-require. The derates of stacks share an unknown mean, unless a stack has a derate of its own. A stack
-without runs gets this mean.
+The model is that of from_run.py for many runs: log(measured / predicted) = sum of share · log(level) +
+noise, where a share is d log(step) / d log(factor). The prior of log(level) is normal with mean 0 and the
+sigma that the catalogue or a curve gives the factor. A constant therefore differs from 1 only as far as
+the runs require. The derates of stacks share an unknown mean, unless a stack has a derate of its own. A
+stack without runs uses this mean.
 
-In each source, a constant may differ from its value elsewhere, a random effect that says nothing about
-other sources. Many runs of one source therefore count less than as many of several
+In each source, a constant may differ from its value elsewhere. This random effect does not affect other
+sources. Many runs of one source therefore count less than equally many runs of several sources
 (variance_components.py).
 
-Noise has a sigma for each family of models, estimated on the way, and Student's distribution of four
-degrees of freedom: a run that was described wrongly must not bend a constant (Lange, Little and Taylor,
-Robust statistical modeling using the t distribution, 1989). Repeats of a configuration count once together.
-Shares hold for small changes, so predictions are made again with the levels found, and fitted again.
+The noise has a sigma for each family of models, which the fit estimates, and Student's distribution with
+four degrees of freedom. A run with a wrong description must not distort a constant (Lange, Little and
+Taylor, Robust statistical modeling using the t distribution, 1989). Repeats of a configuration together
+count once. Shares are valid for small changes, so the runs are predicted again with the fitted levels,
+and the fit is repeated.
 
-Each constant records the contexts of its runs. In another context its sigma is larger, by how much
+Each constant records the contexts of its runs. In another context its sigma is larger, by the amount that
 constants differ between contexts (variance_components.py).
 """
 
@@ -77,8 +77,8 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     Returns
     -------
     Fitted
-        Constants whose sigma the runs reduce by a tenth or more. All other factors keep the value of the
-        catalogue during the fit: otherwise every small factor would carry some of the noise.
+        Constants whose sigma the runs reduce by at least a tenth. All other factors keep their value in
+        the catalogue during the fit, because otherwise every small factor would absorb some of the noise.
     """
     rows_of = Counter(one.source for one in observed)
     observed = [one for one in observed if rows_of[one.source] >= FEWEST_ROWS]
@@ -117,11 +117,12 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Design:
-    """Gaps where all levels are 1, (rows,), shares (rows, unknowns), and what the unknowns are.
+    """Gaps with all levels at 1, (rows,), shares (rows, unknowns), and the meaning of the unknowns.
 
-    Unknowns are the logarithms of the factors' own levels and, last, of what shared derates have in common.
-    `factor_shares` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
-    In each of the `sources`, logarithms of levels differ from these by `source_log_sigma_factor`.
+    The unknowns are the logarithms of the factors' own levels and, last, the common part of shared
+    derates. `factor_shares` are the shares of the factors themselves; the matrix `mix` computes their
+    logarithms from those of the unknowns. In each of the `sources`, logarithms of levels differ from
+    these values by `source_log_sigma_factor`.
     """
 
     gaps: Logs
@@ -140,7 +141,7 @@ class _Design:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Solution:
-    """The unknowns, their covariance, each family's noise, and the variance of each run's gap by noise."""
+    """The unknowns, their covariance, each family's noise, and the noise variance of each run's gap."""
 
     logs: Logs
     covariance: Logs
@@ -178,7 +179,9 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
 
 
 def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
-    """Return the matrix from the unknowns' logarithms to the factors', and the priors of the unknowns."""
+    """Return the matrix that converts the unknowns' logarithms to the factors', and the priors of the
+    unknowns.
+    """
     if not shared.any():
         return np.eye(len(log_sigmas)), log_sigmas
     mix = np.hstack([np.eye(len(log_sigmas)), shared[:, None].astype(float)])
@@ -186,10 +189,12 @@ def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
 
 
 def _informed(design: _Design) -> _Design:
-    """Return the design with only those factors whose sigma the runs reduce; the others keep a level of 1.
+    """Return the design restricted to the factors whose sigma the runs reduce; the others keep a level of
+    1.
 
-    A factor of no device, fabric or stack must also differ from 1 significantly: otherwise it would carry
-    the error of one machine to all others. A shared derate that is left out keeps the common derate.
+    A factor that belongs to no device, fabric or stack must also differ from 1 significantly. Otherwise
+    it would transfer the error of one machine to all others. A shared derate that is left out keeps the
+    common derate.
     """
     solved = _solve(design, np.ones(len(design.gaps)))
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
@@ -210,7 +215,7 @@ def _informed(design: _Design) -> _Design:
 
 
 def _stands(name: str, prior: Prior, at: Levels) -> float:
-    """Return the logarithm of the level that a prediction was made with."""
+    """Return the logarithm of the level with which a prediction was made."""
     level = at.get(name) or (at.get(SHARED_DERATE) if prior.shared else None)
     return math.log(level.ratio) if level is not None else 0.0
 
@@ -254,28 +259,32 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
 
 
 def _least_log(name: str) -> float:
-    """Return the logarithm of a factor's lower bound: its kernels then run at the sustained bandwidth."""
+    """Return the logarithm of a factor's lower bound, at which its kernels run at the sustained
+    bandwidth.
+    """
     bound_by_memory = name.startswith("memory_level") or name.endswith(": memory-bound]")
     return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
 
 
 def _trust(left: Logs, noise: Counts) -> Counts:
-    """Return the weight of each row, (rows,), by Student's distribution; rows far off weigh little."""
+    """Return the weight of each row, (rows,), by Student's distribution. Rows with large errors have
+    small weights.
+    """
     trust: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
     return trust
 
 
 def _mixed(design: _Design, covariance: Logs) -> Logs:
-    """Return the sigmas of the factors' logarithms from the covariance of the unknowns."""
+    """Return the sigmas of the factors' logarithms, computed from the covariance of the unknowns."""
     found: Logs = np.sqrt(((design.mix @ covariance) * design.mix).sum(axis=1))
     return found
 
 
 def _unexplained(design: _Design) -> dict[str, float]:
-    """Return, by family, the sigma with which 90 % intervals hold 90 % of the runs of models left out.
+    """Return, by family, the sigma with which 90 % intervals contain 90 % of the runs of left-out models.
 
-    Errors depend on the shapes of the model more than on the machine. All runs of a model are therefore
-    left out together: one run says too much about the others.
+    Errors depend more on the shapes of the model than on the machine. All runs of a model are therefore
+    left out together, because one of them would reveal too much about the others.
     """
     left, own = np.zeros(len(design.gaps)), np.zeros(len(design.gaps))
     for fold in range(FOLDS):
@@ -295,7 +304,7 @@ def _unexplained(design: _Design) -> dict[str, float]:
 
 
 def _moved(one: ObservedStep, priors: Priors, at: Levels) -> float:
-    """Return how much the levels of the prediction moved the logarithm of a run's step."""
+    """Return how much the levels of the prediction changed the logarithm of a run's step."""
     return sum(
         share * _stands(name, priors[name], at) for name, share in one.shares.items() if name in priors
     )

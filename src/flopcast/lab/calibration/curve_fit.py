@@ -1,10 +1,9 @@
-"""Samples → curves: one per kernel class and device, one per collective and fabric.
+"""Fits of curves to samples: one curve per kernel class and device, and one per collective and fabric.
 
-Answers: which curve do these samples give?
-A sample's log-efficiency is log(bound / (time - launch)): the roofline bound carries what is known of a
-device, so that a small table can hold the rest, and shapes outside of the sampled range stay sensible.
-Elsewhere: rows (samples.py), tables (efficiency_table.py), derived curves (broken_operators.py), files
-(cli/calibrate_fit.py).
+Answers: which curve follows from these samples? A sample's log-efficiency is log(bound / (time -
+launch)). The roofline bound contains the known properties of a device, so a small table can hold the
+rest, and predictions outside the sampled range stay plausible. Elsewhere: rows (samples.py), tables
+(efficiency_table.py), derived curves (broken_operators.py), files (cli/calibrate_fit.py).
 """
 
 from collections import defaultdict
@@ -42,10 +41,10 @@ FitTable = Callable[[Rows, tuple[int, ...]], FittedTable]
 
 
 def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Curve]:
-    """Return curves of every kernel class that the files of one system measure, by class.
+    """Return the curves, by class, of every kernel class that the files of one system measure.
 
-    `system` determines the known defects, the peaks of `device` limit the samples, and `files` are columns
-    by the name of the file. A class without a usable row has no curve.
+    `system` determines the known defects, the peaks of `device` limit the samples, and `files` holds
+    columns by the name of the file. A class without usable rows has no curve.
     """
     by_class = samples_by_class(system, device, files)
     curves = {
@@ -66,10 +65,10 @@ def samples_by_class(system: str, device: Device, files: Mapping[str, Columns]) 
 
 
 def file_samples(system: str, name: str, columns: Columns, device: Device) -> Iterable[Samples]:
-    """Forward and backward samples of one file; none of a file that FILES does not know.
+    """Return the forward and backward samples of one file, or no samples if FILES does not list the file.
 
-    A backward sample is used only if a single kernel was measured: not if it is a copy of the forward
-    sample, and not if it is the sum of two gradients, which `_with_layouts` uses.
+    A backward sample is used only if a single kernel was measured. It is left out if it is a copy of the
+    forward sample, or if it is the sum of two gradients, which `_with_layouts` uses.
     """
     file = FILES.get(name)
     if file is None:
@@ -85,7 +84,7 @@ def file_samples(system: str, name: str, columns: Columns, device: Device) -> It
 
 
 def as_plans(columns: Columns) -> dict[str, Floats]:
-    """Return measured rows in the axis of plans: arrays of shape (rows, 1).
+    """Return measured rows along the axis of plans: arrays of shape (rows, 1).
 
     Operators have one row for each plan, so the same code prices the rows of a file.
     """
@@ -93,20 +92,21 @@ def as_plans(columns: Columns) -> dict[str, Floats]:
 
 
 def fit_curve(samples: Samples, device: Device, fit: FitTable = fit_table) -> Curve:
-    """Return the curve of one class; up to half of each time is attributed to the launch.
+    """Return the curve of one class; at most half of each time is attributed to the launch.
 
-    Of a time below two launches, almost nothing would be left for the work, and noise would determine the
-    result. `fit` is `table.fit_once` if the error of the curve is not needed, which saves the five fits for
-    this error.
+    If a time is shorter than two launches, subtracting the launch would leave almost nothing for the
+    work, and noise would determine the result. `fit` is `table.fit_once` if the error of the curve is not
+    needed, which saves the five fits for this error.
     """
     rows, names = rows_of(samples, device)
     return curve_of_table(samples, device, fit(rows, MOST_NODES[len(rows.log2)]), names)
 
 
 def curve_of_table(samples: Samples, device: Device, table: FittedTable, names: tuple[str, ...]) -> Curve:
-    """Return the curve of a fitted table, whose bounded coefficients keep its time from falling with work.
+    """Return the curve of a fitted table, with bounds on coefficients so that its time never falls as the
+    work grows.
 
-    `names` are those of the terms that the table's coefficients belong to.
+    `names` are the names of the terms to which the table's coefficients belong.
     """
     terms = _bounded(dict(zip(names, table.coefficients.tolist(), strict=True)))
     view = features_of(samples.name)
@@ -139,7 +139,7 @@ def _evidence(samples: Samples, table: FittedTable) -> CurveEvidence:
 
 
 def predicted_s(curve: Curve, samples: Samples, device: Device | None) -> Floats:
-    """Return the seconds that a curve of the device or a fallback gives for samples, (rows,).
+    """Return the seconds that a curve of the device or of a fallback gives for samples, (rows,).
 
     `device` is None for collectives.
     """
@@ -148,10 +148,10 @@ def predicted_s(curve: Curve, samples: Samples, device: Device | None) -> Floats
 
 
 def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
-    """Return coefficients without the smallest; those of one kind add up to at most 1.
+    """Return coefficients without the smallest ones; the coefficients of one kind add up to at most 1.
 
-    All waves are one kind, and all tiles of one size: were their sum above 1, a larger shape could take
-    less time than a smaller one.
+    All waves are one kind, and all tiles of one size are one kind. If their sum exceeded 1, a larger
+    shape could take less time than a smaller one.
     """
     kept = {name: value for name, value in terms.items() if value > SMALLEST_COEFFICIENT}
     sums: dict[str, float] = defaultdict(float)
@@ -161,7 +161,8 @@ def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
 
 
 def _kind(name: str) -> str:
-    """Return what a term shares its total with: all waves; the paddings of one size; or nothing.
+    """Return the kind with which a term shares its total: all waves, the paddings of one size, or the
+    term alone.
 
     >>> [_kind(name) for name in ("wave_128x256", "padding_n_64", "uneven_n_8")]
     ['wave', 'padding_n', 'uneven_n_8']
@@ -172,15 +173,15 @@ def _kind(name: str) -> str:
 
 
 def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
-    """Return the samples in the form of rows of a fit, and the names of their terms.
+    """Return the samples as rows of a fit, and the names of their terms.
 
     Parameters
     ----------
     samples : Samples
         Rows of one kernel class.
     device : Device
-        Gives the launch time, which is subtracted (at most half of the measured time), and the number of
-        multiprocessors, on which terms for waves of tiles depend.
+        The device, which gives the launch time that is subtracted (at most half of the measured time) and
+        the number of multiprocessors, on which terms for waves of tiles depend.
 
     Returns
     -------
@@ -210,7 +211,9 @@ def _most(name: str) -> float:
 
 
 def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) -> Curve:
-    """Return one ratio of gradient products to forward ones, the median: only their sum was measured."""
+    """Return the curve with one ratio of gradient products to forward products, the median, because only
+    the sum of both gradients was measured.
+    """
     ratios = [
         _gradient_ratio(curve, FILES[name], columns, device)
         for name, columns in files.items()
@@ -223,7 +226,7 @@ def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) ->
 
 
 def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: Device) -> Floats:
-    """Return measured / predicted seconds of both gradients, priced as forwards; (rows,)."""
+    """Return measured / predicted seconds of both gradients, priced as forward products; (rows,)."""
     both_s: Floats = np.zeros(len(columns["bwd_us"]))
     for _, gradient in file.forward(as_plans(columns)).gradients():
         bound_s = bound_seconds(gradient.work(), device).ravel()
@@ -235,11 +238,11 @@ def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: 
 def fit_fabric(
     files: Iterable[tuple[FabricFile, Columns]], tier: Tier, own_latency: bool = False
 ) -> dict[str, Curve]:
-    """Return curves of the collectives of one fabric, relative to bandwidth and latency of its tier.
+    """Return curves of the collectives of one fabric, relative to the bandwidth and latency of its tier.
 
-    They are over message bytes, ranks inside a node, and nodes. `own_latency` says whether small messages
-    were measured too: then the curves hold the latency themselves (`Curve.launch_s` above 0) and the tier's
-    hops are not counted.
+    Their axes are message bytes, ranks within a node, and nodes. `own_latency` states whether small
+    messages were measured too. If so, the curves contain the latency (`Curve.launch_s` above 0), and the
+    tier's hops are not counted.
     """
     by_collective = joined_by_name(
         fabric_samples(file, columns, tier, own_latency) for file, columns in files
@@ -253,7 +256,7 @@ def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: 
     """Return the rows of one file as samples; rows faster than their links are rejected and counted.
 
     The bound is that of cost/collectives/collective_time.py on one tier. The latency of the hops is
-    subtracted, but at most half of the time.
+    subtracted, up to half of the time.
     """
     keep = file.keep(columns)
     rows = {name: values[keep] for name, values in columns.items()}
@@ -275,7 +278,7 @@ def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: 
 
 
 def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable = fit_table) -> Curve:
-    """Return the curve of one collective over sizes, ranks inside a node, and nodes.
+    """Return the curve of one collective over sizes, ranks within a node, and nodes.
 
     Parameters
     ----------
@@ -283,10 +286,10 @@ def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable 
     owner : str
         The fabric.
     own_latency : bool
-        Whether the launch time of the curve comes from small messages. Otherwise the latency of the link is
-        part of the bound (`fabric_samples`).
+        Whether the launch time of the curve is derived from small messages. Otherwise the latency of the
+        link is part of the bound (`fabric_samples`).
     fit : function
-        As in `fit_curve`.
+        As for `fit_curve`.
 
     Returns
     -------
@@ -306,17 +309,19 @@ def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable 
 
 
 def _message_nodes(samples: Samples) -> tuple[int, int, int]:
-    """Return nodes of sizes, ranks inside a node, nodes; pairs have more, since protocols change often."""
+    """Return nodes of sizes, ranks within a node, and nodes. Pairs have more nodes, because their
+    protocols change often.
+    """
     _, inside, nodes = samples.coordinates
     return (PAIR_SIZES, 1, 1) if (inside * nodes).max() <= 2 else MESSAGE_NODES
 
 
 def _latency_of(samples: Samples) -> float:
-    """Return the latency of measured small messages: most of the shortest time, four digits.
+    """Return the latency from measured small messages: most of the shortest time, rounded to four digits.
 
-    It is taken off every row; the rest, and what more ranks add, stands in the table, where the efficiency
-    of small messages falls with their size. Of 31 tables, rows kept aside are 3.6 % off (median) with this
-    share, 4.2 % with half.
+    It is subtracted from every row. The table contains the rest, and the time that more ranks add,
+    because the efficiency of small messages falls with their size. Over 31 tables, the median error of
+    left-out rows is 3.6 % with this share and 4.2 % with half of the time.
     """
     return float(f"{LATENCY_SHARE * float(samples.measured_s.min()):.4g}")
 

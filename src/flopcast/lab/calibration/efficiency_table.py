@@ -1,13 +1,13 @@
-"""Fitting a table of log-efficiency, and coefficients of terms, to scattered measurements.
+"""Fits of a table of log-efficiency, and of coefficients of terms, to scattered measurements.
 
-Answers: which table, interpolated as cost/kernels/curve.py does, and which terms fit these rows best,
-and how well do they predict rows that they have not seen?
-Method: weighted least squares on log(time / bound) with a penalty on second differences, so that nodes
-without data follow their neighbours; rows far off are given less weight, again and again (Huber), so
-that broken rows do not pull. Relative errors count alike at all sizes.
+Answers: which table, interpolated as in cost/kernels/curve.py, and which terms fit these rows best, and
+how well do they predict rows that were left out? The method is weighted least squares on log(time /
+bound) with a penalty on second differences, so that nodes without data follow their neighbours. Rows with
+large errors repeatedly receive smaller weights (Huber), so that broken rows have little influence.
+Relative errors count equally at all sizes.
 
-An axis on which few values were measured has a node at each of them, smoothed little, since kernels
-change with such sizes (heads, widths of rows); elsewhere nodes are evenly spaced.
+An axis with few measured values has a node at each of them and is smoothed little, because kernels change
+with such sizes (heads, widths of rows). On other axes, nodes are evenly spaced.
 
 References
 ----------
@@ -40,8 +40,8 @@ LEAST_SUPPORT = 1e-3  # of a node that no row touches, in rows
 class Rows:
     """The rows to fit: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
 
-    `most` are upper bounds of the coefficients of the terms, (terms,); None means no bounds. The sum of the
-    coefficients that `together`, (terms,), marks is at most `most_together_ratio`.
+    `most` holds upper bounds of the coefficients of the terms, (terms,); None means no bounds.
+    `together`, (terms,), marks coefficients whose sum is at most `most_together_ratio`.
     """
 
     log2: Logs
@@ -52,7 +52,7 @@ class Rows:
     most_together_ratio: float = np.inf
 
     def part(self, where: np.ndarray) -> "Rows":
-        """Return the rows that a mask, or positions, select."""
+        """Return the rows that a mask or an array of indices selects."""
         logs, terms = self.log_efficiency[where], self.terms[where]
         return replace(self, log2=self.log2[:, where], log_efficiency=logs, terms=terms)
 
@@ -61,8 +61,8 @@ class Rows:
 class FittedTable:
     """A fitted table, the coefficients of its terms, and its error.
 
-    `log_efficiency` has one dimension per axis; `coefficients` are those of the columns of `Rows.terms`, 0
-    or more. `relative_error` is the mean of |predicted / measured - 1| for times without launches.
+    `log_efficiency` has one dimension per axis; `coefficients` belong to the columns of `Rows.terms` and
+    are 0 or more. `relative_error` is the mean of |predicted / measured - 1| for times without launches.
     """
 
     axes: tuple[Counts, ...]  # log2 of the nodes
@@ -82,7 +82,7 @@ class FittedTable:
 
 
 def nodes(logs: Logs, most: int) -> Counts:
-    """Return the log2 positions of the nodes of an axis in ascending order; at most `most` of them.
+    """Return the log2 positions of the nodes of an axis in ascending order, with at most `most` nodes.
 
     `logs`, (rows,), are log2 of the measured coordinates.
 
@@ -100,11 +100,12 @@ def nodes(logs: Logs, most: int) -> Counts:
 
 
 def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> FittedTable:
-    """Fit a table and its terms to one row or more; error from cross-validation over interleaved rows.
+    """Fit a table and its terms to one or more rows. The error comes from cross-validation over
+    interleaved rows.
 
     The efficiency is at most 1: a prediction is never faster than its physical bound, although kernels
-    whose tensors fit into a cache can be. With fewer than 50 rows, no rows are left out, and the error is
-    assumed to be 0.1.
+    whose tensors fit into a cache can be faster. With fewer than 50 rows, no rows are left out, and the
+    error is assumed to be 0.1.
     """
     table = fit_once(rows, most_nodes)
     folds = np.arange(len(rows.log_efficiency)) % FOLDS
@@ -121,11 +122,11 @@ def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> FittedTable:
 
 
 def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] = ()) -> FittedTable:
-    """Return a table without its error, on given axes or on its own axes.
+    """Return a table without its error, on the given axes or on axes derived from the rows.
 
     Terms with a negative coefficient, which would reward uneven sizes, are left out, and the other terms
-    are fitted again. Coefficients above their bound are set to the bound, and coefficients with too large a
-    sum are reduced in proportion.
+    are fitted again. Coefficients above their bound are set to the bound, and coefficients whose sum is
+    too large are reduced in proportion.
     """
     axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
     index, weight, size = corners(axes, rows.log2)
@@ -191,7 +192,8 @@ def monotone(
 
 
 def _rising(values: Logs, weights: Counts) -> Logs:
-    """Return the nearest values that never fall: weighted isotonic regression (pool adjacent violators).
+    """Return the nearest values that never fall, by weighted isotonic regression (pool adjacent
+    violators).
 
     >>> _rising(np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 3.0, 1.0, 1.0])).tolist()
     [1.0, 2.75, 2.75, 4.0]
@@ -210,8 +212,8 @@ def _rising(values: Logs, weights: Counts) -> Logs:
 def corners(axes: tuple[Counts, ...], logs: Logs) -> tuple[Integers, Counts, int]:
     """Return, for every row, the flat indices of the corners of its cell, and the corners' weights.
 
-    Weights times the flattened table are what `log_efficiency` of cost/kernels/curve.py looks up, so
-    that fitting a table is linear least squares.
+    The weights times the flattened table give the values that `log_efficiency` of cost/kernels/curve.py
+    looks up, so fitting a table is a linear least-squares problem.
 
     Returns
     -------
@@ -236,8 +238,9 @@ def corners(axes: tuple[Counts, ...], logs: Logs) -> tuple[Integers, Counts, int
 def _penalty(axes: tuple[Counts, ...]) -> Counts:
     """Return the quadratic form of first and second differences along every axis.
 
-    Second differences let the table rise steadily and punish kinks; they are divided differences, scaled to
-    the nodes' own spacing. First differences, much weaker, make the solution unique where no row reaches.
+    Second differences allow the table to rise steadily and penalise kinks; they are divided differences,
+    scaled to the nodes' own spacing. First differences, with a much smaller weight, make the solution
+    unique where no row depends on a node.
     """
     shape = tuple(len(axis) for axis in axes)
     index = np.arange(int(np.prod(shape))).reshape(shape)
@@ -263,7 +266,7 @@ def _is_even(axis: Counts) -> bool:
 def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
     """Add the square of a stencil over each line of nodes to a quadratic form, in place.
 
-    A node stands at the same place of no two lines, so no entry is added to twice at once.
+    Each node is at a different place in every line, so no entry is added to twice at once.
     """
     for first, one in zip(lines, stencil, strict=True):
         for second, other in zip(lines, stencil, strict=True):
@@ -279,12 +282,13 @@ def _robust_solve(
     held: Logs,
     rounds: int,
 ) -> tuple[Logs, Logs, Counts]:
-    """Return values of the nodes, flat; coefficients of the terms; and the weight of each row, (rows,).
+    """Return the values of the nodes, flattened, the coefficients of the terms, and the weight of each
+    row, (rows,).
 
-    Iteratively re-weighted least squares, from the `trust` given. Huber's weights: 1 within HUBER_ERROR,
-    falling as 1 / distance beyond it. A fixed number of rounds makes the result a function of the rows
-    alone. `looked_up` are the corners of every row and their weights; terms that are not `used` keep the
-    coefficients `held`.
+    The method is iteratively reweighted least squares, which starts from the weights `trust`. Huber's
+    weights are 1 within HUBER_ERROR and fall as 1 / distance beyond it. The number of rounds is fixed, so
+    that the result depends only on the rows. `looked_up` holds the corners of every row and their
+    weights; terms that are not `used` keep the coefficients `held`.
     """
     values, coefficients, size = held, held.copy(), system.far.size
     for _ in range(rounds):

@@ -1,14 +1,16 @@
-"""Names of kernels and operators, and the kernel class that each belongs to.
+"""Names of kernels and operators, and the kernel class of each.
 
-Answers: which class of flopcast's is a traced kernel of, and which part of the model's cost is that class?
-Elsewhere: reading traces (lab/traces/kineto.py, lab/traces/nsys.py), what is summed over them (trace.py).
+Answers: to which class of flopcast does a traced kernel belong, and which part of the model's cost is
+that class? Elsewhere: reading traces (lab/traces/kineto.py, lab/traces/nsys.py), sums over kernels
+(trace.py).
 
-A kernel's own name goes first where it says what runs (a GEMM of cuBLAS, CUTLASS or Tensile, flash
-attention, NCCL); elementwise kernels are all called alike, so the operator that launched them decides.
-Classes that flopcast prices have its names; "elementwise" and "reduction" are those that it has no name
-for. What no line knows has the class "" and is listed by name, never dropped.
-Names were taken from public traces and sources: PyTorch (aten/src/ATen/native), cuBLAS on Hopper ("nvjet"),
-CUTLASS, FlashAttention, Transformer Engine, NCCL ("ncclDevKernel_"), RCCL and hipBLASLt ("Cijk_").
+If the name of a kernel identifies it (a GEMM of cuBLAS, CUTLASS or Tensile, flash attention, NCCL), this
+name determines the class. Elementwise kernels all have similar names, so the operator that launched them
+determines their class. Classes that flopcast prices have flopcast's names. "elementwise" and "reduction"
+are classes that flopcast does not price. A kernel that no rule matches has the class "" and is listed by
+name, never dropped. Names were taken from public traces and sources: PyTorch (aten/src/ATen/native),
+cuBLAS on Hopper ("nvjet"), CUTLASS, FlashAttention, Transformer Engine, NCCL ("ncclDevKernel_"), RCCL and
+hipBLASLt ("Cijk_").
 """
 
 import re
@@ -88,7 +90,7 @@ _GENERIC = re.compile(r"nccl|rccl|cross_device_reduce|nvshmem|deep_?ep")
 
 @cache
 def kernel_class(kernel: str, operator: str = "", backward: bool = False) -> str:
-    """Return the class of a kernel that an operator launched; "" if neither name is known.
+    """Return the class of a kernel that an operator launched; "" if both names are unknown.
 
     `backward`: the kernel ran in the backward pass. Kernels of norms and activations with the same name in
     both passes get the class of their pass. A GEMM is a "gemm" in both passes, because the operator of the
@@ -114,7 +116,7 @@ def kernel_class(kernel: str, operator: str = "", backward: bool = False) -> str
 
 
 def collective_class(name: str) -> str:
-    """Return the collective of an NCCL kernel or a name of torch.distributed; "" for any other.
+    """Return the collective of an NCCL kernel or of a name in torch.distributed; "" for any other.
 
     A kernel of a communication library of unknown kind is "communication".
 
@@ -134,7 +136,7 @@ def collective_class(name: str) -> str:
 def kind_of(name: str) -> str:
     """Return the kind of a class: gemm, attention, memory_bound, communication, copy; "" if unknown.
 
-    As in the names of factors (cost/price.py): batched products are those of attention.
+    As in the names of factors (cost/price.py), batched products belong to attention.
 
     >>> [kind_of(name) for name in ("gemm", "batched_gemm", "layernorm.backward", "all_gather", "")]
     ['gemm', 'attention', 'memory_bound', 'communication', '']

@@ -1,14 +1,15 @@
-"""Normal equations of a table's nodes and its terms, for rows that are weighted again and again.
+"""Normal equations for the nodes of a table and its terms, for rows whose weights change repeatedly.
 
-Answers: which values of the nodes, and which coefficients of the terms, fit rows best with these weights?
+Answers: which values of the nodes and which coefficients of the terms fit rows best with these weights?
 Elsewhere: rows, nodes and penalties (efficiency_table.py).
 
-A row touches the corners of its cell, which lie at two neighbouring places of the first axis, and penalties
-couple nodes up to two places apart. So only the blocks of a place, of it and the next one, and the diagonal
-of it and the one after that are stored. Elimination place by place (Thomas' algorithm) then does less than
-a hundredth of the work of a general solver. Terms, which touch all nodes, are a border around the nodes
-(Schur's complement). Rows of one cell touch the same nodes, so their products are first summed over each
-cell, by matrix products. What rows touch does not depend on their weights and is worked out once.
+A row depends on the corners of its cell, which lie at two neighbouring places of the first axis, and
+penalties couple nodes that are up to two places apart. Therefore only three kinds of blocks are stored:
+those of a place, those between it and the next place, and the diagonals between it and the place after
+the next. Elimination place by place (Thomas' algorithm) then needs less than a hundredth of the work of a
+general solver. Terms, which affect all nodes, form a border around the nodes (Schur's complement). Rows
+of one cell depend on the same nodes, so their products are first summed over each cell by matrix
+products. The nodes on which rows depend do not change with their weights and are determined once.
 """
 
 from functools import cache
@@ -30,9 +31,9 @@ _pairs = cache(np.triu_indices)  # of the corners of a cell
 class Cells:
     """Cells with similar numbers of rows.
 
-    `rows` are their numbers, (cells, most rows), where cells with fewer rows are filled up with the number
-    of rows. `columns` are the weights of the corners, the terms and the target of these, 0 where filled up:
-    (cells, corners + terms + 1, most rows).
+    `rows` holds the indices of their rows, (cells, most rows); in cells with fewer rows, the total number
+    of rows fills the remaining entries. `columns` holds the weights of the corners, the terms and the
+    target of these rows, with 0 in the remaining entries: (cells, corners + terms + 1, most rows).
     """
 
     rows: Integers
@@ -41,13 +42,13 @@ class Cells:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Equations:
-    """The equations of some rows, without the weights of the rows.
+    """The equations of some rows, independent of the weights of the rows.
 
-    `cells` hold the rows, `index` are the corners of every cell, (corners, cells). Of every pair of corners
-    of every cell, `keys`, (pairs, cells), holds the place in an array of shape (places, 2, stride, stride):
-    blocks of each place, in which only one triangle is summed, and blocks of each place with the next one.
-    `own`, `next` and `far` are the penalties of these blocks, and those of each place with the one after
-    the next, which are diagonal: (places, stride).
+    `cells` holds the rows, and `index` the corners of every cell, (corners, cells). For every pair of
+    corners of every cell, `keys`, (pairs, cells), holds the index into an array of shape (places, 2,
+    stride, stride). This array contains the blocks of each place, in which only one triangle is summed,
+    and the blocks between each place and the next one. `own`, `next` and `far` are the penalties of these
+    blocks and of the diagonal blocks between each place and the one after the next: (places, stride).
     """
 
     cells: tuple[Cells, ...]
@@ -58,9 +59,11 @@ class Equations:
     far: Counts
 
     def solution(self, trust: Counts, used: Flags, held: Logs) -> Logs:
-        """Return values of the nodes, then coefficients of the terms that are `used`, (terms,).
+        """Return the values of the nodes, followed by the coefficients of the terms that are `used`,
+        (terms,).
 
-        `trust`, (rows,), weighs each row. The coefficients `held`, (terms,), are taken off the target.
+        `trust`, (rows,), is the weight of each row. The contribution of the coefficients `held`,
+        (terms,), is subtracted from the target.
         """
         places, stride = self.far.shape
         size, corners = places * stride, len(self.index)
@@ -95,7 +98,7 @@ class Equations:
 def equations(
     index: Integers, weight: Counts, nodes: tuple[int, int], terms: Logs, target: Logs, penalty: Counts
 ) -> Equations:
-    """Return the equations of rows with `target` and the penalties, (nodes, nodes), of the nodes.
+    """Return the equations of rows with `target`, and the penalties of the nodes, (nodes, nodes).
 
     Parameters
     ----------
@@ -130,7 +133,7 @@ def equations(
 def _cells(first: Integers, columns: Counts) -> tuple[Cells, ...]:
     """Return the cells of rows whose first corners are `first`, (rows,), the smallest cells first.
 
-    `columns`, (columns, rows), are as in `Cells`. Numbers of rows are filled up to powers of two.
+    `columns`, (columns, rows), are as in `Cells`. Numbers of rows are rounded up to powers of two.
     """
     order = np.argsort(first, kind="stable")
     _, start, count = np.unique(first[order], return_index=True, return_counts=True)
@@ -148,10 +151,12 @@ def _cells(first: Integers, columns: Counts) -> tuple[Cells, ...]:
 
 
 def _eliminated(own: Counts, later: Counts, far: Counts, sides: Counts) -> Counts:
-    """Return solutions of a symmetric block system, one per column of `sides`, (places, stride, columns).
+    """Return the solutions of a symmetric block system, one per column of `sides`, (places, stride,
+    columns).
 
-    `own` are the blocks of each place, `later` those of it and the next place, both (places, stride,
-    stride); `far` are the diagonals of it and the place after the next, (places, stride). All are changed.
+    `own` holds the blocks of each place, and `later` the blocks between it and the next place, both
+    (places, stride, stride); `far` holds the diagonals between it and the place after the next, (places,
+    stride). The function changes all arguments.
     """
     places = len(far)
     known = []
@@ -180,8 +185,8 @@ def _eliminated(own: Counts, later: Counts, far: Counts, sides: Counts) -> Count
 def _inverse(matrix: Counts) -> Counts:
     """Return the inverse of a symmetric positive definite matrix.
 
-    That of a large one consists of the inverses of its upper half and of Schur's complement of it, because
-    products of matrices are faster than inverses.
+    The inverse of a large matrix is composed of the inverses of its upper half and of Schur's complement,
+    because products of matrices are faster than inverses.
     """
     size = len(matrix)
     if size < LEAST_HALVED:

@@ -1,8 +1,8 @@
-"""The data of each run that fits of constants need, and what all of these fits share.
+"""The data of each run that fits of constants need, and the parts that these fits share.
 
-Answers: which runs support a constant, which sigma makes intervals hold the runs?
-Elsewhere: the fits (constant_fit.py, plan_pairs.py), the file (library/constants.py), how a prediction uses
-constants (cost/factors.py).
+Answers: which runs support a constant, and which sigma makes intervals contain the runs? Elsewhere: the
+fits (constant_fit.py, plan_pairs.py), the file (library/constants.py), how a prediction uses constants
+(cost/factors.py).
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -19,11 +19,11 @@ INSIDE = 0.9  # share of the runs that 90 % intervals must hold
 class ObservedStep:
     """One measured step and its prediction.
 
-    `configuration` is equal for repeats of one configuration; `sweep` for runs of one model on one machine,
-    whose plans are compared, and None if the run is compared with no other. `log_gap_factor` is
-    log(measured / predicted), `shares` are d log(step) / d log(factor) by factor. `context` holds
-    generation, precision, family and scale (cost/constant_transfer.py); the family at least. `model` is the
-    name of the model that is trained; None: no other run trains it.
+    `configuration` is equal for repeats of one configuration. `sweep` is equal for runs of one model on
+    one machine, whose plans are compared, and None if the run is not compared with others.
+    `log_gap_factor` is log(measured / predicted), and `shares` are d log(step) / d log(factor) by factor.
+    `context` holds the generation, precision, family and scale (cost/constant_transfer.py); it holds at
+    least the family. `model` is the name of the trained model; None means that no other run trains it.
     """
 
     id: str
@@ -61,7 +61,7 @@ def constant_of(
     prior_log_sigma_factor: float = 0.0,
     seen: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Constant:
-    """Return a constant that these runs support, with numbers that are rounded to thousandths.
+    """Return a constant that these runs support, with numbers rounded to thousandths.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def constant_of(
     log_sigma_factor, prior_log_sigma_factor : float
         Sigma of the logarithm after the fit and before it.
     ratio : float
-        Time with the constant over time without it.
+        The time with the constant divided by the time without it.
     seen : mapping or None
         Contexts of the runs by kind; in other contexts a prediction trusts the constant less.
     """
@@ -88,9 +88,11 @@ def constant_of(
 
 
 def least_log_sigma(inside_share: Callable[[float], float], most_factor: float) -> float:
-    """Return the smallest sigma, to 1e-4, with which intervals hold enough runs; by bisection.
+    """Return the smallest sigma, to 1e-4, with which intervals contain enough runs. The method is
+    bisection.
 
-    `inside_share` gives the share of the runs that the intervals of a sigma hold; it grows with the sigma.
+    `inside_share` returns the share of the runs that the intervals of a sigma contain; it grows with the
+    sigma.
     """
     low, high = 0.0, most_factor
     while high - low > 1e-4:

@@ -1,12 +1,12 @@
 """The rows of `data/operators` as operators, and which of these rows are broken.
 
-Answers: one line per file: which operator ran forward, which backward, what is wrong with it where.
-Source: data/operators of arXiv:2509.22832 (GitHub DebarghaG/estimate-train-time, MIT), fp16, one GPU; a
-backward time is that of all gradients together.
+Answers: which operators ran in the forward and backward pass of each file, and which of its rows are
+wrong? Source: data/operators of arXiv:2509.22832 (GitHub DebarghaG/estimate-train-time, MIT), fp16, one
+GPU; a backward time covers all gradients together.
 
-Shapes are those of data/README.md: tokens T = micro_batch · seq_len, one of tp shards of the heads, of
-the MLP's width and of the vocabulary, which is padded to a multiple of 128 · tp. A function of columns
-takes arrays of any one shape and gives that shape.
+Shapes follow data/README.md: tokens T = micro_batch · seq_len, and one of tp shards of the heads, of the
+MLP's width and of the vocabulary, which is padded to a multiple of 128 · tp. A function of columns takes
+arrays of any shape and returns that shape.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,14 +34,14 @@ Keep = Callable[[Columns], np.ndarray]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MeasuredFile:
-    """How the rows of one file become operators.
+    """The conversion of one file's rows to operators.
 
-    `forward` makes the operator that ran from the file's columns, of shape (rows, 1); `seconds` names
-    the column of its time, in microseconds. The backward, in `bwd_us`, is measured unless
-    `measures_backward` is False; where it is the sum of several gradient operators that have no curve of
-    their own, `backward_is_sum`.
+    `forward` creates the operator that ran from the file's columns, of shape (rows, 1); `seconds` names
+    the column of its time, in microseconds. The backward time, in `bwd_us`, was measured unless
+    `measures_backward` is False. If it is the sum of several gradient operators without curves of their
+    own, `backward_is_sum` is True.
 
-    A qkv GEMM is neither: its backward time also contains the sum for the bias, so it is not used.
+    A qkv GEMM has neither: its backward time also contains the sum for the bias, so it is not used.
     """
 
     forward: Callable[[Columns], AbstractOperator]
@@ -55,7 +55,7 @@ def _tokens(row: Columns) -> Counts:
 
 
 def _rows_of_table(row: Columns) -> Counts:
-    """Return rows of the vocabulary on one rank; a multiple of 128, as Megatron pads it.
+    """Return the number of vocabulary rows on one rank, a multiple of 128 because Megatron pads it.
 
     >>> _rows_of_table({"tp": np.array([1.0, 4.0])}).tolist()
     [50304.0, 12672.0]
@@ -75,7 +75,7 @@ def _streaming(
     width: Callable[[Columns], Counts] = lambda r: r["hidden"],
 ) -> Callable[[Columns], AbstractOperator]:
     def make(row: Columns) -> AbstractOperator:
-        """Return an operator; the width matters only for kinds that reduce rows."""
+        """Return an operator. The width matters only for kinds that reduce rows."""
         return MemoryBound(kind=kind, elements=elements(row), width=width(row), dtype=DTYPE)
 
     return make
@@ -86,7 +86,7 @@ def _activation(row: Columns) -> Counts:
 
 
 def _score_elements(row: Columns) -> Counts:
-    """Return elements of the score matrices of one rank: sequences · heads · s · s."""
+    """Return the elements of the score matrices of one rank: sequences · heads · s · s."""
     return row["micro_batch"] * np.floor(row["heads"] / row["tp"]) * row["seq_len"] ** 2
 
 
@@ -103,7 +103,9 @@ def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
 
 
 def _flash(row: Columns) -> AbstractOperator:
-    """Return attention without causal mask, as it was measured; training with a mask takes about half."""
+    """Return attention without a causal mask, as it was measured; with a mask, training takes about half
+    the time.
+    """
     return FlashAttention(causal=False, dtype=DTYPE, **_heads(row))
 
 
@@ -114,9 +116,9 @@ def _embedding(row: Columns) -> AbstractOperator:
 
 
 def _adam(row: Columns) -> AbstractOperator:
-    """Return the optimizer of the first stage: embedding and layers, 16 bytes per parameter.
+    """Return the optimizer of the first stage: embedding and layers, with 16 bytes per parameter.
 
-    A layer's weights lie in four tensors; biases and norms are too small to count.
+    A layer's weights form four tensors; biases and norms are too small to count.
     """
     layer = 12 * row["hidden"] ** 2 / row["tp"]
     parameters = row["layers"] * layer + _rows_of_table(row) * row["hidden"]
@@ -129,7 +131,7 @@ def _adam(row: Columns) -> AbstractOperator:
 
 
 def _rope_elements(row: Columns) -> Counts:
-    """Return elements of queries and keys, both of which are rotated."""
+    """Return the elements of queries and keys, because both are rotated."""
     return 2 * _tokens(row) * row["hidden"] / row["tp"]
 
 
@@ -177,12 +179,16 @@ def _none(row: Columns) -> np.ndarray:
 
 
 def _passes_differ(row: Columns) -> np.ndarray:
-    """Return False if one pass repeats the time of the other to 1 %, so that it was not measured."""
+    """Return False if one pass repeats the time of the other to within 1 %, which means that it was not
+    measured.
+    """
     return np.abs(row["fwd_us"] / row["bwd_us"] - 1) > 0.01
 
 
 def _one_launch(row: Columns) -> np.ndarray:
-    """Return the rows of one launch: beyond 2^30 elements there are several, and one was recorded."""
+    """Return the rows with a single launch: beyond 2^30 elements there are several launches, of which
+    only one was recorded.
+    """
     return _score_elements(row) <= 2.0**30
 
 
@@ -218,7 +224,7 @@ BROKEN: dict[tuple[str, str, str], tuple[Keep, str]] = {
 
 
 def kept_rows(system: str, file: str, which: str, row: Columns) -> np.ndarray:
-    """Return rows that are not known to be broken, (rows,); `which` is forward or backward.
+    """Return the rows that are not known to be broken, (rows,); `which` is forward or backward.
 
     samples.py finds further impossible rows, which are faster than the peaks.
     """

@@ -1,13 +1,12 @@
-"""A sample pack of one's own device as curves: what `flopcast measure` wrote, in the terms of a fit.
+"""Curves from a sample pack that `flopcast measure` wrote on the user's own device.
 
-Answers: which operators do a pack's rows measure, which curves do they give?
-Elsewhere: the micro-benchmark (lab/measure/), packs as files (lab/samples/packs.py), the fit itself
-(curve_fit.py).
+Answers: which operators do the rows of a pack measure, and which curves follow from them? Elsewhere: the
+micro-benchmark (lab/measure/), packs as files (lab/samples/packs.py), the fit itself (curve_fit.py).
 
-A curve is that of a kernel alone and cold, as all published tables are. What load costs on top is the
-`gemm_level` of a site, which the pack gives too (lab/measure/site.py): the two are never mixed in one
-curve. Kernels of other libraries, rows that no operator describes and fp32-accumulating products are left
-out.
+A curve describes a kernel that runs alone on a cool device, as all published tables do. The additional
+cost under load is the `gemm_level` of a site, which the pack also gives (lab/measure/site.py). One curve
+never mixes the two. Kernels of other libraries, rows that no operator describes, and products that
+accumulate in fp32 are left out.
 """
 
 from collections import defaultdict
@@ -31,11 +30,12 @@ LEAST_ROWS = 8  # of a class: fewer give no curve
 
 
 def fit_pack(samples: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
-    """Return curves of every class that a pack has enough rows of, by class.
+    """Return the curves, by class, of every class with enough rows in a pack.
 
-    `samples` are its rows by class, as `pack_samples` gives them, bounded by the peaks of `device`. "gemm"
-    is the curve of 16-bit GEMMs in training, and "narrow_gemm.fp8" that of 8-bit GEMMs in training.
-    Gradients of GEMMs become ratios of their time to that of the forward pass, the median over all shapes.
+    `samples` holds its rows by class, as `pack_samples` returns them, limited by the peaks of `device`.
+    "gemm" is the curve of 16-bit GEMMs in training, and "narrow_gemm.fp8" is that of 8-bit GEMMs in
+    training. Gradients of GEMMs are represented by the ratio of their time to that of the forward pass,
+    the median over all shapes.
     """
     curves = {
         name: fit_curve(rows, device)
@@ -53,10 +53,10 @@ def fit_pack(samples: Mapping[str, Samples], device: Device) -> dict[str, Curve]
 
 
 def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict[str, Samples]:
-    """Return rows of a pack by class; gradient layouts of products are separate classes here.
+    """Return the rows of a pack by class; gradient layouts of products are separate classes here.
 
-    Rows whose operator or condition a curve does not describe are not in it; rows faster than the
-    device's peaks are rejected and counted.
+    Rows are left out if a curve does not describe their operator or condition. Rows that are faster than
+    the device's peaks are rejected and counted.
     """
     groups: dict[tuple[str, str, str, tuple[str, ...]], list[Sample]] = defaultdict(list)
     for sample in samples:

@@ -1,10 +1,10 @@
-"""Tables of attention of other projects as operators, on the devices of the catalogue.
+"""Attention tables of other projects as operators, on the devices of the catalogue.
 
-Answers: which rows are plain causal attention, which latent attention with heads of 192 and 128; what do
-their sizes, times and fractions of a peak count?
-Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
-(MooreThreads/SimuMax, Apache-2.0: of training, both passes), infersim (alibaba/InferSim, Apache-2.0).
-Elsewhere: what an entry is (peer_tables.py), products (peer_operators.py), fitting (peer_fit.py).
+Answers: which rows are plain causal attention, and which are latent attention with heads of 192 and 128?
+What do their sizes, times and fractions of a peak count? Sources: data/peers; on GitHub aiconfigurator
+(ai-dynamo/aiconfigurator, Apache-2.0), simumax (MooreThreads/SimuMax, Apache-2.0: both passes of
+training), infersim (alibaba/InferSim, Apache-2.0). Elsewhere: the definition of an entry
+(peer_tables.py), products (peer_operators.py), fitting (peer_fit.py).
 """
 
 from collections.abc import Callable
@@ -32,11 +32,13 @@ LATENT_SIZES = (192.0, 128.0)  # of queries and keys, of values: DeepSeek-V3, ar
 
 
 def _latent(sequences: str, heads: str, is_gradient: bool = False) -> Callable[[Columns], FlashAttention]:
-    """Return causal attention with DeepSeek's heads from the names of its columns; every head has keys."""
+    """Return a function that creates causal attention with DeepSeek's heads from the named columns; every
+    head has its own keys.
+    """
     wide, narrow = LATENT_SIZES
 
     def make(r: Columns) -> FlashAttention:
-        """Return attention over heads of all sequences, each with its own keys and values."""
+        """Return attention over the heads of all sequences, each with its own keys and values."""
         batch = column(r[sequences] * r[heads])
         return FlashAttention(
             batch=batch,
@@ -56,12 +58,13 @@ ATTENTION_PASSES = {"sdp_fwd": "", "sdp_bwd": ".backward"}
 
 
 def _simumax(which: str, is_latent: bool) -> PeerFile:
-    """Return causal attention whose efficiency counts the whole square: heads of one size, or 192 and 128.
+    """Return causal attention whose efficiency counts the whole square: heads of one size, or of sizes
+    192 and 128.
 
-    Values above 1 at half of the square's work show that the square is counted. Backward, latent attention
-    counts both sizes in every product: 5 · (192 + 128) elements a pair where five products have
-    3 · 192 + 2 · 128 (its benchmark, simu_tools/efficency_test/test_fa_efficiency.py of
-    MooreThreads/SimuMax).
+    Values above 1 when only half of the square counts show that the table counts the whole square. In the
+    backward pass of latent attention, it counts both sizes in every product: 5 · (192 + 128) elements per
+    pair, although the five products have 3 · 192 + 2 · 128 (its benchmark,
+    simu_tools/efficency_test/test_fa_efficiency.py of MooreThreads/SimuMax).
     """
     backward, (wide, narrow) = which == "sdp_bwd", LATENT_SIZES
     counted_ratio, remark = 2.0, "bf16, causal, of training"
@@ -82,21 +85,23 @@ def _simumax(which: str, is_latent: bool) -> PeerFile:
 
 
 def _part_of_shape(r: Columns, number: int) -> Counts:
-    """Return one number of a word such as "32-8-128": heads, key/value heads, head size."""
+    """Return one number of a text such as "32-8-128": heads, key/value heads, head size."""
     words = [name for name in r if name.startswith("shape=")]
     numbers = [float(name.removeprefix("shape=").split("-")[number]) for name in words]
     return np.asarray(sum(r[name] * value for name, value in zip(words, numbers, strict=True)))
 
 
 def _infersim_attention(r: Columns) -> AbstractOperator:
-    """Return one causal sequence: the table's fractions of peak count half of the square."""
+    """Return one causal sequence: in the table's fractions of the peak, half of the square counts."""
     heads, kv_heads, head_size = (_part_of_shape(r, number) for number in range(3))
     shape = {"one": np.ones_like(heads), "heads": heads, "kv": kv_heads, "size": head_size}
     return attention("one", "seq_len", "heads", "kv", "size")({**r, **shape})
 
 
 def _infersim_latent(r: Columns) -> AbstractOperator:
-    """Return one causal sequence from "128-128-64": the number of heads, then sizes, plain and rotated."""
+    """Return one causal sequence from "128-128-64": the number of heads, then the plain and the rotated
+    size.
+    """
     return _latent("one", "heads")({**r, "one": np.ones_like(r["seq_len"]), "heads": _part_of_shape(r, 0)})
 
 

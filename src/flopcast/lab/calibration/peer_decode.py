@@ -1,19 +1,19 @@
-"""Tables of attention while tokens are generated, as operators on the devices of the catalogue.
+"""Tables of attention during token generation, as operators on the devices of the catalogue.
 
-Answers: which rows are decode attention, with or without a window, which absorbed latent attention; how
-long does the latter take inside its module?
-Sources: data/serving and data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0),
-kernels of vLLM. Its kernels with 16-bit caches, heads of 128 and 128 or more tokens stand in data/peers,
-all others in data/serving. A cache holds `isl` + `step` tokens.
-Elsewhere: what an entry is (peer_tables.py), attention over prompts (peer_attention.py), fitting
-(peer_fit.py).
+Answers: which rows are decode attention, with or without a window, and which are absorbed latent
+attention? How much of its module's time does the latter take? Sources: data/serving and data/peers; on
+GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), kernels of vLLM. Rows with 16-bit caches,
+heads of 128 and 128 or more tokens are in data/peers, and all others are in data/serving. A cache holds
+`isl` + `step` tokens. Elsewhere: the definition of an entry (peer_tables.py), attention over prompts
+(peer_attention.py), fitting (peer_fit.py).
 
-Latent attention was timed by a host that launches it, 160 us and more whatever the shape, so that only
-A100 uses those rows, the long ones. On the others, a recorded graph of the whole module of DeepSeek-V3 was
-timed: the products before and after, norms, rotation, the cache and the core. All but the core take as
-long with a long cache as with a short one. So the core takes what the module takes longer than with a
-short cache, and what a core takes there: LEAST_S, which the shortest decode attention takes in the same
-tables (6.8 to 10.6 us), and the time in which its queries and results move.
+Latent attention was timed with launches from the host, which take 160 us or more for every shape.
+Therefore only the long rows of A100 are used. On the other devices, a recorded graph of DeepSeek-V3's
+whole module was timed: the products before and after, norms, rotation, the cache and the core. All parts
+except the core take as long with a long cache as with a short one. The time of the core is therefore the
+module's additional time over a short cache, plus the time of a core with a short cache. The latter is
+LEAST_S, the time of the shortest decode attention in the same tables (6.8 to 10.6 us), plus the time to
+move queries and results.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ NOT_SUBTRACTED = "the time includes other kernels of the module, and no row of t
 
 
 def _window(r: Columns) -> Floats:
-    """Return the tokens of a row's window, infinitely many without one; (rows,)."""
+    """Return the tokens of a row's window, infinite without a window; (rows,)."""
     window = np.full_like(r["batch_size"], np.inf)
     for name in r:
         word, equals, value = name.partition("=")
@@ -54,7 +54,7 @@ def _window(r: Columns) -> Floats:
 
 def _decode(cache: str, windowed: bool) -> Callable[[Columns], DecodeAttention]:
     def make(r: Columns) -> DecodeAttention:
-        """Return attention against the tokens of the cache, or of the window if these are fewer."""
+        """Return attention to the tokens of the cache, or of the window if it has fewer."""
         sequences = column(r["batch_size"])
         tokens = np.minimum(r["isl"] + r["step"], _window(r))
         return DecodeAttention(
@@ -72,13 +72,13 @@ def _decode(cache: str, windowed: bool) -> Callable[[Columns], DecodeAttention]:
 
 
 def _of_peers(r: Columns) -> DecodeAttention:
-    """Return the operators of the table of heads of 128 and 16-bit caches."""
+    """Return the operators of the table with heads of 128 and 16-bit caches."""
     names = {"step": r["kv_len"], "isl": 0.0 * r["kv_len"], "num_key_value_heads": r["num_kv_heads"]}
     return _decode("", windowed=False)({**r, **names, "head_dim": 128.0 + 0.0 * r["kv_len"]})
 
 
 def _from_memory(make: Callable[[Columns], DecodeAttention]) -> Callable[[Columns, Floats, Device], Floats]:
-    """Return a function that gives the seconds of rows, at least those that memory sustains."""
+    """Return a function that gives the seconds of rows, but at least the seconds that memory needs."""
 
     def on_device(r: Columns, measured_s: Floats, device: Device) -> Floats:
         sustained = SUSTAINED.get(device.name)
@@ -128,9 +128,10 @@ def _latent(cache: str) -> Callable[[Columns], LatentDecode]:
 
 
 def shortest_s(r: Columns) -> Floats:
-    """Return the seconds of each row's module with the shortest cache, (rows,); NaN where none is short.
+    """Return the seconds of each row's module with the shortest cache, (rows,), or NaN if no cache is
+    short.
 
-    Modules are compared if they have the same heads, sequences and number format of GEMMs.
+    Modules are compared if they have the same heads, sequences and GEMM number format.
     """
     formats = [values for name, values in r.items() if name.startswith("gemm_type=")]
     alike = np.stack([r["num_heads"], r["batch_size"], *formats])
@@ -149,13 +150,15 @@ def core_s(r: Columns) -> Floats:
 
 
 def _with_queries(r: Columns, measured_s: Floats, device: Device) -> Floats:
-    """Return the seconds of cores with those in which queries and results move on a device."""
+    """Return the seconds of cores, including the time in which queries and results move on a device."""
     moved_bytes = 2.0 * r["batch_size"] * r["num_heads"] * (2.0 * RANK + ROPE_SIZE)
     return measured_s + moved_bytes / device.memory_bytes_per_s
 
 
 def _module_file(cache: str) -> PeerFile:
-    """Return modules of one format of the cache; of RTX PRO 6000 only one head was timed with 8 bits."""
+    """Return modules with one format of the cache; on RTX PRO 6000, only one head was timed with 8
+    bits.
+    """
     return PeerFile(
         path="kernels_mla_generation_module_decode.csv.gz",
         name=f"latent_decode{f'.{cache}' if cache else ''}",

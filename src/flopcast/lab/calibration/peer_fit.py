@@ -1,14 +1,14 @@
-"""Samples of other projects → curves; and how far two sources of the same shapes are apart.
+"""Curves from samples of other projects, and the difference between two sources of the same shapes.
 
-Answers: which curve do several sources of one device give, and do they agree?
-The first source of a class with rows makes the curve; another joins it only where both agree to AGREEMENT
-(median) on the shapes that they share; a message reports either case. Fewer than FEWEST_ROWS make no curve:
-the curve of a fallback device is then more accurate.
-Elsewhere: what the tables hold (peer_operators.py, peer_attention.py, peer_grouped.py), tables and terms
-(efficiency_table.py), curves (curve_fit.py).
+Answers: which curve follows from several sources of one device, and do they agree? The first source of a
+class with rows makes the curve; A further source is added only if both agree to AGREEMENT (median) on the
+shapes that they share; a message reports the result in either case. Fewer than FEWEST_ROWS rows give no
+curve, because the curve of a fallback device is then more accurate. Elsewhere: the content of the tables
+(peer_operators.py, peer_attention.py, peer_grouped.py), tables and terms (efficiency_table.py), curves
+(curve_fit.py).
 
-These sweeps are large and dense, so their tables are finer than those of curve_fit.py, and one fifth of the
-rows is kept aside for the error instead of five folds.
+These sweeps are large and dense, so their tables are finer than those of curve_fit.py. The error comes
+from one fifth of the rows, which is left out, instead of five folds.
 """
 
 from collections import defaultdict
@@ -112,7 +112,7 @@ def fit_peers(
 def entries_of(
     device: str, tables: Mapping[str, Columns], files: Sequence[PeerFile] = PEER_FILES
 ) -> Iterator[tuple[str, PeerFile, str]]:
-    """Yield class, entry and column of every entry with rows of a device, the most trusted first."""
+    """Yield the class, entry and column of every entry with rows of a device, the most trusted first."""
     for file in files:
         name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
         for mark, owner in file.devices.items():
@@ -123,7 +123,9 @@ def entries_of(
 def device_samples(
     device: Device, tables: Mapping[str, Columns], files: Sequence[PeerFile] = PEER_FILES
 ) -> dict[str, dict[str, Samples]]:
-    """Return samples by class and source; those of gradient products under "gemm." and their layout."""
+    """Return samples by class and source. Samples of gradient products have the class "gemm." followed by
+    their layout.
+    """
     parts: dict[str, dict[str, list[Samples]]] = defaultdict(lambda: defaultdict(list))
     for name, file, mark in entries_of(device.name, tables, files):
         parts[name][file.source].append(samples_of(file, tables[file.path], mark, device))
@@ -134,13 +136,13 @@ def device_samples(
 
 
 def beyond_the_host(samples: Samples) -> Samples:
-    """Return a sweep without the rows that the host limits.
+    """Return a sweep without the rows whose time the host determines.
 
-    Other tables do not change, and neither do classes of serving, whose engines launch the same kernels.
-    Below some amount of work, every row of a sweep takes the same time: its kernels wait for their
-    launches, up to 0.4 ms of them for the blocks of an fp8 product (scales, transposes, the product itself)
-    against 0.01 of work. This time is the median of the rows with the least work. Rows are left out up to
-    the amount of work at which the last fiftieth of the rows takes about this time.
+    Other tables do not change, and neither do serving classes, whose engines launch the same kernels.
+    Below some amount of work, every row of a sweep takes the same time, because its kernels wait for
+    their launches. The blocks of an fp8 product (scales, transposes, the product itself) take up to 0.4
+    ms to launch but only 0.01 ms to run. This time is the median of the rows with the least work. Rows
+    are left out up to the amount of work at which the last fiftieth of the rows takes about this time.
     """
     window = len(samples.bound_s) // HOST_SHARE
     if len(samples.measured_s) < MANY_ROWS or features_of(samples.name).operator is not None:
@@ -158,7 +160,7 @@ def beyond_the_host(samples: Samples) -> Samples:
 
 
 def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
-    """Return the rows that make a curve, and a line for every further source."""
+    """Return the rows for a curve, and a line of text for every further source."""
     (_, first), *others = by_source.items()
     joined, lines = [first], []
     for source, samples in others:
@@ -174,9 +176,9 @@ def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
 def fit_peer_curve(samples: Samples, device: Device) -> Curve:
     """Return the curve of one class, and its error.
 
-    The error is that of every fifth row, which is left out of the fit. The sigma is the larger one of these
-    rows and of every fifth size (`sizes_of`), all of whose rows are left out. If too few rows are left,
-    both are assumed.
+    The error is the mean error of every fifth row, which is left out of the fit. The sigma is the larger
+    of two values: that of these rows, and that of every fifth size (`sizes_of`), whose rows are all left
+    out. If too few rows remain, both are assumed.
     """
     sizes = np.unique(sizes_of(samples), return_inverse=True)[1]
     asides = [np.arange(len(sizes)) % FOLDS == 0, sizes.ravel() % FOLDS == FOLDS // 2]
@@ -203,7 +205,7 @@ def _is_enough(aside: np.ndarray) -> bool:
 
 
 def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
-    """Return log(predicted / measured) of rows by the curve of the others, (rows,)."""
+    """Return log(predicted / measured) of rows, predicted by the curve of the other rows, (rows,)."""
     left = samples.part(aside)
     curve = fit_quickly(samples.part(~aside), device)
     return np.asarray(np.log(predicted_s(curve, left, device) / left.measured_s))
@@ -212,8 +214,9 @@ def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
 def fit_quickly(samples: Samples, device: Device) -> Curve:
     """Return the curve of one class without its error.
 
-    Terms that a coarse table does not show are left out at once, as no finer one would show them. Where
-    all measured groups are equally full, the coefficient of the skew is that of other devices.
+    Terms that a coarse table does not show are left out at once, because a finer table would not show
+    them either. If all measured groups are equally full, the coefficient of the skew comes from other
+    devices.
     """
     rows, names = shown_terms(*rows_of(samples, device))
     view = features_of(samples.name)
@@ -230,18 +233,18 @@ def fit_quickly(samples: Samples, device: Device) -> Curve:
 
 
 def _between_nodes(rows: Rows, axes: tuple[Counts, ...], samples: Samples, device: Device) -> Rows:
-    """Return rows whose log-efficiencies are relative to bounds that are interpolated between nodes."""
+    """Return rows whose log-efficiencies refer to bounds that are interpolated between nodes."""
     flat = np.zeros([len(axis) for axis in axes])
     added = log_efficiency_by_times(axes, flat, tuple(samples.coordinates), device, samples.name)
     return replace(rows, log_efficiency=rows.log_efficiency - added)
 
 
 def _not_above(rows: Rows, table: FittedTable) -> Logs:
-    """Return the table with nodes limited to efficiencies that rows with similar work reached.
+    """Return the table with nodes limited to the efficiencies that rows with similar work reached.
 
-    What a row reached is the table's share of its efficiency, its losses by waves and paddings added back:
-    they are the terms'. Below one wave that share exceeds 1, so a node is held by rows that lie on its
-    side of the first axis, or at most NEAR_OCTAVES before it.
+    The value that a row reached is its efficiency without the losses by waves and paddings, which the
+    terms describe. Below one wave this value exceeds 1, so only rows on the node's side of the first
+    axis, or at most NEAR_OCTAVES before it, limit a node.
     """
     reached = rows.log_efficiency - rows.terms @ table.coefficients
     place = rows.log2[0]
@@ -252,7 +255,7 @@ def _not_above(rows: Rows, table: FittedTable) -> Logs:
 
 
 def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ...]]:
-    """Return rows with only the terms whose coefficient is positive beside a coarse table."""
+    """Return rows with only the terms whose coefficient is positive in a fit with a coarse table."""
     if not names:
         return rows, names
     few = COARSE_NODES if len(rows.log2) <= 3 else COARSEST_NODES
@@ -276,15 +279,15 @@ def axes_of(
     ----------
     rows : Rows
     most_nodes, few_nodes : tuple of int
-        Most nodes of each axis if there are many rows, or few.
+        Whether each axis has many nodes, because there are many rows, or few.
     known : mapping of tuples, or None
-        Nodes of axes that are given, by the place of the axis.
+        Given nodes of some axes, by the index of the axis.
 
     Returns
     -------
     tuple of arrays
-        Log2 of the coordinates: the measured values if they are few, otherwise evenly spaced nodes between
-        the outermost ones.
+        Log2 of the coordinates: the measured values if they are few, otherwise evenly spaced nodes
+        between the smallest and the largest.
     """
     numbers = most_nodes if len(rows.log_efficiency) >= MANY_ROWS else few_nodes
     axes = []
@@ -300,7 +303,7 @@ def axes_of(
 def with_layouts(curve: Curve, by_class: Mapping[str, Mapping[str, Samples]], device: Device) -> Curve:
     """Return the curve with the median ratios of gradient products to forward products of one source.
 
-    Both are taken relative to the curve. The tables that time gradients separately are in bf16.
+    Both are computed relative to the curve. The tables that time gradients separately use bf16.
     """
     ratios = {}
     for layout in ("input_gradient", "weight_gradient"):
@@ -314,10 +317,10 @@ def with_layouts(curve: Curve, by_class: Mapping[str, Mapping[str, Samples]], de
 
 
 def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
-    """Return the curve with missing layout ratios filled in, each from the first relative that has it.
+    """Return the curve with missing layout ratios taken from the first related device that has them.
 
     Serving sweeps time forward products only, and each training table has one dtype. The ratio of a
-    gradient product depends on the layouts of the kernels, which are the same on related devices.
+    gradient product depends on the layouts of the kernels, which are equal on related devices.
     """
     ratios = dict(curve.layout_ratio)
     for other in relatives:
@@ -332,7 +335,7 @@ def _slowness(curve: Curve, samples: Samples, device: Device) -> float:
 def compared_with_own(
     own: Mapping[str, Samples], device: Device, tables: Mapping[str, Columns]
 ) -> list[str]:
-    """Return lines that compare the tables with a device's own measurements, class by class."""
+    """Return lines of text that compare the tables with a device's own measurements, class by class."""
     return [
         f"{device.name} {name}: {source} does not join the curve: {disagreement(own[name], samples).text()}"
         for name, by_source in device_samples(device, tables).items()
@@ -342,6 +345,6 @@ def compared_with_own(
 
 
 def peer_devices(paths: Iterable[str], files: Sequence[PeerFile] = PEER_FILES) -> tuple[str, ...]:
-    """Return the devices that these tables have rows of, sorted."""
+    """Return the devices for which these tables have rows, sorted."""
     known = set(paths)
     return tuple(sorted({name for f in files if f.path in known for name in f.devices.values()}))

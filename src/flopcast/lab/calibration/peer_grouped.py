@@ -1,17 +1,17 @@
 """Tables of grouped products (experts) of other projects as operators.
 
-Answers: which rows measure several products in one kernel, of which device, class and layout; how does
-imbalance enter?
-Sources: data/peers; on GitHub simumax (MooreThreads/SimuMax, Apache-2.0: kernels of training, all three
-layouts), infersim (alibaba/InferSim, Apache-2.0: fp8 kernels of serving), aiconfigurator
-(ai-dynamo/aiconfigurator, Apache-2.0: whole expert layers). They stand in this order of trust.
-Elsewhere: what an entry is (peer_tables.py), products with one weight (peer_operators.py), curves
-(peer_fit.py).
+Answers: which rows measure several products in one kernel, and which device, class and layout do they
+have? How does imbalance affect the times? Sources: data/peers; on GitHub simumax (MooreThreads/SimuMax,
+Apache-2.0: kernels of training, all three layouts), infersim (alibaba/InferSim, Apache-2.0: fp8 kernels
+of serving), aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0: whole expert layers). This order is
+also the order of trust. Elsewhere: the definition of an entry (peer_tables.py), products with one weight
+(peer_operators.py), curves (peer_fit.py).
 
-Imbalance: the power-law rows of aiconfigurator draw each expert's load from a power law, then scale the
-loads to the tokens that there are, and measure the fullest rank. On one rank all rows are known and only
-their spread differs from that of the balanced rows: the coefficient of the view's term "skew" is fitted to
-both together. With expert parallelism the fullest rank's rows are not printed, so these are left out.
+The power-law rows of aiconfigurator draw each expert's load from a power law, scale the loads to the
+number of tokens, and measure the fullest rank. On one rank, all rows are known, and only their spread
+differs from that of the balanced rows. The coefficient of the term "skew" is fitted to both together.
+With expert parallelism, the tables do not contain the rows of the fullest rank, so these measurements are
+left out.
 """
 
 from collections.abc import Mapping
@@ -53,18 +53,18 @@ def grouped(
     dtype: str = "bf16",
     layout: str = "forward",
 ) -> GroupedMatmul:
-    """Return the operator of columns (rows,).
+    """Return the operator of columns, each of shape (rows,).
 
     Parameters
     ----------
     groups, rows : arrays
-        Number of weights, and rows of all groups together.
+        Number of weights, and the total rows of all groups.
     shape : tuple of arrays
         n and k.
     imbalance : array
-        Rows of the fullest group over those of the mean.
+        Rows of the fullest group divided by those of the mean group.
     dtype, layout : str
-        8-bit elements count one byte; layouts are those of the forward and of both gradients.
+        8-bit elements count as one byte; layouts are those of the forward product and of both gradients.
     """
     n, k = shape
     return GroupedMatmul(
@@ -79,12 +79,13 @@ def grouped(
 
 
 def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_of_law: Counts) -> Counts:
-    """Return the expected ratio of the fullest group to the mean, by the power law of the tables; (rows,).
+    """Return the expected ratio of the fullest group to the mean group under the power law of the tables;
+    (rows,).
 
     Loads are drawn with a density x^-a on [1, LARGEST_DRAW · tokens]. The fullest of E draws is taken at
     its median, where the distribution function is 0.5^(1/E), and divided by the mean of the law. A token
-    goes to an expert once, so the ratio is at most E / top_k. This is an estimate, because the tables do
-    not contain the drawn loads.
+    selects an expert at most once, so the ratio is at most E / top_k. This is an estimate, because the
+    tables do not contain the drawn loads.
 
     Examples
     --------
@@ -100,7 +101,7 @@ def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_
 
 
 def _sum_of(names: Mapping[str, float], r: Columns) -> Counts:
-    """Return the number that a column of words stands for, row by row."""
+    """Return the number that each text of a column stands for, row by row."""
     return np.asarray(sum((r[name] * value for name, value in names.items() if name in r), start=0.0))
 
 
@@ -109,7 +110,7 @@ def _is_law(r: Columns) -> np.ndarray:
 
 
 def _rows_of_layer(r: Columns) -> Counts:
-    """Return the rows of all experts of a rank, where every rank has equally many."""
+    """Return the number of rows of all experts of a rank if every rank has equally many."""
     return r["num_tokens"] * r["topk"] / r["moe_ep_size"]
 
 
@@ -118,10 +119,11 @@ def _experts(r: Columns) -> Counts:
 
 
 def _layer(r: Columns, dtype: str) -> GroupedMatmul:
-    """Return gate, up and down products as one of three times the width: all FLOP, all weights, most rows.
+    """Return the gate, up and down products as one product of three times the width: it has all FLOP, all
+    weights and most rows.
 
-    It moves hidden · rows elements fewer than the two kernels that run, which is less than half of
-    what their rows move: the bound stays a bound.
+    It moves fewer elements, by hidden · rows, than the two kernels that run. This difference is less than
+    half of the elements that their rows move, and the bound remains a lower bound.
     """
     width = r["inter_size"] / r["moe_tp_size"]
     exponent = _sum_of({**POWER_LAWS, BALANCED: 2.5}, r)  # any law for balanced rows, which use none
@@ -151,7 +153,9 @@ LAYER_FAULTS: dict[str, Mask] = {
 
 
 def _layers(word: str) -> PeerFile:
-    """Return whole expert layers of vLLM in one precision, including routing, activation and sum."""
+    """Return whole expert layers of vLLM in one precision, including routing, activation and the final
+    sum.
+    """
     narrow = "" if word == "bfloat16" else f".{word}"
     devices, peak = PRECISIONS[word]
     return PeerFile(
@@ -167,10 +171,10 @@ def _layers(word: str) -> PeerFile:
 
 
 def _of_training(layout: str) -> PeerFile:
-    """Return products of training: the forward shape is printed for all layouts; groups are equal."""
+    """Return products of training. The table has the forward shape for all layouts; groups are equal."""
 
     def make(r: Columns) -> GroupedMatmul:
-        """Return an operator; M counts the rows of one group."""
+        """Return an operator. M is the number of rows of one group."""
         shape = (r["K"], r["N"]) if layout == "input_gradient" else (r["N"], r["K"])
         return grouped(r["ng"], r["ng"] * r["M"], shape, np.ones_like(r["M"]), layout=layout)
 
@@ -187,14 +191,16 @@ def _of_training(layout: str) -> PeerFile:
 
 
 def _of_serving(phase: str, product: str) -> PeerFile:
-    """Return products of serving: infersim draws group sizes; their sum follows from the fp8 peak fraction.
+    """Return products of serving. infersim draws group sizes at random; their sum follows from the
+    fraction of the fp8 peak.
 
-    The fractions agree with tokens_per_expert to a few percent at the fp8 peak of the device, and to half
-    at the 16-bit one. How uneven the drawn groups are is not printed: they count as equal.
+    With the fp8 peak of the device, the fractions agree with tokens_per_expert to within a few percent;
+    with the 16-bit peak, they differ by a factor of two. The table does not state how uneven the drawn
+    groups are, so they count as equal.
     """
 
     def make(r: Columns) -> GroupedMatmul:
-        """Return an operator; gate and up are one product of twice the width."""
+        """Return an operator. Gate and up are one product of twice the width."""
         inner, hidden = r["intermediate_size"], r["hidden_size"]
         n, k = (2 * inner, hidden) if product == "up" else (hidden, inner)
         flop = r[f"{product}_mfu"] * _sum_of(FP8_FLOP_PER_S, r) * r[f"{product}_proj_us"] * 1e-6

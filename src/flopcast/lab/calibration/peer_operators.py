@@ -1,15 +1,15 @@
-"""Tables of dense products of other projects as operators, on the devices of the catalogue.
+"""Tables of dense products by other projects as operators, on the devices of the catalogue.
 
-Answers: one entry per table: which products of which device, in which precision, and how long it took?
-Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
+Answers: which products does each table time, on which device, and in which precision? Sources:
+data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
 (MooreThreads/SimuMax, Apache-2.0), infersim (alibaba/InferSim, Apache-2.0), llmservingsim
-(casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT), apex (microsoft/apex_plus, MIT). Forward
-kernels of serving stacks, except simumax's, which are of training.
-Elsewhere: what an entry is (peer_tables.py), products of experts (peer_grouped.py), attention
-(peer_attention.py), fitting, and what happens where sources differ (peer_fit.py); the paper's
+(casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT), apex (microsoft/apex_plus, MIT). The
+tables time forward kernels of serving stacks, except those of simumax, which are from training.
+Elsewhere: the definition of an entry (peer_tables.py), products of experts (peer_grouped.py), attention
+(peer_attention.py), fitting and differences between sources (peer_fit.py), the tables of the paper
 (operator_files.py).
 
-Sources stand in the order in which they are trusted: sweeps over shapes before tables of one model.
+Sources are listed in the order of trust: sweeps over shapes before tables of one model.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,13 +56,15 @@ SMALL_TILE = 64.0  # rows up to which products of any number of rows run the sam
 
 
 def odd_rows(r: Columns) -> np.ndarray:
-    """Return the rows of Hopper that ran a kernel which training and engines seldom run."""
+    """Return the rows on Hopper that ran a kernel which training and engines seldom use."""
     hopper = is_word("system=h100_sxm")(r) | is_word("system=h200_sxm")(r)
     return np.asarray(hopper & (r["m"] > SMALL_TILE) & (r["m"] % 4 != 0))
 
 
 def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
-    """Return a table of 8-bit products; an element counts one byte: inputs have fewer, results more."""
+    """Return a table of 8-bit products. Each element counts as one byte: inputs also have scales, and
+    results have more bytes.
+    """
     return PeerFile(
         path="aiconfigurator/gemm_low_precision.csv.gz",
         name=f"gemm.{dtype}",
@@ -101,7 +103,7 @@ LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
 
 
 def _simumax_gemm(layout: str) -> PeerFile:
-    """Return products of one layout; a weight gradient is added to fp32 in place."""
+    """Return products of one layout. A weight gradient is added to an fp32 buffer in place."""
     make = matmul("bf16", layout)
     return PeerFile(
         path="simumax/gemm_efficiency.csv",
@@ -116,7 +118,7 @@ def _simumax_gemm(layout: str) -> PeerFile:
 
 
 def of_simumax_node(file: PeerFile) -> PeerFile:
-    """Return an entry of simumax for its B200 machine, which ran loaded as in its published steps."""
+    """Return an entry of simumax for its B200 machine, which ran under load as in its published steps."""
     sustained_from_s = SUSTAINED_FROM_S if file.name == "gemm" else np.inf
     return replace(file, devices=SIMUMAX_NODE, sustained_from_s=sustained_from_s)
 
@@ -141,7 +143,9 @@ LLAMA_8B_ALONE = {  # the same where gates are not joined
 def _llama_layer(
     layer: str, sizes: tuple[float, float], path: str, column: str, time: str, devices: Mapping[str, str]
 ) -> PeerFile:
-    """Return one linear layer of Llama 3.1 8B, by tokens; `column` holds the names of layers."""
+    """Return one linear layer of Llama 3.1 8B, with tokens as rows; `column` holds the names of
+    layers.
+    """
     n, k = sizes
     return PeerFile(
         path=path,

@@ -1,29 +1,30 @@
-"""Tables of kernels of serving engines as operators, from one row or token on: products, whole layers of
-experts, and linear attention over prompts.
+"""Tables of kernels in serving engines as operators, from one row or token upwards: products, whole
+layers of experts, and linear attention over prompts.
 
-Answers: which rows are of which class of serving, device and format, how many rows and experts of a rank do
-layers of experts stand for, and which rows are left out? Sources: data/serving and data/peers; on GitHub
-aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), which times kernels of vLLM, those of experts on the
-rank with the most rows. Products with fewer than 64 rows, and experts with fewer than 128 tokens, stand in
-data/serving, larger ones in data/peers. Both make one curve.
-Elsewhere: what an entry is (peer_tables.py), attention (peer_decode.py), the same tables as kernels of
+Answers: which serving class, device and format does each row have, how many rows and experts of a rank
+does a layer of experts represent, and which rows are left out? Sources: data/serving and data/peers; on
+GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), which times kernels of vLLM. It times
+experts on the rank with the most rows. Products with fewer than 64 rows, and experts with fewer than 128
+tokens, are in data/serving, and larger ones are in data/peers. Both together give one curve. Elsewhere:
+the definition of an entry (peer_tables.py), attention (peer_decode.py), the same tables as kernels of
 training (peer_operators.py, peer_grouped.py), fitting (peer_fit.py).
 
-Engines replay recorded launches, and so did the benchmark. The times of 8-bit products with a scale for
-each block are those of a host that launches several kernels one after another: 60 us on H100, 170 us on
-B200, 340 us on L40S, whatever the shape. They give no curve. Where they last much longer than that, they
-are as long as products with one scale: within a tenth in the median on H100, H200 and Blackwell, a third
-longer on L40S, whose kernels are written in Triton.
+The benchmark replays recorded launches, as engines do. The times of 8-bit products with a scale for each
+block are determined by the host, which launches several kernels one after another: 60 us on H100, 170 us
+on B200 and 340 us on L40S for every shape. They do not give a curve. Products that take much longer than
+that are as long as products with one scale: the median difference is within a tenth on H100, H200 and
+Blackwell. On L40S, whose kernels are written in Triton, they take a third longer.
 
-The benchmark multiplies by the same weight again and again. On L40S and RTX PRO 6000 weights of 1 to 16 MB
-then come from the cache, at up to twice the rate of memory. An engine reads all layers in between, so these
-rows are left out where products wait for weights. Smaller weights take the time of a launch in either case.
+The benchmark repeatedly multiplies by the same weight. On L40S and RTX PRO 6000 weights of 1 to 16 MB
+then come from the cache, at up to twice the rate of memory. An engine reads all other layers before it
+reads a weight again, so these rows are left out where products wait for weights. Products with smaller
+weights take the time of a launch in either case.
 
-Balanced rows of experts spread the picks of all tokens evenly over all experts. With a power law the drawn
-loads are not printed, so that the expected ones stand for them (layers/expert_load.py).
+Balanced rows of experts distribute the selections of all tokens evenly over all experts. The tables do
+not contain the loads drawn from a power law, so the expected loads are used (layers/expert_load.py).
 
-Kernels of linear attention have the shapes of Qwen3.5, whose heads have 128 elements. Steps of decoding are
-not in the table.
+Kernels of linear attention have the shapes of Qwen3.5, whose heads have 128 elements. The table has no
+decode steps.
 """
 
 from collections.abc import Callable, Mapping
@@ -86,7 +87,7 @@ def _product(weights: str) -> Callable[[Columns], ServedMatmul]:
 
 
 def _cached(weights: str) -> Mask:
-    """Return a mask of rows whose weights the benchmark read from the cache."""
+    """Return a mask of the rows whose weights the benchmark read from the cache."""
     each_bytes = SERVED_FORMATS[weights].bytes_of_weight("bf16")
 
     def mask(r: Columns) -> np.ndarray:
@@ -130,10 +131,11 @@ def _products(word: str, devices: Mapping[str, str], large: str) -> tuple[PeerFi
 
 
 def balanced_load(tokens: Counts, top_k: Counts, experts: Counts, ranks: Counts) -> Loads:
-    """Return the load of the first rank if the picks are spread evenly over all experts.
+    """Return the load of the first rank if the selections are distributed evenly over all experts.
 
-    A token's picks lie a stride of experts / top_k apart; the next token's are one further. The first rank
-    therefore always has a pick, and experts repeat only after a stride of tokens.
+    A token selects experts at a distance of experts / top_k, and the next token selects the experts one
+    further. The first rank therefore always has a selection, and experts repeat only after as many tokens
+    as this distance.
 
     Examples
     --------
@@ -148,10 +150,11 @@ def balanced_load(tokens: Counts, top_k: Counts, experts: Counts, ranks: Counts)
 
 
 def loads_of(r: Columns) -> Loads:
-    """Return the load of every row of the table: rows, touched experts, imbalance.
+    """Return the load of every row of the table: rows, experts with tokens, and imbalance.
 
-    Balanced rows follow from the routing alone. For power laws the expected load of the fullest rank counts
-    (`fullest_rank_load`), computed once for each combination of top-k, experts and ranks.
+    The load of balanced rows follows from the routing alone. For power laws, the expected load of the
+    fullest rank is used (`fullest_rank_load`), computed once for each combination of top-k, experts and
+    ranks.
     """
     names = ("num_tokens", "topk", "num_experts", "moe_ep_size")
     loads = np.stack(balanced_load(*(r[name] for name in names)))
@@ -201,7 +204,7 @@ def _layers(word: str) -> tuple[PeerFile, ...]:
 
 
 def _core(r: Columns) -> GatedDelta:
-    """Return the delta rule of every row."""
+    """Return the delta rule operator of every row."""
     return GatedDelta(
         sequences=column(r["batch_size"]),
         tokens=column(r["seq_len"]),
@@ -214,7 +217,7 @@ def _core(r: Columns) -> GatedDelta:
 
 
 def _convolution(r: Columns) -> MemoryBound:
-    """Return the convolution of queries, keys and values of every row."""
+    """Return the convolution operator of queries, keys and values of every row."""
     channels = 2.0 * r["num_k_heads"] * r["head_k_dim"] + r["num_v_heads"] * r["head_v_dim"]
     return MemoryBound(
         kind="causal_convolution", elements=column(r["batch_size"] * r["seq_len"] * channels), dtype="bf16"
@@ -222,7 +225,7 @@ def _convolution(r: Columns) -> MemoryBound:
 
 
 def _linear_attention(kernel: str, devices: tuple[str, ...], convolves: bool) -> PeerFile:
-    """Return the rows of one kernel on the devices that it was measured on."""
+    """Return the rows of one kernel on the devices on which it was measured."""
     return PeerFile(
         path=LINEAR_ATTENTION,
         name="causal_convolution" if convolves else "gated_delta",

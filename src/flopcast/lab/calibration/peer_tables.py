@@ -1,12 +1,11 @@
-"""Tables that other projects published, as samples of our kernel classes.
+"""Tables that other projects published, as samples of flopcast's kernel classes.
 
-Answers: what does one entry of a table say (which rows are of which class, operator, device and precision),
-and which of its rows are left out, for which reason?
-Elsewhere: the entries (peer_operators.py, peer_grouped.py), fitting, and what happens where sources differ
-(peer_fit.py).
+Answers: which class, operator, device and precision do the rows of a table have, and which rows are left
+out for which reason? Elsewhere: the entries (peer_operators.py, peer_grouped.py), fitting and differences
+between sources (peer_fit.py).
 
-Columns are those of lab/samples/columns.py: a column of words is one column "name=word" of 0 and 1 for each
-word.
+Columns follow lab/samples/columns.py: a column of words becomes one column "name=word" of 0 and 1 for
+each word.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,12 +32,13 @@ class PeerFile:
     """One kernel class in one table.
 
     `devices` maps the column that marks a device's rows to the device's name in the catalogue. The
-    functions take columns, arrays (rows,): `belongs` picks the rows of this class, `faults` are reasons to
-    leave some of them out, each with its mask, `operator` gives arrays (rows, 1). `peak` is the dtype whose
-    peak limits the rows, if the operator cannot have this dtype. `layout` is the layout of a gradient GEMM,
-    which gives a ratio instead of a curve. `sustained_from_s`: kernels of at least this length show the
-    speed at the power limit, which shorter kernels do not reach when each is measured alone (`under_load`).
-    `on_device` corrects the seconds of rows with properties of their device.
+    functions take columns, arrays (rows,): `belongs` selects the rows of this class, `faults` gives
+    reasons to leave some of them out, each with its mask, and `operator` returns arrays (rows, 1). `peak`
+    is the dtype whose peak limits the rows if the operator cannot have this dtype. `layout` is the layout
+    of a gradient GEMM, for which a ratio is fitted instead of a curve. `sustained_from_s`: kernels of at
+    least this length show the speed at the power limit, which shorter kernels do not reach if each is
+    measured alone (`under_load`). `on_device` corrects the seconds of rows with properties of their
+    device.
     """
 
     path: str  # under data/peers, in a folder of its project; a bare name is under data/serving
@@ -57,12 +57,14 @@ class PeerFile:
 
     @property
     def folder(self) -> str:
-        """Return the folder of the data: "serving" for tables of one project, "peers" for the others."""
+        """Return the folder of the data: "serving" for tables of one project, and "peers" for the
+        others.
+        """
         return "peers" if "/" in self.path else "serving"
 
     @property
     def source(self) -> str:
-        """Return the name of the project, and of the table if it differs from others of the project."""
+        """Return the name of the project, and the name of the table if the project has several tables."""
         project = self.path.partition("/")[0] if "/" in self.path else OF_SERVING
         return f"{project} {self.table}".strip()
 
@@ -93,10 +95,11 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
 
 
 def under_load(samples: Samples, sustained_from_s: float) -> Samples:
-    """Return samples with efficiencies limited to the median of long ones; unchanged if there are none.
+    """Return samples with efficiencies limited to the median efficiency of long samples. They do not
+    change if there are no long samples.
 
-    A device at the limit of its power holds its first clock for less than a millisecond. A training step
-    keeps the device busy for seconds, so GEMMs with short measurements run at the clock of the long ones.
+    A device at its power limit holds its initial clock for less than a millisecond. A training step keeps
+    the device busy for seconds, so its GEMMs run at the clock of the long samples.
 
     Examples
     --------
@@ -130,7 +133,7 @@ def _rows_of(file: PeerFile, columns: Columns, mark: str) -> Columns:
 
 
 def column(values: Counts) -> Counts:
-    """Return rows in the axis of plans: (rows,) → (rows, 1)."""
+    """Return rows along the axis of plans: (rows,) → (rows, 1)."""
     return values[:, None]
 
 
@@ -144,7 +147,7 @@ def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractO
 def attention(
     sequences: str, queries: str, heads: str, kv_heads: str, head_size: str, is_gradient: bool = False
 ) -> Callable[[Columns], AbstractOperator]:
-    """Return a function that makes causal self-attention from columns of a table, in bf16.
+    """Return a function that creates causal self-attention in bf16 from columns of a table.
 
     Parameters
     ----------
@@ -165,27 +168,31 @@ def attention(
 
 
 def all_of(*masks: Mask) -> Mask:
-    """Return rows that every mask keeps."""
+    """Return a function that selects the rows that every mask keeps."""
     return lambda r: np.asarray(np.all([mask(r) for mask in masks], axis=0))
 
 
 def is_word(name: str) -> Mask:
-    """Return rows of one word; none if the table does not have it."""
+    """Return the rows with one word, or none if the table does not contain the word."""
     return lambda r: r[name] == 1 if name in r else np.zeros(len(next(iter(r.values()))), dtype=bool)
 
 
 def not_small(*names: str) -> Mask:
-    """Return rows with SMALLEST or more in every named column."""
+    """Return the rows with at least SMALLEST in every named column."""
     return lambda r: np.asarray(np.all([r[name] >= SMALLEST for name in names], axis=0))
 
 
 def seconds_in(name: str) -> Callable[[Columns], Floats]:
-    """Return a function that gives a column in seconds; its name ends in _ns, _us or _ms."""
+    """Return a function that returns a column in seconds; the name of the column ends in _ns, _us or
+    _ms.
+    """
     unit_s = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[name.rpartition("_")[2]]
     return lambda r: r[name] * unit_s
 
 
 def of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:
-    """Return seconds from a fraction of a peak; `counted_ratio`: the table's FLOP over the operator's."""
+    """Return seconds computed from a fraction of a peak; `counted_ratio` is the table's FLOP divided by
+    the operator's.
+    """
     flop: Counts = operator.work().flop.ravel()
     return flop * counted_ratio / (r["efficiency"] * r["peak_tflops"] * 1e12)

@@ -1,10 +1,11 @@
-"""Pairs of plans on one machine: the error of the ratio of their steps that factors do not explain.
+"""Pairs of plans on one machine: the error in the ratio of their steps that factors do not explain.
 
-Answers: which sigma must each plan have so that 90 % of the measured ratios lie in their intervals?
-Elsewhere: the interval (timeline/uncertainty.py), which plans are compared (lab/validation/decisions.py).
+Answers: which sigma must each plan have so that the intervals contain 90 % of the measured ratios?
+Elsewhere: the interval (timeline/uncertainty.py), the plans that are compared
+(lab/validation/decisions.py).
 
-A factor gives all kernels of one kind the same level, but the error of a curve differs from shape to shape.
-The errors of two plans therefore cancel less the more their kernels differ: each plan has a sigma in
+A factor gives all kernels of one kind the same level, but the error of a curve differs between shapes.
+The more the kernels of two plans differ, the less their errors cancel. Each plan therefore has a sigma in
 proportion to the share of factors that differs between the two (`own_share`).
 """
 
@@ -25,7 +26,9 @@ FEWEST_PAIRS = 20
 
 
 def between_plans(observed: Sequence[ObservedStep], priors: Priors, levels: Levels) -> list[Constant]:
-    """Return the constant `between_plans`; an empty list if the runs hold too few pairs of plans."""
+    """Return the constant `between_plans` in a list, or an empty list if the runs hold too few pairs of
+    plans.
+    """
     sigma = between_plans_log_sigma(observed, priors, levels)
     swept = [one for one in observed if one.sweep is not None]
     if sigma is None:
@@ -36,11 +39,11 @@ def between_plans(observed: Sequence[ObservedStep], priors: Priors, levels: Leve
 def between_plans_log_sigma(
     observed: Sequence[ObservedStep], priors: Priors, levels: Levels
 ) -> float | None:
-    """Return the sigma with which 90 % of the measured ratios lie in their intervals.
+    """Return the sigma with which the intervals contain 90 % of the measured ratios.
 
-    Every source counts alike, however many plans it has. The result is None if there are too few pairs. The
-    gaps of `observed` are those with all levels at 1; `priors` and `levels` give the sigmas of factors
-    before and after the fit.
+    Every source counts equally, however many plans it has. The result is None if there are too few pairs.
+    The gaps of `observed` are those with all levels at 1; `priors` and `levels` give the sigmas of
+    factors before and after the fit.
     """
     groups: dict[Hashable, list[ObservedStep]] = defaultdict(list)
     for one in observed:

@@ -1,8 +1,8 @@
-"""Measured times as samples: an operator, or a collective, and its seconds.
+"""Measured times as samples: an operator or a collective, and its seconds.
 
-Answers: which operators do the rows of one file measure, which rows are broken and why?
-Elsewhere: reading the files (lab/samples/columns.py), fitting (curve_fit.py). A row that says more work
-than the device's peak allows is rejected, and counted.
+Answers: which operators do the rows of one file measure, and which rows are broken for which reason?
+Elsewhere: reading the files (lab/samples/columns.py), fitting (curve_fit.py). A row that implies more
+work than the device's peak allows is rejected and counted.
 """
 
 from collections import defaultdict
@@ -23,9 +23,9 @@ class Samples:
 
     `bound_s` is the physical bound of each row, and `measured_s` its time; a curve is fitted to their
     ratio, the efficiency. `coordinates` are in the order of the curve's axes. `rejected` is the number of
-    rows that were left out, which the evidence states. `size` is the width of the model that a row belongs
-    to, where a sweep has one: scoring leaves whole sizes out (score.py); NaN, or None for all, where it is
-    not known.
+    rows that were left out, which the evidence states. `size` is the width of the model to which a row
+    belongs, if a sweep has several. Scores leave whole sizes out (score.py). It is NaN, or None for all
+    rows, if it is unknown.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Samples:
 def operator_samples(
     operator: AbstractOperator, measured_s: Floats, keep: np.ndarray, device: Device, source: str
 ) -> Samples:
-    """Return samples of an operator whose arrays, shape (rows, 1), hold one measured shape each.
+    """Return samples of an operator whose arrays, of shape (rows, 1), hold one measured shape per row.
 
     `measured_s` and `keep` have shape (rows,). `keep` marks rows that are not known to be broken; rows
-    faster than the device's peaks are rejected besides (memory-bound ones may be served by a cache: up to
-    1.5 times the bandwidth). Kept and rejected rows together are all rows.
+    that are faster than the device's peaks are also rejected (memory-bound kernels may use a cache: up to
+    1.5 times the bandwidth). Kept and rejected rows together make up all rows.
     """
     need = operator.work()
     rows = len(measured_s)
@@ -74,14 +74,14 @@ def operator_samples(
 
 
 def _column(values: Counts, rows: int) -> Counts:
-    """Return one value per row, (rows,), of an array that may hold one value for all."""
+    """Return one value per row, (rows,), from an array that may hold one value for all rows."""
     return np.broadcast_to(values, (rows, 1)).ravel()
 
 
 def join(parts: list[Samples]) -> Samples:
-    """Return samples of one name from several files, under the source of the first.
+    """Return samples of one name from several files; the source is that of the first file.
 
-    Sizes are kept if some file has them; the size of rows of other files is unknown.
+    Sizes are kept if any file has them; the size of rows of other files is unknown.
     """
     sized = any(part.size is not None for part in parts)
     return Samples(
@@ -96,7 +96,7 @@ def join(parts: list[Samples]) -> Samples:
 
 
 def joined_by_name(parts: Iterable[Samples]) -> dict[str, Samples]:
-    """Return the samples of several files by name; those of one name follow the order of the files."""
+    """Return the samples of several files by name. Samples of one name have the order of the files."""
     by_name: dict[str, list[Samples]] = defaultdict(list)
     for part in parts:
         by_name[part.name].append(part)

@@ -1,17 +1,20 @@
 """Accuracy of the curves: errors on rows that were not fitted, coverage, and the noise of measurements.
 
-Answers: how far off is each kernel class on rows like those fitted, on a model of another width, on more
-work than was measured, on another device; did the nominal 90 % interval hold 90 %; which sigmas make it?
-Elsewhere: who is judged (subjects.py), which rows are kept aside (splits.py), sigmas and noise
-(conformal.py), tables and pages (render/kernel_scores.py).
+Answers: how large is the error of each kernel class on rows like the fitted ones, on a model of another
+width, on more work than was measured, and on another device? Did the nominal 90 % interval contain 90 %
+of the rows, and which sigmas achieve this? Elsewhere: the scored curves (subjects.py), the rows that are
+left out (splits.py), sigmas and noise (conformal.py), tables and pages (render/kernel_scores.py).
 
-A curve is fitted to the rows that a split leaves, by the code that fits the shipped curves, and predicts
-the others by the code that prices them. The sigma that judges coverage never saw what it judges:
+The code that fits the shipped curves fits a curve to the rows that a split keeps. The code that prices
+kernels then predicts the other rows. The sigma that determines the coverage is independent of the rows on
+which it is tested:
 
-- random: rows kept aside give the class' sigma, half of them for the other half;
-- unseen: the sigma of one size is that of the others, or of the random rows where that is wider;
-- extrapolation, other source, other device: a step is added in quadrature, the same for all classes of a
-  kind (cost/kernels/classes.py), from the other devices or fabrics.
+- random: the sigma of the class comes from left-out rows; each half of them tests the sigma of the other
+  half;
+- unseen: the sigma of one size comes from the other sizes, or from the random rows if that sigma is
+  larger;
+- extrapolation, other source, other device: a sigma from the other devices or fabrics is added in
+  quadrature; it is the same for all classes of a kind (cost/kernels/classes.py).
 """
 
 from collections import defaultdict
@@ -52,10 +55,10 @@ Steps = dict[tuple[int, ...], float]  # added sigmas, by the errors that give th
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """One class on one owner under one split; errors are |predicted / measured - 1|.
+    """The result of one class on one owner under one split; errors are |predicted / measured - 1|.
 
-    `coverage_share` is the share of rows inside their nominal 90 % interval, and `log_sigma_factor` is the
-    sigma of this interval.
+    `coverage_share` is the share of rows within their nominal 90 % interval, and `log_sigma_factor` is
+    the sigma of this interval.
     """
 
     kernel_class: str
@@ -73,7 +76,9 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The noise of rows of equal shape: mean |log ratio| `among` "rows", or the median to a source."""
+    """The noise of rows with equal shape: mean |log ratio| `among` the "rows", or the median ratio to a
+    source.
+    """
 
     kernel_class: str
     device: str
@@ -85,7 +90,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """All results; `added` contains the log-sigmas to add if a curve is used outside its rows."""
+    """All results; `added` contains the log-sigmas that are added if a curve is used outside its rows."""
 
     results: tuple[Result, ...]
     noise: tuple[Noise, ...]
@@ -95,7 +100,7 @@ class Score:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Errors:
-    """log(predicted / measured) of the rows kept aside, and the sigma of the curve that predicted them."""
+    """log(predicted / measured) of the left-out rows, and the sigma of the curve that predicted them."""
 
     subject: Subject
     split: str
@@ -149,14 +154,16 @@ def _added(errors: Sequence[_Errors], split: str, kind: str) -> float:
 
 
 def _order(result: Result) -> Key:
-    """Return results by owner and class; the splits of a class stay in order."""
+    """Return results by owner and class. The splits of a class keep their order."""
     return result.device, result.kernel_class
 
 
 def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
-    """Yield errors of a subject for each kind of split that its own rows allow; curves are kept.
+    """Yield the errors of a subject for each kind of split that its own rows allow. Curves are kept for
+    reuse.
 
-    All left-out sizes are one result. The sigma is that of random rows or of unseen sizes, the wider.
+    All left-out sizes together are one result. The sigma is the larger of those of random rows and of
+    unseen sizes.
     """
     samples = subject.samples
     by_kind: dict[str, list[Logs]] = defaultdict(list)
@@ -172,9 +179,10 @@ def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
 
 
 def _curve_of(subject: Subject, samples: Samples, split: RowSplit, curves: Curves) -> Curve | None:
-    """Return the curve without the rows kept aside; for gradients, the products' curve of the same split.
+    """Return the curve without the left-out rows. For gradients, return the products' curve of the same
+    split,
 
-    None where the products were not split in this manner.
+    or None if the products have no such split.
     """
     fitted = samples.part(~split.test)
     if subject.name != GRADIENTS:
@@ -184,7 +192,7 @@ def _curve_of(subject: Subject, samples: Samples, split: RowSplit, curves: Curve
 
 
 def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
-    """Return a curve of GEMMs with the measured ratio of gradients to forward passes."""
+    """Return a curve of GEMMs with the measured time ratio of gradients to forward passes."""
     plain = replace(products, layout_ratio={})
     ratio = float(np.exp(-np.median(log_errors(subject, samples, plain))))
     return replace(products, layout_ratio=dict.fromkeys(FP16_GRADIENTS, ratio))
@@ -211,7 +219,9 @@ def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
 def _source_errors(
     subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
 ) -> Iterator[_Errors]:
-    """Yield errors of what other sources measured on a device, by the curve of the first source."""
+    """Yield the errors of the curve of the first source on the rows that other sources measured on the
+    same device.
+    """
     sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
     for subject in subjects:
         curve = curves.get((subject.owner, subject.name), {}).get(FIRST)
@@ -228,10 +238,11 @@ def _source_errors(
 def _foreign_errors(
     subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
 ) -> Iterator[_Errors]:
-    """Yield errors of every device's rows by the curve of its nearest measured fallback device.
+    """Yield the errors of every device's rows, predicted by the curve of its nearest measured fallback
+    device.
 
-    Where no relative has the class, the first other device that has it lends its curve. The lender's
-    sigma is that of its own random rows.
+    If no related device has the class, the curve of the first other device with the class is used. The
+    sigma comes from the random rows of the device that provides the curve.
     """
     sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
     devices = {subject.owner: subject.device for subject in subjects if subject.device}
@@ -272,9 +283,9 @@ def _result(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> Result:
 
 
 def _coverage(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> tuple[float, float]:
-    """Return the share inside, and the sigma (see the module docstring).
+    """Return the share of rows within the interval, and the sigma (see the module docstring).
 
-    The classes of one owner and kind are widened by the same step, so each is computed once.
+    All classes of one owner and kind have the same added sigma, so each is computed once.
     """
     own = judged.log_sigma_factor
     if judged.split == RANDOM:
@@ -293,7 +304,9 @@ def _coverage(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> tuple
 
 
 def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
-    """Return the share inside, with each size by the wider sigma of the other sizes or of random rows."""
+    """Return the share of rows within the interval; each size uses the larger of two sigmas: that of the
+    other sizes and that of random rows.
+    """
     random = [log_sigma(e.log_errors) for e in errors if e.subject is judged.subject and e.split == RANDOM]
     coverage = []
     for number, part in enumerate(judged.parts):
@@ -303,9 +316,11 @@ def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
 
 
 def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
-    """Return errors of the same split and kind that are independent of the judged rows: other owners first.
+    """Return errors of the same split and kind that are independent of the tested rows, those of other
+    owners first.
 
-    Where one owner alone has the kind, of its other classes; of other kinds where it has one class.
+    If only one owner has the kind, errors of its other classes are returned; if it has only one class of
+    the kind, errors of other kinds are returned.
     """
     alike = [e for e in errors if e.split == judged.split and e is not judged]
     kin = [e for e in alike if e.subject.kind == judged.subject.kind]

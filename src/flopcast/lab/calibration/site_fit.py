@@ -1,19 +1,20 @@
-"""The constants `unknown_site[...]`: how far apart sites lie whose software or device no fitted run shows.
+"""The constants `unknown_site[...]`: the difference between sites with software or a device that no
+fitted run has.
 
 Answers: how much more does the measured step of a new site differ from its prediction than the factors of
-the prediction say, and is it more often slower?
-Elsewhere: when a prediction uses these constants (cost/unknown_site.py), the file with the residuals
-(library/constants.py), the residuals of runs (lab/validation/site_residuals.py).
+the prediction imply, and is it more often slower? Elsewhere: when a prediction uses these constants
+(cost/unknown_site.py), the file with the residuals (library/constants.py), the residuals of runs
+(lab/validation/site_residuals.py).
 
-All runs of a source are one site. No constant was fitted on its runs, or the constants were fitted without
-them. The model is hierarchical: log(measured / predicted) of a run is the sum of the errors of its factors
-(with the variance of the prediction, which holds for the runs of one site too) and of the error of the
-site, which has one variance for each unknown and side. Unknowns add. The variances are those of the largest
-likelihood under a normal distribution with two sides, whose density is continuous at 0. Each source counts
-once, however many runs it has.
+All runs of a source are one site. The constants were not fitted to these runs, or were fitted again
+without them. The model is hierarchical: log(measured / predicted) of a run is the sum of two errors. The
+error of its factors has the variance of the prediction and is shared by the runs of a site. The error of
+the site has one variance for each unknown and side. The variances of several unknowns add up. The
+variances maximise the likelihood under a normal distribution with two sides, whose density is continuous
+at 0. Each source counts once, however many runs it has.
 
-A judged run is never predicted with its own source: the residuals are kept by source, so the constants
-without a source follow at once (`without`).
+A scored run is never predicted with its own source: the residuals are stored by source, so the constants
+without a source can be computed directly (`without`).
 
 References
 ----------
@@ -57,7 +58,7 @@ def fit_sites(residuals: Iterable[SiteResiduals]) -> tuple[Constant, ...]:
 
 
 def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
-    """Return the likeliest sigma of each unknown and side, for sites of one family."""
+    """Return the most likely sigma of each unknown and side, for sites of one family."""
     counts = [len(site.log_gap_factors) for site in sites]
     gaps = np.concatenate([site.log_gap_factors for site in sites])[:, None]
     own = np.concatenate([site.log_sigma_factors for site in sites])[:, None] ** 2
@@ -79,7 +80,7 @@ def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
 
 
 def log_density(gaps: Logs, below: Counts, above: Counts) -> Logs:
-    """Return the logarithm of the density of a normal distribution with two sides, up to a constant.
+    """Return the logarithm, up to a constant, of the density of a normal distribution with two sides.
 
     Parameters
     ----------

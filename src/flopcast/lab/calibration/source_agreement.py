@@ -1,7 +1,7 @@
-"""Two sources that measured the same shapes: how far their times are apart.
+"""Comparison of two sources that measured the same shapes.
 
-Answers: do the rows of two tables of one kernel class agree?
-Elsewhere: what happens if they do, and if they do not (peer_fit.py).
+Answers: do the rows of two tables of one kernel class agree? Elsewhere: what follows from agreement or
+disagreement (peer_fit.py).
 """
 
 import numpy as np
@@ -42,7 +42,8 @@ class Disagreement:
 
 
 def disagreement(first: Samples, second: Samples) -> Disagreement:
-    """Compare each row of the second source with the nearest of the first, if it lies NEAR.
+    """Compare each row of the second source with the nearest row of the first, if the two lie within NEAR
+    of each other.
 
     Examples
     --------

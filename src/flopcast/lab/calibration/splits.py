@@ -1,9 +1,9 @@
-"""Splits of measured rows into those that fit a curve and those that judge it.
+"""Splits of measured rows into those to which a curve is fitted and those on which it is tested.
 
-Answers: what does a curve have to predict without having seen it?
-Three questions, from easy to hard: rows like those fitted (random), a model of another width (unseen), more
-work than was ever measured (extrapolation). Two more need no split (score.py): what another source measured
-on the same device, and all rows of another device.
+Answers: on which rows is a curve tested that it was not fitted to? There are three splits, from easy to
+hard: rows like the fitted ones (random), a model of another width (unseen), and more work than was ever
+measured (extrapolation). Two more tests need no split (score.py): the rows of another source on the same
+device, and all rows of another device.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ FEWEST_ROWS = 10  # to fit, and to judge
 class RowSplit:
     """The rows that are left out of a fit: `test`, (rows,), boolean.
 
-    `label` distinguishes splits of one kind: the size that was left out.
+    `label` distinguishes splits of one kind, for example by the size that was left out.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class RowSplit:
 
 
 def splits_of(samples: Samples, most_sizes: int) -> Iterator[RowSplit]:
-    """Yield every split of these rows that leaves enough of them on both sides, random first.
+    """Yield every split of these rows that leaves enough of them on both sides, the random splits first.
 
     At most `most_sizes` sizes are left out in turn. A label means the same split for every class, so the
     curve of one class can be tested on rows of another class that were left out together with it.
@@ -57,7 +57,9 @@ def splits_of(samples: Samples, most_sizes: int) -> Iterator[RowSplit]:
 
 
 def random_rows(rows: int, fold: int = 0, seed: int = SEED) -> np.ndarray:
-    """Return a mask of a fifth of the rows, (rows,); the five folds of one seed share no row."""
+    """Return a mask of a fifth of the rows, (rows,); the five folds of one seed have no rows in
+    common.
+    """
     place = np.random.default_rng(seed).permutation(rows)
     share = int(RANDOM_SHARE * rows)
     test = np.zeros(rows, dtype=bool)
@@ -66,7 +68,7 @@ def random_rows(rows: int, fold: int = 0, seed: int = SEED) -> np.ndarray:
 
 
 def left_out_sizes(size: Counts, most: int) -> list[float]:
-    """Return at most this many sizes, evenly spread, without the smallest and the largest.
+    """Return at most this many sizes, evenly spread, excluding the smallest and the largest.
 
     >>> left_out_sizes(np.array([2.0, 4.0, 4.0, 6.0, 8.0, 10.0]), most=2)
     [4.0, 8.0]
@@ -77,7 +79,8 @@ def left_out_sizes(size: Counts, most: int) -> list[float]:
 
 
 def largest_rows(bound_s: Floats) -> np.ndarray:
-    """Return the 30 % of rows with the most work, by their physical bound; equal ones stay together.
+    """Return the 30 % of rows with the most work, by their physical bound; rows with equal work stay
+    together.
 
     >>> largest_rows(np.array([1.0, 5.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0])).nonzero()[0].tolist()
     [7, 8, 9]

@@ -1,12 +1,12 @@
 """Subjects of a score: the measured rows of a kernel class on a device, or of a collective on a fabric.
 
-Answers: which rows judge which curve, how is such a curve fitted, which rows were left out and why?
-Elsewhere: what a file's columns mean (operator_files.py, collective_files.py, peer_operators.py), how rows
-are split (splits.py), how a curve does (score.py). The samples are those that the shipped curves are fitted
-to, with a size of each row beside them: the model's width, or one side of a product.
+Answers: which rows test which curve, how is this curve fitted, and which rows were left out for which
+reason? Elsewhere: the meaning of a file's columns (operator_files.py, collective_files.py,
+peer_operators.py), the splits of rows (splits.py), the scores (score.py). The samples are those to which
+the shipped curves are fitted. Each row also has a size: the model's width, or one side of a product.
 
-Both gradients of a linear layer were measured as one sum. They are one more class, `gemm.gradients`: its
-coordinates are the forward's, its bound is that of both products.
+Both gradients of a linear layer were measured as one sum. They form one more class, `gemm.gradients`: its
+coordinates are those of the forward product, and its bound is the sum over both products.
 """
 
 from collections import defaultdict
@@ -54,12 +54,13 @@ class RejectedRows:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Subject:
-    """One class on one owner: `parts` are its samples, one for each file or source, with their names.
+    """One class on one owner: `parts` holds its samples, one entry for each file or source, with their
+    names.
 
-    A kernel class belongs to a `device`, whose peaks limit it and whose launch times are subtracted. A
-    collective belongs to a fabric and has no device. `fit` fits the curve to some of the rows, in the same
-    way as the curve in the catalogue. `aside` contains the samples of sources that disagree with `parts`,
-    by source.
+    A kernel class belongs to a `device`, whose peaks limit its rows and whose launch times are
+    subtracted. A collective belongs to a fabric and has no device. `fit` fits the curve to some of the
+    rows in the same way as for the catalogue. `aside` contains, by source, the samples of sources that
+    disagree with `parts`.
     """
 
     owner: str
@@ -77,7 +78,7 @@ class Subject:
 
     @property
     def kind(self) -> str:
-        """Return the kind of classes with the same added sigmas."""
+        """Return the kind of the class; classes of one kind have the same added sigmas."""
         return class_of(self.name).kind.name if self.device else "messages"
 
     @property
@@ -91,10 +92,11 @@ class Subject:
 def operator_subjects(
     system: str, device: Device, files: Mapping[str, Columns]
 ) -> tuple[list[Subject], list[RejectedRows]]:
-    """Return the classes that one system's files measure, and what was rejected.
+    """Return the classes that one system's files measure, and the rejected rows.
 
-    `system` determines the known defects, the peaks of `device` limit the samples, and `files` are columns
-    by the name of the file, each with a column `tp`. Classes without a usable row are rejected only.
+    `system` determines the known defects, the peaks of `device` limit the samples, and `files` holds
+    columns by the name of the file, each with a column `tp`. For classes without usable rows, only the
+    rejected rows are returned.
     """
     parts: dict[str, list[Samples]] = defaultdict(list)
     rejected: list[RejectedRows] = []
@@ -120,7 +122,9 @@ def operator_subjects(
 def _rejected(
     samples: Samples, system: str, file: str, columns: Columns, device: Device
 ) -> Iterator[RejectedRows]:
-    """Yield rows listed as broken, with the reason; then those that are not listed."""
+    """Yield rows that are listed as broken, with the reason, and then the rejected rows that are not
+    listed.
+    """
     which = "backward" if samples.name.endswith((".backward", GRADIENTS)) else "forward"
     listed = int((~kept_rows(system, file, which, columns)).sum())
     _, why = BROKEN.get((system, file, which), (None, ""))
@@ -135,9 +139,9 @@ def _rows_by_reason(name: str, owner: str, counts: Mapping[str, int]) -> Iterato
 
 
 def sized_samples(system: str, name: str, columns: Columns, device: Device) -> Iterator[Samples]:
-    """Yield the samples of one file, each row with its size; for a linear layer, also its gradients.
+    """Yield the samples of one file with the size of each row, and for a linear layer also its gradients.
 
-    Rows of one size are read together, so rows are in the order of their sizes.
+    Rows of one size are read together, so rows are sorted by size.
     """
     if name not in FILES:
         return
@@ -157,7 +161,7 @@ def sized_samples(system: str, name: str, columns: Columns, device: Device) -> I
 
 
 def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterator[Samples]:
-    """Yield both gradients of a linear layer, measured as a sum; none for other files."""
+    """Yield the sum of both gradients of a linear layer, and nothing for other files."""
     file = FILES[name]
     if not file.backward_is_sum:
         return
@@ -188,7 +192,7 @@ def peer_subjects(
     own: frozenset[str],
     files: Sequence[PeerFile] = peer_fit.PEER_FILES,
 ) -> tuple[list[Subject], list[RejectedRows]]:
-    """Return the classes that only other projects measured on a device, by the entries `files`.
+    """Return the classes that only other projects measured on a device, from the entries `files`.
 
     A class with too few rows for a curve is skipped.
     """
@@ -223,7 +227,9 @@ def _rejected_peers(
     by_source: Mapping[str, Samples],
     files: Sequence[PeerFile],
 ) -> Iterator[RejectedRows]:
-    """Yield rows of one class that an entry rejects, by reason; then those with impossible times."""
+    """Yield the rows of one class that an entry rejects, by reason, and then those with impossible
+    times.
+    """
     counts: dict[str, int] = defaultdict(int)
     for class_name, file, mark in peer_fit.entries_of(device.name, tables, files):
         if class_name == name:
@@ -250,7 +256,7 @@ def fabric_subjects(
     tier : Tier
         The link whose bandwidth no message can exceed; a faster row is rejected.
     own_latency : bool
-        Whether the rows give the latency of the fabric.
+        Whether the latency of the fabric is derived from the rows.
     """
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:

@@ -1,13 +1,14 @@
-"""A measured trace: kernels of one device as columns, and what is summed over them.
+"""A measured trace: kernels of one device as columns, and sums over them.
 
-Answers: how much of a step is which class of kernels, how much communication does compute not hide?
-Elsewhere: reading traces (lab/traces), classes (kernel_names.py), samples for curves
-(traced_shapes.py), a prediction beside it (lab/validation/from_run.py).
+Answers: which share of a step does each class of kernels take, and how much communication does compute
+not hide? Elsewhere: reading traces (lab/traces), classes (kernel_names.py), samples for curves
+(traced_shapes.py), the comparison with a prediction (lab/validation/from_run.py).
 
-The columns are those of predicted events (report/events.py) as far as a profiler knows them: operator,
-phase, stream, start_s, end_s; a stage, chunk, micro-batch or layer it does not know. Streams are "compute",
-"tp", "dp", "pp" where the process group's description says so, else "communication", and "copy".
-A profiler slows the host down: gaps and step times are upper bounds, times of kernels are true.
+The columns are those of predicted events (report/events.py) that a profiler also knows: operator, phase,
+stream, start_s, end_s. A profiler does not know the stage, chunk, micro-batch or layer. Streams are
+"compute", "copy", and "tp", "dp" or "pp" if the description of the process group states it, and
+"communication" otherwise. A profiler slows the host down, so gaps and step times are upper bounds, while
+times of kernels are accurate.
 """
 
 from collections import defaultdict
@@ -23,7 +24,9 @@ NO_STEP = -1
 
 
 class Words:
-    """Words by number, in the order of their first use; number 0 is "". This keeps columns small."""
+    """Words with a number each, in the order of their first use; number 0 is "". This keeps columns
+    small.
+    """
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {"": 0}
@@ -39,12 +42,14 @@ class Words:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Trace:
-    """One device's kernels, one entry each, in the order of their starts: all arrays (kernels,).
+    """One device's kernels, one entry each, in the order of their start times: all arrays have shape
+    (kernels,).
 
-    Columns of words (`kernel` to `stream`) hold positions in `words`. `call` numbers the operator's call
-    that launched a kernel, -1 where none is known. `step` is the number of the annotated step, -1 outside
-    of all. Sizes of messages follow operators/messages.py; they are NaN for kernels that send nothing and
-    where the trace does not say. Seconds count from the first kernel's start.
+    Columns of words (`kernel` to `stream`) hold positions in `words`. `call` is the number of the
+    operator call that launched a kernel, -1 if it is unknown. `step` is the number of the annotated step,
+    -1 outside all steps. Sizes of messages follow operators/messages.py; they are NaN for kernels that
+    send nothing and if the trace does not state them. Seconds are counted from the start of the first
+    kernel.
     """
 
     name: str
@@ -69,7 +74,9 @@ class Trace:
 
     @property
     def step_time_s(self) -> float | None:
-        """Return the median of the annotated steps without the first, a warm-up; None if there is none."""
+        """Return the median of the annotated steps without the first one, which is a warm-up, or None if
+        there is no other step.
+        """
         used = self.step_times_s[1:] if self.step_times_s.size > 1 else self.step_times_s
         return float(np.median(used)) if used.size else None
 
@@ -91,10 +98,10 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassTotal:
-    """Kernels of one class, or of one name that no class knows.
+    """Kernels of one class, or of one name that belongs to no class.
 
     `step_share` is their time divided by that of the steps. Kernels run concurrently, so the sum of the
-    shares may exceed 1. The rest up to 1 is time in which the stream waits.
+    shares may exceed 1. The remaining share, up to 1, is time in which the stream waits.
     """
 
     name: str
@@ -104,12 +111,12 @@ class ClassTotal:
 
 
 def class_totals(trace: Trace) -> tuple[ClassTotal, ...]:
-    """Return totals by class over the steps, longest first; kernels without a class are in ""."""
+    """Return totals by class over the steps, the longest first; kernels without a class are under ""."""
     return _totals(trace, trace.kernel_class, trace.used)
 
 
 def unrecognised(trace: Trace) -> tuple[ClassTotal, ...]:
-    """Return totals by kernel name of kernels without a class, longest first."""
+    """Return totals of kernels without a class by kernel name, the longest first."""
     return _totals(trace, trace.kernel, trace.used & (trace.kernel_class == trace.words.index(UNKNOWN)))
 
 
@@ -129,11 +136,12 @@ def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTo
 
 
 def seconds_per_step(trace: Trace) -> dict[str, float]:
-    """Return kernel seconds of a mean step by kind: gemm, attention, memory_bound, exposed communication.
+    """Return the kernel seconds of a mean step by kind: gemm, attention, memory_bound, exposed
+    communication.
 
-    "communication" contains only the time during which no compute kernel runs (the time that it adds to the
-    step); the other kinds are sums of their kernels. Copies and unrecognised kernels have no entry, nor has
-    a kind without a kernel. A trace without annotated steps counts as one.
+    "communication" contains only the time during which no compute kernel runs (the time that it adds to
+    the step); the other kinds are sums of their kernels. Copies, unrecognised kernels and kinds without
+    kernels have no entry. A trace without annotated steps counts as one step.
     """
     steps = max(1, trace.step_times_s.size)
     seconds: dict[str, float] = defaultdict(float)
@@ -147,7 +155,7 @@ def seconds_per_step(trace: Trace) -> dict[str, float]:
 
 
 def exposed_communication_s(trace: Trace) -> float:
-    """Return seconds of the steps in which collectives run and nothing else does.
+    """Return the seconds of the steps in which only collectives run.
 
     Collectives wait inside their kernels for the slowest rank, and receives wait for the data of the
     neighbour. With a pipeline or stragglers, the result includes this waiting.
@@ -160,7 +168,7 @@ def exposed_communication_s(trace: Trace) -> float:
 
 
 def busy_seconds_per_step(trace: Trace) -> float:
-    """Return the seconds of a mean step in which the device runs any kernel or copy."""
+    """Return the seconds of a mean step in which the device runs a kernel or a copy."""
     used_s = _covered_s(trace.start_s[trace.used], trace.end_s[trace.used])
     return used_s / max(1, trace.step_times_s.size)
 
@@ -176,7 +184,8 @@ def _covered_s(start_s: Floats, end_s: Floats) -> float:
 
 
 def inside(moments_s: Floats, start_s: Floats, end_s: Floats) -> Integers:
-    """Return the index of the interval of each moment, (moments,), -1 for none; intervals do not overlap.
+    """Return the index of the interval that contains each moment, (moments,), or -1; intervals do not
+    overlap.
 
     >>> inside(np.array([0.5, 1.5, 2.5]), np.array([0.0, 2.0]), np.array([1.0, 3.0])).tolist()
     [0, -1, 1]
@@ -190,7 +199,7 @@ def inside(moments_s: Floats, start_s: Floats, end_s: Floats) -> Integers:
 
 
 def stream_of(kind: str, group: str) -> str:
-    """Return the stream of a kernel of a kind, by the description of its process group.
+    """Return the stream of a kernel, from its kind and the description of its process group.
 
     >>> stream_of("communication", "TENSOR_MODEL_PARALLEL_GROUP"), stream_of("gemm", "")
     ('tp', 'compute')

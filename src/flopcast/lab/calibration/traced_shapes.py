@@ -1,13 +1,13 @@
-"""Kernels of a trace as samples: what was computed or sent, and how long it took.
+"""Kernels of a trace as samples: the computed or sent sizes, and their times.
 
-Answers: which sizes has a traced operator, and what is its typical time?
-Elsewhere: reading traces (lab/traces/kineto.py, lab/traces/nsys.py), fitting curves to samples
-(curve_fit.py).
+Answers: which sizes does a traced operator have, and what is its typical time? Elsewhere: reading traces
+(lab/traces/kineto.py, lab/traces/nsys.py), fitting curves to samples (curve_fit.py).
 
 Sizes are those of flopcast's operators: a product is out[m, n] = x[m, k] @ w[k, n]; a row of a norm has
-`width` elements. They are read from the shapes of the operator that launched the kernels, so an operator
-of the backward pass has the sizes of its own product. A call that launched several kernels (split-k
-products, backwards of attention and norms) counts once, with the sum of their times. Unknown sizes are 0.
+`width` elements. They are read from the shapes of the operator that launched the kernels. An operator of
+the backward pass therefore has the sizes of its own product. A call that launched several kernels
+(split-k products, backward passes of attention and norms) counts once, with the sum of their times.
+Unknown sizes are 0.
 """
 
 import json
@@ -35,9 +35,9 @@ SIZES = (
 class TraceSample:
     """Calls of one operator on one shape, or messages of one size.
 
-    `median_s` and `least_s` are over the calls. A collective waits inside its kernel for the slowest rank,
-    so the least time of a message describes the link best. `sizes` has keys of SIZES. `message_bytes`
-    follows operators/messages.py and is 0 for kernels that send nothing.
+    `median_s` and `least_s` are taken over the calls. A collective waits inside its kernel for the
+    slowest rank, so the least time of a message describes the link best. `sizes` has keys of SIZES.
+    `message_bytes` follows operators/messages.py and is 0 for kernels that send nothing.
     """
 
     kernel_class: str
@@ -57,7 +57,7 @@ def samples(trace: Trace) -> tuple[TraceSample, ...]:
     Returns
     -------
     tuple of TraceSample
-        Kernels of unknown class or unknown sizes give none: `trace.class_totals` counts them.
+        Kernels of unknown class or unknown sizes give no samples: `trace.class_totals` counts them.
     """
     calls: dict[tuple[int, int, int], float] = defaultdict(float)
     first: dict[tuple[int, int, int], int] = {}
@@ -104,7 +104,7 @@ def _call(trace: Trace, at: int) -> _Call:
 
 
 def _sample(call: _Call, times_s: Floats) -> TraceSample | None:
-    """Return the sample of repeated calls; None if neither sizes nor a message are known."""
+    """Return the sample of repeated calls; None if neither its sizes nor its message are known."""
     sizes = sizes_of(call.operator, call.kernel_class, shapes_from(call.shapes))
     if not sizes and not call.message_bytes:
         return None
@@ -122,7 +122,7 @@ def _sample(call: _Call, times_s: Floats) -> TraceSample | None:
 
 
 def shapes_from(text: str) -> Shapes:
-    """Return shapes as a profiler prints them; empty if they are not lists of whole numbers.
+    """Return shapes from the text that a profiler prints; empty if they are not lists of whole numbers.
 
     >>> shapes_from("[[4, 8], [], [8]]"), shapes_from("[[4, 8")
     ([[4, 8], [], [8]], [])
@@ -140,7 +140,8 @@ def shapes_from(text: str) -> Shapes:
 
 
 def sizes_of(operator: str, kernel_class: str, shapes: Shapes) -> Sizes:
-    """Return sizes of an operator's work, from the shapes of its inputs; empty if they do not determine it.
+    """Return the sizes of an operator's work from the shapes of its inputs; empty if the shapes do not
+    determine them.
 
     Examples
     --------
@@ -156,7 +157,9 @@ def sizes_of(operator: str, kernel_class: str, shapes: Shapes) -> Sizes:
 
 
 def _product(operator: str, shapes: Shapes) -> Sizes:
-    """Return sizes of mm(x, w), addmm(bias, x, w), linear(x, w transposed), and their batched forms."""
+    """Return the sizes of mm(x, w), addmm(bias, x, w), linear(x, w transposed), and their batched
+    forms.
+    """
     given = [shape for shape in (shapes[1:] if operator in ("addmm", "baddbmm") else shapes) if shape]
     if len(given) < 2 or len(given[1]) < 2:
         return {}
@@ -173,10 +176,12 @@ def _product(operator: str, shapes: Shapes) -> Sizes:
 
 
 def _attention(operator: str, shapes: Shapes) -> Sizes:
-    """Return sizes for (queries, keys, values), preceded by a gradient in a backward.
+    """Return the sizes of attention from (queries, keys, values), preceded by a gradient in the backward
+    pass.
 
-    PyTorch's `_flash_attention_*` and `_efficient_attention_*`, and the package flash-attn, hold (batch,
-    length, heads, head size); `_scaled_dot_product_*` holds (batch, heads, length, head size).
+    The order of axes is (batch, length, heads, head size) in PyTorch's `_flash_attention_*` and
+    `_efficient_attention_*` and in the package flash-attn; it is (batch, heads, length, head size) in
+    `_scaled_dot_product_*`.
     """
     whole = [shape for shape in shapes if len(shape) == 4]
     skipped = 1 if "backward" in operator.lower() else 0
@@ -195,7 +200,7 @@ def _attention(operator: str, shapes: Shapes) -> Sizes:
 
 
 def _rows(_operator: str, shapes: Shapes) -> Sizes:
-    """Return sizes of a kernel that reads one large tensor: its elements, and the last dimension."""
+    """Return the sizes of a kernel that reads one large tensor: its elements, and the last dimension."""
     largest = max(shapes, key=math.prod, default=[])
     return {"elements": math.prod(largest), "width": largest[-1]} if largest and min(largest) > 0 else {}
 
@@ -224,7 +229,7 @@ WIDTHS = ELEMENT_BYTES | {"fp64": 8.0, "int32": 4.0, "uint8": 1.0}
 
 
 def dtype_of(name: str) -> str:
-    """Return flopcast's name of a profiler's dtype; "unknown" for any other.
+    """Return flopcast's name for a profiler's dtype, or "unknown" for any other.
 
     >>> dtype_of("c10::BFloat16"), dtype_of("Half"), dtype_of("")
     ('bf16', 'fp16', 'unknown')
@@ -233,7 +238,7 @@ def dtype_of(name: str) -> str:
 
 
 def message_bytes(collective: str, in_elements: Number, out_elements: Number, dtype: str) -> float:
-    """Return a message's size by the convention of operators/messages.py; NaN for an unknown dtype.
+    """Return a message's size by the definition of operators/messages.py, or NaN for an unknown dtype.
 
     Profilers state the numbers of elements of one rank's input and output. The message of an all-reduce, a
     broadcast, a reduce-scatter or an all-to-all is the input; that of an all-gather is the output. A

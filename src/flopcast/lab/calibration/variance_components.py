@@ -5,15 +5,15 @@ differ from the same constant in another?
 Elsewhere: the constants (constant_fit.py), what a context is and how a sigma grows
 (cost/constant_transfer.py).
 
-The model is that of constant_fit.py with one more term: in a context x a constant has the logarithm u +
-v(x), where v is normal with a variance s² that all constants share, one s for each kind of context. Then
-gaps of the runs are normal with the covariance
+The model is that of constant_fit.py with one more term. In a context x, a constant has the logarithm u +
+v(x), where v is normal with a variance s². All constants share s², and each kind of context has its own
+s. The gaps of the runs are then normal with the covariance
 
     K = Σ over constants of prior² · share · shareᵀ + Σ over kinds of s² · G ∘ same context + noise²,
 
-where G holds the products of two runs' shares, summed over constants. The likelihood of the gaps under K is
-evaluated on a grid of s. The estimate is the root mean square of s under the likelihood alone, so it stays
-wide where the runs say little about s.
+where G holds the products of two runs' shares, summed over constants. The likelihood of the gaps under K
+is evaluated on a grid of s. The estimate is the root mean square of s under the likelihood alone, so it
+stays large if the runs contain little information about s.
 
 References
 ----------
@@ -39,10 +39,10 @@ ROUNDS = 1  # passes over the kinds of context; each kind is estimated with the 
 class Gaps:
     """Gaps between measured and predicted steps, with the data that variance components need.
 
-    `gaps`, (runs,), are log(measured / predicted) with all levels at 1; `shares`, (runs, constants), are d
-    log(step) / d log(constant), including the constants that stacks share; `prior_log_sigmas` are those of
-    the constants; `noise`, (runs,), is the variance of each gap that constants do not explain; `contexts`
-    holds the context of each run by kind of context.
+    `gaps`, (runs,), are log(measured / predicted) with all levels at 1. `shares`, (runs, constants), are
+    d log(step) / d log(constant), and include the constants that stacks share. `prior_log_sigmas` are the
+    prior sigmas of the constants. `noise`, (runs,), is the variance of each gap that constants do not
+    explain. `contexts` holds the context of each run by kind of context.
     """
 
     gaps: Logs
@@ -53,7 +53,7 @@ class Gaps:
 
 
 def component_log_sigmas(runs: Gaps) -> dict[str, float]:
-    """Return the sigma of constants between contexts, by kind; kinds with one context are left out.
+    """Return the sigma of constants between contexts, by kind. Kinds with only one context are left out.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
 
     Notes
     -----
-    Kinds are estimated in turn for a number of rounds, each given the current estimates of the others.
+    Kinds are estimated in turn for a number of rounds, each with the current estimates of the others.
     """
     kinds = [kind for kind in (SOURCE, *DISTANCES) if len(set(runs.contexts.get(kind, ()))) > 1]
     effects = [runs.shares, *(within(runs.shares, runs.contexts[kind]) for kind in kinds)]
@@ -79,7 +79,9 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
 
 
 def within(shares: Counts, contexts: Sequence[str]) -> Counts:
-    """Return shares with a column for each constant in each context that has any, (runs, columns)."""
+    """Return shares with a column for each constant in each context in which it has a share, (runs,
+    columns).
+    """
     label = np.unique(np.array(contexts), return_inverse=True)[1]
     blocks = [shares * (label == one)[:, None] for one in range(label.max() + 1)]
     columns = np.hstack(blocks)
@@ -87,12 +89,13 @@ def within(shares: Counts, contexts: Sequence[str]) -> Counts:
 
 
 def _log_likelihoods(products: Counts, sums: Logs, log_sigmas: Logs, free: Flags) -> Logs:
-    """Return log-likelihoods, up to a constant, of the gaps for each sigma of GRID of the `free` effects.
+    """Return log-likelihoods of the gaps, up to a constant, for each sigma of GRID of the `free` effects.
 
-    `products` are of all effects, whitened by the noise, and `sums` their products with the whitened gaps.
-    The covariance of whitened gaps is I + E·diag(sigma²)·Eᵀ for effects E, so its determinant and inverse
-    follow from matrices of the size of the effects (Sylvester's and Woodbury's identities). Eigenvectors of
-    the free effects, given all others, then serve every sigma of the grid.
+    `products` are the products of all effects, whitened by the noise, and `sums` are their products with
+    the whitened gaps. The covariance of whitened gaps is I + E·diag(sigma²)·Eᵀ for effects E, so its
+    determinant and inverse follow from matrices of the size of the effects (Sylvester's and Woodbury's
+    identities). The eigenvectors of the free effects, with all others fixed, are then used for every
+    sigma of the grid.
     """
     fixed = ~free
     scale = log_sigmas[fixed]

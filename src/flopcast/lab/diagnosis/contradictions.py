@@ -1,7 +1,7 @@
-"""What a log says of its run that cannot be of the job: another model, other tokens of a step.
+"""Facts in a log that contradict the job: another model, or another number of tokens per step.
 
-Answers: is the log of a run of this job, and if not, which field says so and what is to change?
-Elsewhere: sizes of the job and its degrees (size_suspects.py), recompute (recompute_shown.py).
+Answers: does the log belong to this job, and if not, which field contradicts it and what should the user
+change? Elsewhere: sizes of the job and its degrees (size_suspects.py), recompute (recompute_shown.py).
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ SIZES = "the global batch, the sequence length and the number of devices of the 
 def of_model(job: Job, log: Log) -> Iterator[Contradiction]:
     """Yield the properties of the model in a log that contradict the model of the job.
 
-    Layers and hidden size must be equal. Printed parameters may be all or only the trained ones and may
-    differ by a rounding (`OTHER_PARAMETERS`).
+    The number of layers and the hidden size must be equal. The printed parameters may count all
+    parameters or only the trained ones, and may differ by rounding (`OTHER_PARAMETERS`).
     """
     model = job.model
     for name, theirs, ours in (

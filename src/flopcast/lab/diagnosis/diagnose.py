@@ -1,15 +1,16 @@
-"""Why is a job slower than it should be? Suspects with seconds and evidence, from its log and a trace.
+"""Diagnosis of a slow job. The result is a list of suspects with seconds and evidence, from the job's log
+and a trace.
 
 Answers: which reasons does a log or a trace give for a slow step, and what would a change save?
-Elsewhere: sizes that the log states (size_suspects.py), what else contradicts the job (contradictions.py),
-recompute that the timers show (recompute_shown.py), pauses and slowing (series_suspects.py), timers
-(timer_suspects.py), traces (trace_suspects.py), settings of the job (settings.py), how a diagnosis is shown
-(render/diagnosis.py).
+Elsewhere: sizes that the log states (size_suspects.py), other contradictions to the job
+(contradictions.py), recompute that the timers show (recompute_shown.py), pauses and slowing
+(series_suspects.py), timers (timer_suspects.py), traces (trace_suspects.py), settings of the job
+(settings.py), how a diagnosis is shown (render/diagnosis.py).
 
-The order of work: sizes that the log states instead of the job's; pauses and slowing in its steps;
-timers and traced kernels beside the prediction; settings that cost time. What is left of the difference,
-and belongs to none of these, could be the network, the clocks or the host: what would tell them apart is
-said.
+The diagnosis examines, in this order: sizes in the log that differ from the job; pauses and slowing in
+its steps; timers and traced kernels, compared with the prediction; settings that cost time. The network,
+the clocks or the host could explain the rest of the difference. The diagnosis states which measurement
+would tell them apart.
 """
 
 from collections.abc import Iterator, Mapping
@@ -115,10 +116,10 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
 
 @dataclass(eq=False, slots=True)
 class _Findings:
-    """What is found while a diagnosis is made: suspects by where they come from, and sentences.
+    """The findings of a diagnosis while it is made: sentences, and suspects by their source.
 
-    `level_s` is the measured step without pauses and before the run became slower; `ratio` is that of the
-    timers of the passes.
+    `level_s` is the measured step time without pauses, before the run became slower; `ratio` holds the
+    times of the backward and forward passes according to the timers.
     """
 
     of_run: list[Suspect] = field(default_factory=list)
@@ -133,12 +134,12 @@ class _Findings:
 
 
 def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, compare: bool) -> Report:
-    """Add what the step times of a log show and, if they are compared, its timers and rates.
+    """Add the findings from the step times of a log and, if they are compared, from its timers and rates.
 
     Returns
     -------
     Report
-        That of the job with the recompute that the timers show.
+        The report of the job with the recompute that the timers show.
     """
     job = report.job
     found.advice += _other_software(job, log)
@@ -165,7 +166,9 @@ def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, c
 def _read_passes(
     report: Report, log: Log, timers: Mapping[Part, TimedPart], found: _Findings, predict: Predict
 ) -> Report:
-    """Add the ratio of the timers of the passes; return the report with the recompute that they show."""
+    """Add the ratio between the timers of the passes, and return the report with the recompute that they
+    show.
+    """
     found.ratio = ratio_of_passes(report, timers)
     other = other_recompute(report, found.ratio, predict) if log.recompute is None else None
     if other is None:
@@ -178,7 +181,7 @@ def _read_passes(
 
 
 def _read_trace(report: Report, trace: Trace, found: _Findings) -> None:
-    """Add what the kernels of a trace show."""
+    """Add the findings from the kernels of a trace."""
     if found.level_s is None:
         found.level_s = trace.step_time_s
     if not is_one_step(trace, found.level_s or report.step_time_s):
@@ -189,7 +192,7 @@ def _read_trace(report: Report, trace: Trace, found: _Findings) -> None:
 
 
 def _does_not_fit(report: Report) -> Iterator[str]:
-    """Yield a sentence if the job needs more memory than its devices have, which no run can."""
+    """Yield a sentence if the job needs more memory than its devices have; no run can do that."""
     memory = report.memory
     if memory.verdict == "does not fit":
         yield (
@@ -199,7 +202,7 @@ def _does_not_fit(report: Report) -> Iterator[str]:
 
 
 def _other_software(job: Job, log: Log) -> Iterator[str]:
-    """Yield a sentence if the log is not printed by the software of the job's stack."""
+    """Yield a sentence if software other than the job's stack printed the log."""
     printed_by, ours = FORMATS[log.framework].software, job.stack.switches.software
     if ours and printed_by and ours not in printed_by:
         yield (
@@ -209,9 +212,10 @@ def _other_software(job: Job, log: Log) -> Iterator[str]:
 
 
 def _left_s(report: Report, found: _Findings) -> float:
-    """Return what no suspect explains of a step; 0 if it is little, or the step is in the interval.
+    """Return the part of a step that no suspect explains, or 0 if this part is small or the step is in
+    the interval.
 
-    Timers and a trace show the same seconds, so that the larger sum counts.
+    Timers and a trace show the same seconds, so only the larger of their sums counts.
     """
     if found.level_s is None or found.level_s <= report.step_time_high_s:
         return 0.0
@@ -275,7 +279,9 @@ def _hides_communication(job: Job) -> bool:
 
 
 def _tell_apart(job: Job, *, timed: bool, traced: bool) -> str:
-    """Return which measurement would tell possible reasons apart; "" if all are given."""
+    """Return which measurement would tell possible reasons apart, or "" if the user already provided all
+    measurements.
+    """
     switch = job.stack.switches.text("timers")
     ways = [f"timers in the log ({switch})"] if switch and not timed else []
     ways += ["a trace of the PyTorch profiler (--trace)"] if not traced else []

@@ -1,7 +1,8 @@
 """Parts of a step that take longer than predicted.
 
-Answers: by how much does a measured part exceed its prediction, and is the prediction as certain as that?
-Elsewhere: which parts timers have (timer_suspects.py), which a trace has (trace_suspects.py).
+Answers: by how much does a measured part exceed its prediction, and is the prediction certain enough to
+conclude this? Elsewhere: the parts that timers show (timer_suspects.py), the parts that a trace shows
+(trace_suspects.py).
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class Excess:
 
 
 def doubt_of(report: Report) -> float:
-    """Return the fraction by which the step may be longer than predicted, up to the end of its interval."""
+    """Return the fraction by which the step may exceed its prediction: the upper end of its interval."""
     return report.step_time_high_s / report.step_time_s - 1.0
 
 
@@ -44,7 +45,8 @@ def compared(
     named: Mapping[str, Excess],
     seen: str,
 ) -> Found:
-    """Return parts that exceed their prediction by LEAST_EXCESS of the step, and sentences about others.
+    """Return the parts that exceed their prediction by LEAST_EXCESS of the step, and sentences about the
+    other parts.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""What differs between a job and a changed one, as KEY=VALUE of a command.
+"""The difference between a job and a changed job, as KEY=VALUE arguments of a command.
 
-Answers: which edit of a job gives the other one?
-Elsewhere: edits that are read (library/edits.py), which changes are tried (settings.py).
+Answers: which edit turns a job into the other one? Elsewhere: reading such edits (library/edits.py), the
+changes that a diagnosis tries (settings.py).
 """
 
 from flopcast.spec.job import Job
@@ -9,7 +9,7 @@ from flopcast.spec.offload import Placement, offload_word
 
 
 def difference(job: Job, changed: Job) -> str:
-    """Return the fields of the plan that differ, else those of the stack, as KEY=VALUE.
+    """Return the fields of the plan that differ or, if there are none, those of the stack, as KEY=VALUE.
 
     >>> from flopcast.jobs import job
     >>> one = job("llama-3-8b", gpus=8, plan="dp=8 gbs=64 mbs=1")

@@ -1,12 +1,12 @@
-"""Recompute that the timers of a log show: the time of the backward pass over that of the forward pass.
+"""Recompute that the timers of a log show through the ratio of the backward pass to the forward pass.
 
 Answers: do the timers agree with the recompute of the job, and which kind of recompute did the run have?
-Elsewhere: recompute that the log states (size_suspects.py), timers beside predicted parts
+Elsewhere: recompute that the log states (size_suspects.py), timers compared with predicted parts
 (timer_suspects.py).
 
 The backward pass of a matrix product takes about twice as long as its forward pass, and about three times
-with full recompute. The expected ratio is that of the prediction, with each kind of recompute in turn. The
-ratio does not depend on how fast the devices are, since slow clocks lengthen both passes.
+with full recompute. The expected ratio is predicted with each kind of recompute in turn. The ratio does
+not depend on how fast the devices are, since slow clocks lengthen both passes.
 """
 
 import math
@@ -37,10 +37,11 @@ NEARER = 0.5  # of that distance, at most, from another kind of recompute
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassRatio:
-    """Backward over forward: `measured_ratio` by the timers, and `predicted_ratio` for the job.
+    """The ratio of the backward pass to the forward pass: `measured_ratio` by the timers, and
+    `predicted_ratio` for the job.
 
-    `without_ratio` is the predicted ratio without what the job recomputes. `forward_s` and `backward_s`
-    are the measured seconds of a step, without loading data.
+    `without_ratio` is the predicted ratio of the job without recompute. `forward_s` and `backward_s` are
+    the measured seconds in a step, without loading data.
     """
 
     forward_s: float
@@ -56,7 +57,7 @@ class PassRatio:
 
     @property
     def text(self) -> str:
-        """Return a clause that states the times of the passes."""
+        """Return a clause that states the measured times of the passes."""
         return (
             f"the timers show {show_seconds(self.backward_s)} of backward and"
             f" {show_seconds(self.forward_s)} of forward, a ratio of {self.measured_ratio:.2f}"
@@ -64,30 +65,31 @@ class PassRatio:
 
     @property
     def of_recompute(self) -> float:
-        """Return by how much recompute lengthens the predicted ratio, as a logarithm."""
+        """Return the factor by which recompute increases the predicted ratio, as a logarithm."""
         return math.log(self.predicted_ratio / self.without_ratio)
 
     def off(self, ratio: Number) -> float:
-        """Return how far the measured ratio is from another one, as the absolute logarithm."""
+        """Return the absolute logarithm of the measured ratio over another one."""
         return abs(math.log(self.measured_ratio / ratio))
 
 
 def with_recompute(job: Job, mode: str) -> Job:
-    """Return the job with a kind of recompute, without the details of the former kind."""
+    """Return the job with another kind of recompute, without the details of the former kind."""
     usual = {name: Plan.model_fields[name].get_default() for name in OF_RECOMPUTE}
     plan = job.plan.model_copy(update=usual | {"recompute": mode})
     return job.model_copy(update={"plan": plan})
 
 
 def ratio_of_passes(report: Report, timers: Mapping[Part, TimedPart]) -> PassRatio | None:
-    """Return backward over forward; None without timers of both passes alone.
+    """Return the ratio of the backward pass to the forward pass, or None if the log lacks separate timers
+    of both passes.
 
     Parameters
     ----------
     report : Report
     timers : mapping of TimedPart
-        Timers of the log by part. The time of the data loader is subtracted from the forward pass, in which
-        Megatron-LM's timer contains it.
+        Timers of the log by part. The time of the data loader is subtracted from the forward pass,
+        because Megatron-LM's timer includes it.
     """
     forward, backward, data = (timers.get(part) for part in ("forward", "backward", "data"))
     predicted = pass_times(report)
@@ -110,10 +112,12 @@ def ratio_of_passes(report: Report, timers: Mapping[Part, TimedPart]) -> PassRat
 def other_recompute(
     report: Report, ratio: PassRatio | None, predict: Predict
 ) -> tuple[Report, tuple[Suspect, ...], Contradiction] | None:
-    """Return the prediction with the recompute that the timers show; None if that is the job's.
+    """Return the prediction with the recompute that the timers show, or None if the job has the same
+    recompute.
 
-    If loading data has no timer of its own, it may be the reason why the forward pass is longer. If the
-    backward pass is then as predicted, the report stays that of the job, and the contradiction states this.
+    If loading data has no timer of its own, it may be the reason for a longer forward pass. If the
+    backward pass agrees with its prediction in this case, the report of the job stays, and the
+    contradiction states this.
     """
     if ratio is None or ratio.off(ratio.predicted_ratio) < LEAST_OFF:
         return None
@@ -156,16 +160,18 @@ def other_recompute(
 
 
 def _as_predicted(report: Report, ratio: PassRatio) -> bool:
-    """Return whether the backward pass takes as long as predicted, within the doubt of the prediction."""
+    """Return whether the backward pass takes as long as predicted, within the uncertainty of the
+    prediction.
+    """
     least = 1.0 / (1.0 + doubt_of(report))
     return least <= ratio.backward_s / pass_times(report).backward_s <= 1.0 + doubt_of(report)
 
 
 def with_ratio(suspect: Suspect, ratio: PassRatio | None) -> Suspect:
-    """Return a suspect with the evidence of the ratio of the passes for it or against it.
+    """Return a suspect with the evidence that the ratio of the passes gives for it or against it.
 
-    A ratio that contradicts a predicted suspect makes it unsettled. Suspects that do not concern recompute
-    stay the same, as do all if recompute hardly changes the ratio.
+    A ratio that contradicts a predicted suspect marks it as unsettled. Suspects that do not concern
+    recompute stay the same. All suspects stay the same if recompute hardly changes the ratio.
     """
     if ratio is None or suspect.name not in BEARS_ON:
         return suspect

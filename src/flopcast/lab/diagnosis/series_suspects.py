@@ -1,12 +1,11 @@
-"""Suspects that the step times of a run show: pauses, and steps that get slower.
+"""Suspects in the step times of a run: pauses, and steps that become slower.
 
-Answers: what do checkpoints, evaluations and other pauses cost, since when is the run slower and which part
-of its steps is it, and how long do steps take without all that?
-Elsewhere: patterns of step times (step_series.py), timers (lab/logs/timers.py), the prediction
-(timer_suspects.py).
+Answers: how long do checkpoints, evaluations and other pauses take, at which step did the run become
+slower and in which part, and how long are steps otherwise? Elsewhere: patterns in step times
+(step_series.py), timers (lab/logs/timers.py), the prediction (timer_suspects.py).
 
-A record of a log may be the mean of several steps. Newer releases of Megatron-LM leave checkpoints and
-evaluations out of the time of an iteration, and print timers for them.
+A record of a log may be the mean of several steps. Newer releases of Megatron-LM exclude checkpoints and
+evaluations from the time of an iteration, and print timers for them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,9 +63,9 @@ IRREGULAR = PauseKind(
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Series:
-    """Possible causes of a slow run that its step times show.
+    """Possible causes of a slow run in its step times.
 
-    `level_s` is the step time without pauses and before the run became slower; `steps` are the numbers of
+    `level_s` is the step time without pauses, before the run became slower; `steps` are the numbers of
     these steps.
     """
 
@@ -76,20 +75,20 @@ class Series:
 
 
 def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
-    """Return the suspects that the steady records of a log show.
+    """Return the suspects in the steady records of a log.
 
     Parameters
     ----------
     job : Job
-        Gives sequences and lengths with which printed rates become seconds.
+        The job, whose sequences and lengths convert printed rates to seconds.
     log : Log
     step : SteadyTime
-        Statistics of the steady records, to which the cost of a pause is compared.
+        Statistics of the steady records, with which the cost of a pause is compared.
 
     Returns
     -------
     Series
-        Suspects for pauses and for steps that get slower, and the step time without both.
+        Suspects for pauses and for steps that become slower, and the step time without both.
     """
     sequences, length = job.plan.global_batch, job.batch.mean_sequence_tokens
     times_s = log.times_s(sequences, length, job.cluster.num_devices)
@@ -111,7 +110,7 @@ def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
 
 
 def steps_of_a_record(steps: Counts) -> int:
-    """Return the number of steps of which a record is the mean: the usual difference of step numbers.
+    """Return the number of steps that a record averages: the usual difference between step numbers.
 
     >>> steps_of_a_record(np.array([10.0, 20.0, 30.0, 20.0, 30.0])), steps_of_a_record(np.ones(1))
     (10, 1)
@@ -124,9 +123,9 @@ def steps_of_a_record(steps: Counts) -> int:
 def _paused(
     job: Job, log: Log, pauses: Pauses, records: tuple[int, int], mean_s: float
 ) -> Iterator[Suspect]:
-    """Yield suspects of long steps: checkpoints, evaluations, and what the log does not explain.
+    """Yield suspects for long steps: checkpoints, evaluations, and pauses that the log does not explain.
 
-    `records` is how many records there are, and of how many steps each.
+    `records` holds the number of records and the number of steps in each.
     """
     number, each = records
     saved, evaluated = (near(pauses.steps, after, each) for after in (log.saved_after, log.evaluated_after))
@@ -152,7 +151,9 @@ def _paused(
 
 
 def _timed_pauses(job: Job, log: Log, steps: Counts, mean_s: float) -> Iterator[Suspect]:
-    """Yield suspects of checkpoints and evaluations that have timers, and are in no step time."""
+    """Yield suspects for checkpoints and evaluations that have timers and are not part of any step
+    time.
+    """
     distances = np.diff(steps)
     num_steps = float(distances[distances > 0].sum()) + steps_of_a_record(steps)
     for part, kind in (("checkpoints", _checkpoints(job)), ("evaluation", EVALUATIONS)):
@@ -194,7 +195,7 @@ def _regular(every: int) -> PauseKind:
 
 
 def near(steps: Counts, after: Sequence[float], most: int) -> np.ndarray:
-    """Return a mask of the steps that are at most this number of steps away from one of the others.
+    """Return a mask of the steps that are at most this number of steps away from one of the other steps.
 
     >>> near(np.array([8.0, 20.0]), [7.0, 15.0], 1).tolist()
     [True, False]
@@ -239,7 +240,7 @@ def _slower(log: Log, slowing: Slowing, early: Counts, late: Counts) -> Suspect:
 
 
 def _since(early: Counts, late: Counts) -> str:
-    """Return when a level changed: at a step, or between two where the log does not print those between.
+    """Return a phrase for the time of a change: a step, or two steps if the log prints none between them.
 
     >>> _since(np.array([8.0, 9.0]), np.array([10.0, 11.0])), _since(np.array([8.0, 9.0]), np.array([40.0]))
     ('since step 10', 'between steps 9 and 40')
@@ -251,7 +252,7 @@ def _since(early: Counts, late: Counts) -> str:
 
 
 def _risen(log: Log, early: Counts, late: Counts, least_s: float) -> tuple[str, ...]:
-    """Return a sentence on the parts that take longer later, if timers show any."""
+    """Return a sentence on the parts that take longer later, if timers show such parts."""
     before, after = parts_in(log.timers, early), parts_in(log.timers, late)
     if "forward" in before:
         before.pop("passes", None)  # which holds it

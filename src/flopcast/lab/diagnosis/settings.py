@@ -1,12 +1,12 @@
-"""Settings of a job that make its step longer than need be.
+"""Settings of a job that make its step unnecessarily long.
 
-Answers: which switch, if it were set otherwise, would save time, and how much?
-Elsewhere: what a log or a trace shows (timer_suspects.py, trace_suspects.py), how a plan is chosen
-(search/default_plan.py).
+Answers: which change of a setting would save time, and how much? Elsewhere: the evidence in a log or a
+trace (timer_suspects.py, trace_suspects.py), how a plan is chosen (search/default_plan.py).
 
-Each setting is changed alone and predicted. A change that breaks a rule, that no longer fits, or for which
-the software of the job has no switch (spec/switches.py), is no suspect. A better plan is looked for last;
-every degree that the software has is then free, batch, precision and optimizer stay.
+Each setting is changed alone, and the changed job is predicted. A change is not a suspect if it breaks a
+rule, if the job then no longer fits, or if the job's software has no switch for it (spec/switches.py).
+The search for a better plan comes last. It varies every degree of the software, and keeps the batch, the
+precision and the optimizer.
 """
 
 import math
@@ -45,7 +45,9 @@ class Setting:
 
 
 def _of_stack(wrong: Callable[[Job], bool], part: str, value: object) -> Callable[[Job], Sequence[Job]]:
-    """Return a setting's only change where it is `wrong`: a value, or fields of a part, of the stack."""
+    """Return the only change of a setting if it is `wrong`: a value of the stack, or fields of a part of
+    it.
+    """
 
     def changed(job: Job) -> Sequence[Job]:
         if not wrong(job):
@@ -206,9 +208,9 @@ SETTINGS = (
 def slow_settings(
     report: Report, predict: Predict, negligible: list[Suspect] | None = None
 ) -> Iterator[Suspect]:
-    """Yield the settings whose change saves at least LEAST_GAIN of the step and keeps every limit.
+    """Yield the settings whose change saves at least LEAST_GAIN of the step without breaking a limit.
 
-    The function adds all other settings that can be changed to `negligible`.
+    All other settings that can be changed are added to `negligible`.
     """
     known, least_s = report.job.stack.switches, LEAST_GAIN * report.step_time_s
     for setting in (one for one in SETTINGS if known.can(one.switch)):
@@ -225,7 +227,7 @@ def slow_settings(
 
 
 def little_saved(suspect: Suspect) -> str:
-    """Return the effect of a change of a setting, as a sentence without its full stop."""
+    """Return a sentence, without its full stop, about the effect of changing a setting."""
     saved_s = suspect.cost_s or 0.0
     if saved_s < 0.0:
         return f"{suspect.edits} would lengthen the step by {show_seconds(-saved_s)}"
@@ -233,7 +235,7 @@ def little_saved(suspect: Suspect) -> str:
 
 
 def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
-    """Return the settings whose change saves time, in the order of their seconds and their certainty.
+    """Return the settings whose change saves time, ordered by seconds and certainty.
 
     A saving whose interval includes a loss is left out if the expected saving is below UNSETTLED_GAIN of
     the step.
@@ -250,7 +252,8 @@ def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
 def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield the suspect that another plan is faster than any single change of the plan's settings.
 
-    Its seconds are those beyond the best of these changes, at least BETTER_GAIN of the step.
+    Its seconds are those that it saves beyond the best of these changes, at least BETTER_GAIN of the
+    step.
     """
     job = report.job
     fixed = {name: getattr(job.plan, name) for name in (*OF_TRAINING, *job.stack.switches.fixed)}
@@ -285,7 +288,7 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
 
 
 def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Suspect | None:
-    """Return a setting as a suspect; None if its change breaks a rule or does not fit."""
+    """Return a setting as a suspect; None if its change breaks a rule or the changed job does not fit."""
     try:
         faster = predict(job)
     except SpecError:
@@ -305,7 +308,9 @@ def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Sus
 
 
 def _faster(report: Report, faster: Report, least_gain_fraction: float) -> Suspect | None:
-    """Return what a faster job saves, still without a name; None if it saves too little or does not fit."""
+    """Return the saving of a faster job as a suspect without a name, or None if the job saves too little
+    or does not fit.
+    """
     compared = versus(report, faster)
     saved_s = report.step_time_s * (1.0 - compared.time_ratio)
     if saved_s < least_gain_fraction * report.step_time_s or faster.memory.verdict == "does not fit":

@@ -1,11 +1,13 @@
-"""Sizes and degrees that a log states otherwise than the job does.
+"""Sizes and degrees that differ between a log and the job.
 
-Answers: does the log describe this job, what does each difference cost, and which job did run?
-Elsewhere: sizes in logs (lab/logs/facts.py), the same as warnings (lab/logs/prediction_check.py), what else
-contradicts the job (contradictions.py), recompute that only the timers show (recompute_shown.py).
+Answers: does the log describe this job, how much time does each difference cost, and which job ran?
+Elsewhere: sizes in logs (lab/logs/facts.py), warnings about the same differences
+(lab/logs/prediction_check.py), other contradictions to the job (contradictions.py), recompute that only
+the timers show (recompute_shown.py).
 
-All of them are changed together, since one alone is often impossible: more replicas need a larger batch.
-What a size costs is the step with all of them less the step with all others, or else what it changes alone.
+All sizes are changed together, because one change alone is often impossible: more replicas need a larger
+batch. The cost of a size is the step with all changes minus the step with all other changes. If this is
+impossible, it is the effect of the size alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,15 +35,15 @@ class Kind:
     Attributes
     ----------
     name
-        What it is called in a title.
+        Its name in a title.
     of_log, of_job
-        The value in a log (None if it states none) and in a job.
+        Its value in a log (None if the log does not state it) and in a job.
     applied
-        A job with another value; raises SpecError where that is impossible.
+        The job with another value; raises SpecError if that is impossible.
     text
-        A value as it stands in a sentence.
+        A value as it appears in a sentence.
     edit
-        What to write to describe a job with a value.
+        The edit that describes a job with a value.
     """
 
     name: str
@@ -63,10 +65,10 @@ class Size:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Logged:
-    """The prediction with the sizes that a log states, and a suspect and a contradiction for each.
+    """The prediction with the sizes in a log, and a suspect and a contradiction for each size.
 
-    `describes_run` is False if flopcast cannot predict the job with these sizes: the report is then that of
-    the job, and the suspects say why.
+    `describes_run` is False if flopcast cannot predict the job with these sizes. The report is then that
+    of the job, and the suspects state the reason.
     """
 
     report: Report
@@ -76,12 +78,12 @@ class Logged:
 
 
 def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
-    """Return the prediction with the sizes that a log states, and the contradictions to the job.
+    """Return the prediction with the sizes in a log, and their contradictions to the job.
 
     Parameters
     ----------
     report : Report
-        The prediction of the job as it was given.
+        The prediction of the original job.
     log : Log
     predict : function
         Predicts another job.
@@ -89,8 +91,8 @@ def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
     Returns
     -------
     Logged
-        If the job with all sizes of the log breaks a rule, the report is that of the given job, and each
-        suspect says why the run cannot be described.
+        If the job with all sizes of the log breaks a rule, the report is that of the original job, and
+        each suspect states why the run cannot be described.
     """
     job, sizes = report.job, list(_sizes(report.job, log))
     contradictions = size_contradictions(report, log).contradictions
@@ -116,13 +118,15 @@ def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
 
 
 def size_contradictions(report: Report, log: Log) -> Logged:
-    """Return the sizes in a log of another model, which contradict the job and do not change it."""
+    """Return the sizes in a log that belong to another model. They contradict the job and do not change
+    it.
+    """
     contradictions = tuple(map(_contradiction, _sizes(report.job, log)))
     return Logged(report=report, contradictions=contradictions, describes_run=False)
 
 
 def _change_s(job: Job, before: Sequence[Size], after: Sequence[Size], predict: Predict) -> float | None:
-    """Return by what the step changes from some sizes to others; None if either is impossible."""
+    """Return the change of the step between two sets of sizes, or None if either set is impossible."""
     try:
         first, second = predict(_applied(job, before)), predict(_applied(job, after))
     except SpecError:
@@ -131,7 +135,7 @@ def _change_s(job: Job, before: Sequence[Size], after: Sequence[Size], predict: 
 
 
 def _sizes(job: Job, log: Log) -> Iterator[Size]:
-    """Yield sizes that differ between log and job."""
+    """Yield the sizes that differ between the log and the job."""
     for name, kind in KINDS.items():
         theirs, ours = kind.of_log(log), kind.of_job(job)
         if theirs is not None and ours is not None and theirs != ours:
@@ -139,12 +143,12 @@ def _sizes(job: Job, log: Log) -> Iterator[Size]:
 
 
 def _applied(job: Job, sizes: Sequence[Size]) -> Job:
-    """Return the job with these sizes, on the devices that it has if they state no other number.
+    """Return the job with these sizes. It keeps its devices unless the sizes state another number.
 
     Raises
     ------
     SpecError
-        The plan does not divide the devices, or the cluster has no such number.
+        The plan does not divide the devices, or the cluster cannot have this number of devices.
     """
     for size in sizes:
         job = KINDS[size.kind].applied(job, size.theirs)
@@ -153,7 +157,7 @@ def _applied(job: Job, sizes: Sequence[Size]) -> Job:
 
 
 def _on_devices(job: Job, number: Value) -> Job:
-    """Return the job with as many replicas as fill a number of devices."""
+    """Return the job with the number of replicas that fills a number of devices."""
     plan, devices = job.plan, int(number)
     of_replica = plan.devices // plan.data_parallel
     if devices % of_replica:
@@ -169,7 +173,9 @@ def _on_devices(job: Job, number: Value) -> Job:
 
 
 def _of_plan(field: str, name: str, of_log: Callable[[Log], Value | None] | None = None) -> Kind:
-    """Return a size that is a field of the plan, and of the log unless `of_log` finds it."""
+    """Return a size that is a field of the plan. It is also a field of the log unless `of_log` reads
+    it.
+    """
     return Kind(
         name=name,
         of_log=of_log or attrgetter(field),

@@ -1,11 +1,11 @@
-"""Patterns in the step times of a run: pauses, and steps that get slower.
+"""Patterns in the step times of a run: pauses, and steps that become slower.
 
-Answers: which steps took much longer than their neighbours, how regularly, and did the run slow down at
-once or gradually?
-Elsewhere: step times of a log (lab/logs/log.py), what the patterns mean (diagnose.py).
+Answers: which steps took much longer than their neighbours, how regular are they, and did the run slow
+down at once or gradually? Elsewhere: step times of a log (lab/logs/log.py), what the patterns mean
+(diagnose.py).
 
-A pause is a record that exceeds the running median by PAUSE_RATIO and by PAUSE_SIGMAS of the usual scatter.
-Slowing is looked for in medians of at most MOST_BINS bins of the other records.
+A pause is a record that exceeds the running median by PAUSE_RATIO and by PAUSE_SIGMAS of the usual
+scatter. Slowing is detected in medians of at most MOST_BINS bins of the other records.
 """
 
 import numpy as np
@@ -27,8 +27,8 @@ SCALE = 1.4826  # of a median absolute deviation, to a standard deviation
 class Pauses:
     """Records that took much longer than their neighbours.
 
-    `place` are their indices, `steps` their numbers, and `extra_s` the additional time compared with their
-    neighbours, all (pauses,).
+    `place` holds their indices, `steps` their numbers, and `extra_s` the additional time compared with
+    their neighbours; all have shape (pauses,).
     """
 
     place: Integers
@@ -37,7 +37,7 @@ class Pauses:
 
     @property
     def every(self) -> int | None:
-        """Return the number of steps between pauses if it is regular, else None."""
+        """Return the number of steps between pauses if it is regular, and None otherwise."""
         return _regular(self.steps)
 
     def part(self, chosen: np.ndarray) -> "Pauses":
@@ -47,10 +47,11 @@ class Pauses:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowing:
-    """A run whose steps get slower, from `before_s` to `after_s`.
+    """A run whose steps become slower, from `before_s` to `after_s`.
 
-    `since_step` is the step at which the level changed, and `place` its record; None if the steps got
-    slower gradually. `lost_s` is the time that this adds to a mean step, compared with earlier steps.
+    `since_step` is the step at which the level changed, and `place` is its record; both are None if the
+    steps became slower gradually. `lost_s` is the time that the slowing adds to a mean step, compared
+    with earlier steps.
     """
 
     before_s: float
@@ -93,7 +94,7 @@ def pauses_of(steps: Counts, times_s: Floats) -> Pauses:
 
 
 def _regular(steps: Counts) -> int | None:
-    """Return the usual distance of numbers, if most distances are multiples of it."""
+    """Return the usual distance between numbers, if most distances are multiples of it."""
     distances = np.diff(steps)
     distances = distances[distances > 0]
     if len(distances) < 2:
@@ -106,10 +107,10 @@ def _regular(steps: Counts) -> int | None:
 
 
 def slowing_of(steps: Counts, times_s: Floats) -> Slowing | None:
-    """Return how a run slows down; None if it does not, or has fewer than FEWEST_RECORDS records.
+    """Return how a run slows down; None if it does not, or if it has fewer than FEWEST_RECORDS records.
 
     One level, two levels and a line are compared by the sum of absolute differences, which single records
-    do not move. Of two levels and a line, the better one is returned.
+    hardly change. Of two levels and a line, the better one is returned.
 
     Examples
     --------
@@ -152,7 +153,9 @@ def _off(values_s: Floats, model_s: Floats) -> float:
 
 
 def _best_split(values_s: Floats) -> tuple[int, float]:
-    """Return the place that divides values into the best two levels, a tenth of them on either side."""
+    """Return the index that divides values into the best two levels, each with at least a tenth of the
+    values.
+    """
     least = max(2, len(values_s) // 10)
     found = {}
     for place in range(least, len(values_s) - least + 1):

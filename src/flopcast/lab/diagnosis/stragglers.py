@@ -1,7 +1,7 @@
-"""Slow parts and a slow input pipeline that a job states, as suspects.
+"""Suspects from the description of the job: slow parts and a slow input pipeline.
 
 Answers: what would a step gain if a slow part were replaced, or if the devices never waited for samples?
-Elsewhere: what these cost (report/stragglers.py, report/loader.py), slow ranks that timers of a log show
+Elsewhere: the cost of both (report/stragglers.py, report/loader.py), slow ranks in the timers of a log
 (timer_suspects.py).
 """
 

@@ -1,4 +1,4 @@
-"""What may make a step slower than it should be, with seconds and evidence.
+"""Possible reasons for a slow step, with seconds and evidence.
 
 Answers: what does a diagnosis consist of?
 Elsewhere: how suspects are found (diagnose.py), how they are shown (render/diagnosis.py).
@@ -32,22 +32,22 @@ class Suspect:
     Attributes
     ----------
     name
-        What it is called in JSON.
+        Its name in JSON.
     title
-        What it is, as a sentence without its full stop.
+        The reason as a sentence without its full stop.
     cost_s
-        Seconds that it adds to a mean step, and that its removal is expected to save; below 0 if the step
-        is shorter for it, as with a smaller batch than the job's; None if that is unknown.
+        Seconds that it adds to a mean step, and that its removal is expected to save. They are below 0 if
+        it makes the step shorter, as with a smaller batch than the job's, and None if they are unknown.
     low_s, high_s
-        The 90 % interval of `cost_s`, where it is a prediction; else both are None.
+        The 90 % interval of `cost_s` if it is a prediction; otherwise both ends are None.
     basis
-        How the seconds are known.
+        The source of the seconds.
     evidence, against
-        Sentences for it, and against it.
+        Sentences with evidence for it, and with evidence against it.
     change
-        What to do.
+        The recommended action.
     edits
-        The same as fields of the job, KEY=VALUE, where a prediction can be made with it.
+        The same action as fields of the job, KEY=VALUE, if a prediction can be made with it.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Suspect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
-    """A contradiction between a log and a job, so that the log is not that of a run of this job.
+    """A contradiction which shows that a log does not come from a run of a job.
 
     Attributes
     ----------
     of_log, of_job
-        What either says, as in a sentence: "8 devices".
+        The statement of each of them, as in a sentence: "8 devices".
     change
-        What to do to describe the run, as an order: "set --gpus 8".
+        The edit that describes the run, as an imperative: "set --gpus 8".
     """
 
     of_log: str
@@ -88,13 +88,13 @@ class Contradiction:
 class SlowStep:
     """A diagnosis: a measured step, the predicted step, and the suspects.
 
-    `report` is the prediction of the job with the sizes that the log states. `contradictions` are
-    differences between the log and the job. `describes_run` is False if the run has another model, or if
-    flopcast cannot predict its sizes. Measurements are then not compared with the prediction. `log` is the
-    log of the run, if there is one; `step` summarises its steady steps, None without times in it.
-    `traced_step_s` is the step of the trace. `suspects` are ordered by seconds times certainty. `cleared`
-    are sentences about parts that are as predicted, `negligible` are sentences about changes of settings
-    that would save too little, and `advice` states what to measure next.
+    `report` is the prediction of the job with the sizes in the log. `contradictions` are differences
+    between the log and the job. `describes_run` is False if the run has another model, or if flopcast
+    cannot predict its sizes. In this case measurements are not compared with the prediction. `log` is the
+    log of the run, if there is one; `step` summarises its steady steps, and is None if the log has no
+    times. `traced_step_s` is the step of the trace. `suspects` are ordered by seconds times certainty.
+    `cleared` holds sentences about parts that agree with the prediction, `negligible` holds sentences
+    about changes of settings that would save too little, and `advice` states what to measure next.
     """
 
     report: Report
@@ -113,7 +113,9 @@ class SlowStep:
 
     @property
     def measured_s(self) -> float | None:
-        """Return the measured steady step: the log's median, else the trace's step."""
+        """Return the measured steady step: the median in the log or, without a log, the step of the
+        trace.
+        """
         return self.step.median_s if self.step else self.traced_step_s
 
     @property

@@ -1,12 +1,12 @@
-"""Parts of a step that the log times beside the predicted ones.
+"""Comparison of the parts of a step that a log times with the predicted parts.
 
 Answers: which part of the step takes longer than predicted, and do some ranks compute longer than others?
 Elsewhere: timers (lab/logs/timers.py), traces (trace_suspects.py).
 
-Predicted parts are those of the busiest stage, as the slowest rank shows them. In Megatron-LM, the timers
-of forward and backward leave out what a stage waits for others; "forward-backward" holds that, and the
-reduction of gradients, which has a timer of its own. That timer shows what the backward pass does not hide,
-as the prediction does.
+Predicted parts belong to the busiest stage, which the slowest rank shows. In Megatron-LM, the timers of
+forward and backward exclude the time that a stage waits for others. "forward-backward" includes this time
+and the reduction of gradients, which also has a timer of its own. That timer shows the time that the
+backward pass does not hide, and so does the prediction.
 """
 
 from collections import defaultdict
@@ -84,7 +84,8 @@ OF_TIMERS: Mapping[str, Excess] = {
 
 
 def timed_suspects(report: Report, timers: Mapping[Part, TimedPart], step_s: float) -> Found:
-    """Return parts that timers show to be longer than predicted, and sentences on the others.
+    """Return the parts that take longer than predicted according to timers, and sentences on the other
+    parts.
 
     Parameters
     ----------
@@ -103,7 +104,9 @@ def timed_suspects(report: Report, timers: Mapping[Part, TimedPart], step_s: flo
 
 
 def _with_bubble(suspect: Suspect, bubble_ratio: float) -> Suspect:
-    """Return the suspect that compute is slow with what stages wait longer for each other because of it."""
+    """Return the suspect of slow compute, including the additional time that stages therefore wait for
+    each other.
+    """
     if suspect.name != OF_TIMERS["compute"].name or suspect.cost_s is None:
         return suspect
     evidence = (
@@ -114,16 +117,16 @@ def _with_bubble(suspect: Suspect, bubble_ratio: float) -> Suspect:
 
 
 def longer_than_step(timers: Mapping[Part, TimedPart], step_s: float) -> tuple[str, ...]:
-    """Return the timers that are longer than their step, by name, because they have another unit."""
+    """Return the names of timers that exceed their step, because they have another unit."""
     inside = (timed for part, timed in timers.items() if part not in BESIDE)
     return tuple(timed.name for timed in inside if timed.most_s > LONGEST_RATIO * step_s)
 
 
 def timed_parts(report: Report) -> dict[str, float]:
-    """Return predicted seconds of a step by the parts that timers have, on the busiest stage.
+    """Return the predicted seconds of a step on the busiest stage, by the parts that timers have.
 
-    "stages" contains the waiting for other stages and the transfers between them. The sum of the parts is
-    the step without jitter.
+    "stages" contains the time spent waiting for other stages and the transfers between them. The sum of
+    the parts is the step without jitter.
     """
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
@@ -135,7 +138,9 @@ def timed_parts(report: Report) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassTimes:
-    """Predicted seconds of the passes of a step on the busiest stage; `backward_s` holds `recompute_s`."""
+    """Predicted seconds of the passes of a step on the busiest stage; `backward_s` includes
+    `recompute_s`.
+    """
 
     forward_s: float
     backward_s: float
@@ -160,7 +165,9 @@ def pass_times(report: Report) -> PassTimes:
 
 
 def _part_of(item: Item | None) -> str:
-    """Return the part of an item; names are those of workload/gradient_reduction.py and realise.py."""
+    """Return the part to which an item belongs; names are those of workload/gradient_reduction.py and
+    realise.py.
+    """
     if item is None:
         return "compute"
     first, _, rest = item.name.partition(".")
@@ -176,7 +183,8 @@ def _part_of(item: Item | None) -> str:
 
 
 def _predicted(report: Report, timers: Mapping[Part, TimedPart]) -> dict[str, float]:
-    """Return predicted parts; what has no timer of its own counts to the timer that holds it.
+    """Return predicted parts; the time of an item without its own timer counts towards the timer that
+    contains it.
 
     Jitter makes ranks wait for each other.
     """
@@ -192,7 +200,8 @@ def _predicted(report: Report, timers: Mapping[Part, TimedPart]) -> dict[str, fl
 def _measured(
     timers: Mapping[Part, TimedPart], step_s: float, slower_s: float, *, staged: bool
 ) -> dict[str, float]:
-    """Return measured seconds by part: of the slowest rank, but of the fastest for what waits for it.
+    """Return the measured seconds by part: the slowest rank counts, except in parts that wait for it,
+    where the fastest counts.
 
     Parameters
     ----------
@@ -232,7 +241,7 @@ def _measured(
 
 
 def _straggler(report: Report, timers: Mapping[Part, TimedPart]) -> Suspect | None:
-    """Return the suspect of ranks that compute longer than others by more than their stages explain."""
+    """Return the suspect for ranks that compute longer than others by more than their stages explain."""
     both = [timers[part] for part in ("forward", "backward") if part in timers]
     if not both or any(timed.most_s <= timed.least_s for timed in both):
         return None

@@ -1,10 +1,10 @@
-"""Kernels of a traced step beside the predicted ones.
+"""Comparison of the kernels of a traced step with the predicted ones.
 
-Answers: which kind of kernel takes longer than predicted, and how long does the device run nothing?
-Elsewhere: traces (lab/calibration/trace.py), predicted kinds (lab/validation/step_parts.py), timers of a
-log (timer_suspects.py).
+Answers: which kinds of kernels take longer than predicted, and how long is the device idle? Elsewhere:
+traces (lab/calibration/trace.py), predicted kinds (lab/validation/step_parts.py), timers of a log
+(timer_suspects.py).
 
-Predicted seconds are those of the busiest stage.
+Predicted seconds belong to the busiest stage.
 """
 
 from collections.abc import Mapping
@@ -69,10 +69,11 @@ OF_TRACES: Mapping[str, Excess] = {
 
 
 def traced_suspects(report: Report, trace: Trace) -> Found:
-    """Return parts that a trace shows to be longer than predicted, and sentences on the others.
+    """Return the parts that take longer than predicted according to a trace, and sentences on the other
+    parts.
 
-    If GEMMs and attention are slower by about the same ratio, they are one suspect: the clock. A stage that
-    computes less than the busiest stage waits longer for others, as predicted.
+    If GEMMs and attention are slower by about the same ratio, they form one suspect: the clock. A stage
+    that computes less than the busiest stage waits longer for others, as predicted.
     """
     measured, predicted = seconds_per_step(trace), components(report)
     waits_s = report.breakdown.get(BUBBLE, 0.0)  # for other stages, inside of receives
@@ -91,7 +92,9 @@ def traced_suspects(report: Report, trace: Trace) -> Found:
 def _clocks(
     report: Report, measured: Mapping[str, float], predicted: Mapping[str, float]
 ) -> Suspect | None:
-    """Return one suspect for products and attention that are slower alike, by LEAST_EXCESS together."""
+    """Return one suspect for products and attention that are slower by the same ratio, and together by
+    LEAST_EXCESS.
+    """
     if not all(measured.get(part) and predicted.get(part) for part in OF_THE_CORE):
         return None
     ratios = {part: measured[part] / predicted[part] for part in OF_THE_CORE}
@@ -114,5 +117,5 @@ def _clocks(
 
 
 def is_one_step(trace: Trace, step_s: float) -> bool:
-    """Return whether a trace has annotated steps, or may be a single step of about `step_s`."""
+    """Return whether a trace has annotated steps, or is perhaps a single step of about `step_s`."""
     return trace.step_time_s is not None or trace.span_s < MOST_STEPS * step_s

@@ -1,19 +1,19 @@
 """ML.ENERGY Benchmark: latency of diffusion transformers for images and videos, on 1 to 8 H100 or B200.
 
 Source: data/graphs/mlenergy_text-to-image.csv and mlenergy_text-to-video.csv; on GitHub
-ml-energy/leaderboard, and arXiv:2505.06371. One row is one batch on devices that divide the tokens: over
-heads (Ulysses) or in a ring. All of it runs eagerly in bf16, decoders too (ml-energy/benchmark,
-mlenergy/diffusion/benchmark.py: `torch_dtype`, `use_torch_compile`). Text encoders run once and decoders of
-latents for each image, on one device each; prompts are padded to the length that the model states. Sizes of
-the models are in catalog/runs/diffusion.yaml.
+ml-energy/leaderboard, and arXiv:2505.06371. Each row is one batch on devices that divide the tokens,
+either over heads (Ulysses) or in a ring. All parts run eagerly in bf16, including decoders
+(ml-energy/benchmark, mlenergy/diffusion/benchmark.py: `torch_dtype`, `use_torch_compile`). Text encoders
+run once, and decoders of latents run once per image; each runs on one device. prompts are padded to the
+length that the model states. Sizes of the models are in catalog/runs/diffusion.yaml.
 
-xDiT attends by FlashAttention-2, whose instructions are those of Ampere. On H100, FlashAttention-3 is 1.73
-times as fast (cost/kernels/generations.py); priors are those of the newest kernels. Blackwell is assumed to
-execute the old instructions as fast as Hopper, for each multiprocessor and clock.
+xDiT uses FlashAttention-2, whose instructions are those of Ampere. On H100, FlashAttention-3 is 1.73
+times as fast (cost/kernels/generations.py); The priors assume the newest kernels. Blackwell is assumed to
+execute the old instructions as fast as Hopper, per multiprocessor and clock.
 
-Two times were chosen with these rows in view, so that they are constants (library/graph_efficiencies.py):
-that of the host for each kernel described here, which stands for several calls of the framework, and that
-of each hop of a ring.
+Two times were chosen with these rows in view, so they are constants (library/graph_efficiencies.py): the
+host's time for each kernel described here, which stands for several calls of the framework, and the time
+for each hop of a ring.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,10 +42,10 @@ SOFTWARE = Software(precision="half")
 class Blocks(StrictModel):
     """Equal blocks of a diffusion transformer.
 
-    `joined`: text has its own weights in each block, and joint attention with the image. Otherwise, the
+    `joined`: text has separate weights in each block, and joint attention with the image. Otherwise, the
     image has separate cross-attention to the text. `linear`: attention is linear in the tokens.
-    `fp32_parts`: how often a part in fp32 runs, the elements of 16 bits that it moves for each token and
-    column beyond a plain norm, and its kernels. `modulations`: passes that scale, shift or gate.
+    `fp32_parts`: how often a part in fp32 runs, the elements of 16 bits that it moves per token and
+    column in addition to a plain norm, and its kernels. `modulations`: passes that scale, shift or gate.
     """
 
     count: int
@@ -62,7 +62,9 @@ class Blocks(StrictModel):
 
     @property
     def wide(self) -> tuple[Number, Number]:
-        """Return the elements that all parts in fp32 move for each token and column, and their kernels."""
+        """Return the elements that all parts in fp32 move per token and column, and the number of their
+        kernels.
+        """
         return (
             sum(times * elements for times, elements, _ in self.fp32_parts),
             sum(times * kernels for times, _, kernels in self.fp32_parts),
@@ -72,8 +74,9 @@ class Blocks(StrictModel):
 class Diffusion(StrictModel):
     """A model: its blocks, latents, text and decoder.
 
-    `patch` is the side of the square of pixels that is one token; `frames` the frames that are one.
-    `passes` of the transformer a step: 2 with guidance. `decoder` lists channels by halving of the side.
+    `patch` is the side length in pixels of the square that forms one token; `frames` is the number of
+    frames that form one. `passes` is the number of passes through the transformer per step: 2 with
+    guidance. `decoder` lists the channels at each halving of the side length.
     """
 
     blocks: tuple[Blocks, ...]
@@ -126,7 +129,7 @@ def _table(row: Mapping[str, str]) -> str:
 
 
 def _sizes(row: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return frames, height and width of what a row makes."""
+    """Return the frames, height and width of the output of a row."""
     kind = "video" if row.get("num_frames") else "image"
     return int(row.get("num_frames") or 1), int(row[f"{kind}_height"]), int(row[f"{kind}_width"])
 
@@ -152,9 +155,9 @@ def _transformer(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> Nu
 
 
 def _hops(model: Diffusion, row: Mapping[str, str]) -> Number:
-    """Return how often devices wait for messages: hops of rings, and exchanges of heads for tokens.
+    """Return how often devices wait for messages: hops of rings, and exchanges between heads and tokens.
 
-    An exchange is before and behind attention, of queries, keys, values and output.
+    Exchanges of queries, keys, values and output take place before and after attention.
     """
     layers = int(row["inference_steps"]) * sum(blocks.count for blocks in model.blocks)
     exchanges = EXCHANGES if int(row["ulysses_degree"]) > 1 else 0
@@ -171,14 +174,14 @@ def add_blocks(
     sketch : Sketch
         Receives the kernels.
     blocks : Blocks
-        Widths, and how text is joined: in one attention with the tokens of the image, or by
+        Widths, and how text is included: in joint attention with the tokens of the image, or by
         cross-attention.
     sizes : tuple
         Sequences, tokens of the image or video, and tokens of text.
     devices : int
         Devices that divide the tokens.
     calls : Number
-        Blocks times denoising steps.
+        Number of blocks times the number of denoising steps.
     """
     sequences, tokens, text = sizes
     hidden, width = blocks.hidden, blocks.hidden / blocks.heads
@@ -209,7 +212,9 @@ def add_blocks(
 
 
 def _stream(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None:
-    """Add projections, the feed-forward part and the passes between them of one stream of tokens."""
+    """Add the projections and the feed-forward part of one stream of tokens, and the passes between
+    them.
+    """
     hidden, ffn = blocks.hidden, blocks.ffn_hidden
     sketch.product(rows=rows, columns=hidden, depth=hidden, calls=4 * calls)
     sketch.one_pass("layer_norm", rows * hidden, row=hidden, calls=2 * calls)
@@ -232,11 +237,11 @@ def _stream(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None
 
 
 def _mixed_pixels(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None:
-    """Add SANA's feed-forward part but for its last product, and the fp32 passes of its linear attention.
+    """Add SANA's feed-forward part without its last product, and the fp32 passes of its linear attention.
 
-    The part is a gate whose filters of 3 x 3 pixels see one channel each. Both convolutions add a bias in
-    a kernel of its own (models/transformers/sana_transformer.py, GLUMBConv). Queries, keys and values are
-    cast, padded, multiplied and divided in fp32 (SanaLinearAttnProcessor2_0).
+    The part is a gate whose filters of 3 x 3 pixels each read one channel. Both convolutions add their
+    bias in a separate kernel (models/transformers/sana_transformer.py, GLUMBConv). Queries, keys and
+    values are cast, padded, multiplied and divided in fp32 (SanaLinearAttnProcessor2_0).
     """
     hidden, ffn = blocks.hidden, blocks.ffn_hidden
     sketch.product(rows=rows, columns=2 * ffn, depth=hidden, calls=calls)
@@ -248,7 +253,7 @@ def _mixed_pixels(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -
 
 
 def _ends(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> None:
-    """Add the text encoder before the transformer, and the decoder of latents behind it."""
+    """Add the text encoder before the transformer, and the decoder of latents after it."""
     batch = int(row["batch_size"])
     width = 4096.0
     layers = model.encoder_parameters / width**2

@@ -1,9 +1,10 @@
-"""Facts of models that are not decoders: which kernels a sample needs, counted from their code.
+"""Facts about models that are not decoders: the kernels of a sample, counted from their code.
 
-Answers: which operators of which sizes does a model run for one sample?
-Elsewhere: how software runs them (kernels.py), the script that counts them (tests/timm_facts.py).
+Answers: which operators, and of which sizes, does a model run for one sample? Elsewhere: how software
+runs them (kernels.py), the script that counts them (tests/timm_facts.py).
 
-A file lists distinct operators once, in tables by kind; models refer to them by position, with a count.
+A file lists each distinct operator once, in tables by kind; models refer to them by position, with a
+count.
 """
 
 import gzip
@@ -39,7 +40,7 @@ are those under automatic mixed precision. What several compiled operators read 
 class ModelFacts:
     """One model at one size of images: its parameters, its tensors of weights, and its operators.
 
-    Positions and counts of operators: one kernel each (eager), or joined by a compiler (fused).
+    Positions and counts of operators: each is one kernel (eager), or a compiler joined several (fused).
     """
 
     parameters: Number

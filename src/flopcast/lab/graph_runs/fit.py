@@ -1,12 +1,12 @@
-"""The efficiency of kernels of graphs, fitted on measured step times.
+"""The efficiencies of graph kernels, fitted to measured step times.
 
-Answers: which efficiencies of kernel classes, and which levels of devices, explain measured times best?
-Elsewhere: the seconds of kernels (cost/graph_kernels/efficiency.py), the tables (lab/measured_tables.py),
-scores with families and devices left out (score.py).
+Answers: which efficiencies of kernel classes, and which levels of devices, explain the measured times
+best? Elsewhere: the seconds of kernels (cost/graph_kernels/efficiency.py), the tables
+(lab/measured_tables.py), scores with families and devices left out (score.py).
 
-The logarithm of predicted over measured is brought near to 0 by reweighted Gauss-Newton steps. Each number
-is drawn to its prior: a usual efficiency, equal numbers at neighbouring nodes, and devices that are as fast
-as rates.py expects.
+Reweighted Gauss-Newton steps bring the logarithm of predicted over measured time close to 0. Priors pull
+each number towards a usual efficiency, towards equal numbers at neighbouring nodes, and towards devices
+that are as fast as rates.py expects.
 """
 
 from itertools import pairwise
@@ -41,7 +41,8 @@ LARGEST_STEP, SMALLEST_STEP = 1.0, 0.01
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Observed:
-    """Kernels of measured graphs, and their seconds. `device` is the position of each graph's device.
+    """Kernels of measured graphs, and the seconds of the graphs. `device` is the index of each graph's
+    device.
 
     `fixed_s` is added to each graph, which takes at least `host_s` for each kernel.
     """
@@ -68,13 +69,15 @@ class Fitted:
 
     @classmethod
     def prior(cls, devices: int, numbers: Logs | None = None) -> "Fitted":
-        """Return the priors of all numbers, or `numbers` in their place, with devices as expected."""
+        """Return the priors of all numbers, or `numbers` instead of them, with devices as fast as
+        expected.
+        """
         return cls(numbers=prior_numbers() if numbers is None else numbers, levels=np.zeros((devices, 2)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Prepared:
-    """The data of a fit, which stay the same while it changes the efficiencies."""
+    """The data of a fit, which stay the same while the efficiencies change."""
 
     observed: Observed
     compute: Design
@@ -113,7 +116,7 @@ class Prepared:
 
 
 def prepared(observed: Observed) -> Prepared:
-    """Return the designs of measured graphs."""
+    """Return the data with which measured graphs are fitted."""
     return Prepared(
         observed=observed, compute=design(observed.rows, COMPUTE), memory=design(observed.rows, MEMORY)
     )
@@ -122,7 +125,7 @@ def prepared(observed: Observed) -> Prepared:
 def fit(
     known: Prepared, chosen: Flags | None = None, prior: Logs | None = None, start: Fitted | None = None
 ) -> Fitted:
-    """Return the numbers that fit the chosen graphs best; all graphs if none are chosen.
+    """Return the numbers that fit the chosen graphs best; all graphs count if none are chosen.
 
     Parameters
     ----------
@@ -160,7 +163,7 @@ def fit(
 
 
 def _used(known: Prepared, devices: int) -> Flags:
-    """Return which numbers and levels any row depends on."""
+    """Return the numbers and levels on which any row depends."""
     used = np.zeros(len(number_names()) + 2 * devices, dtype=bool)
     used[known.compute.number] = used[known.memory.number] = True
     used[len(number_names()) :] = True
@@ -168,7 +171,9 @@ def _used(known: Prepared, devices: int) -> Flags:
 
 
 def _slopes(known: Prepared, now: PricedRows, whole_s: Floats, devices: int) -> Counts:
-    """Return the slopes of the logarithm of each graph's seconds by each number and level."""
+    """Return the derivatives of the logarithm of each graph's seconds with respect to each number and
+    level.
+    """
     observed = known.observed
     rows = observed.rows
     size = len(number_names())
@@ -185,7 +190,7 @@ def _slopes(known: Prepared, now: PricedRows, whole_s: Floats, devices: int) -> 
 
 
 def _penalties(devices: int) -> tuple[Counts, Counts]:
-    """Return the weights of priors, and the matrix of differences between neighbours."""
+    """Return the weights of the priors, and the matrix of differences between neighbours."""
     names = number_names()
     sigmas = [LEVEL_PRIOR_SIGMA if name.count("/") == 1 else TABLE_PRIOR_SIGMA for name in names]
     sigmas += [DEVICE_PRIOR_SIGMA] * (2 * devices)

@@ -1,4 +1,4 @@
-"""Kernels of a training step of a graph: what runs besides the forward pass.
+"""Kernels of a training step of a graph that run in addition to the forward pass.
 
 Answers: which kernels compute gradients, and what does the optimizer move?
 Elsewhere: the forward pass (kernels.py).
@@ -45,7 +45,8 @@ def with_gradients(forward: KernelRows, times: Counts | None = None) -> Iterator
     Parameters
     ----------
     times : array of shape (rows,), optional
-        Tensors that each gradient moves, over those of the forward pass; by default those of the class.
+        The tensors that each gradient moves, divided by those of the forward pass; by default the ratio
+        of the class.
     """
     names = np.array(list(GRAPH_KERNELS))[forward.kernel]
     trained = [f"{name}.training" if name in PASSES_OF_TRAINING else name for name in names]
@@ -73,11 +74,12 @@ def times_of_classes(names: Iterable[str]) -> Counts:
 
 
 def times_of_sums(read: Counts, written: Counts, has_weight: Flags) -> Counts:
-    """Return the bytes of gradients of sums over those of the forward pass (derivatives.yaml).
+    """Return the bytes that the gradients of sums move, divided by those of the forward pass
+    (derivatives.yaml).
 
-    The gradients of a sum of two tensors equal the gradient of the output. However, the residual connection
-    began with a tensor that is read twice, so its two gradients are added. The gradient of a weight is a
-    sum over the batch. A number has no gradient.
+    The gradients of a sum of two tensors equal the gradient of the output. However, the residual
+    connection began with a tensor that two operators read, so its two gradients are added. The gradient
+    of a weight is a sum over the batch. A constant has no gradient.
     """
     return np.where(read > BOTH * written, 1.0, np.where(has_weight, 0.5, 0.0))
 

@@ -1,4 +1,4 @@
-"""The kernels that software runs for models of which facts are known.
+"""The kernels that software runs for models with known facts.
 
 Answers: which kernels do eager or compiled inference and training of a model run, and how large are they?
 Elsewhere: the facts (facts.py), the seconds (cost/graph_kernels/), kernels of gradients (gradients.py).
@@ -65,7 +65,7 @@ class Selected:
     columns: Mapping[str, Counts]
 
     def __getitem__(self, name: str) -> Counts:
-        """Return a column."""
+        """Return a column by its name."""
         return self.columns[name]
 
     def where(self, chosen: Counts) -> "Selected":
@@ -86,7 +86,7 @@ def graph_kernels(
     ----------
     facts : GraphFacts
     models : sequence of str
-        Names in the facts, one for each graph.
+        Names of models in the facts, one for each graph.
     batches : sequence of float
         Samples of each graph.
     software : Software
@@ -127,10 +127,11 @@ def graph_kernels(
 def counted_kernels(
     sums: Sequence[tuple[float, float]], batches: Sequence[float], software: Software
 ) -> KernelRows:
-    """Return the kernels of models of which only multiply-adds and activations of a sample are known.
+    """Return the kernels of models for which only the multiply-adds and activations of a sample are
+    known.
 
-    All products are one product of a usual shape. Activations, which are the results of products, are
-    written and read USUAL_PASSES times between them.
+    All products count as one product of a usual shape. Activations, the results of products, are written
+    and read USUAL_PASSES times between products.
     """
     multiply_adds, activations = np.array(sums).T * np.array(batches)
     graph, calls = np.arange(len(sums)), np.ones(len(sums))
@@ -151,11 +152,13 @@ def counted_kernels(
 
 
 def convolutions(own: Selected, software: Software) -> list[KernelRows]:
-    """Return rows of convolutions, as products of gathered pixels, and the biases that a kernel adds.
+    """Return rows of convolutions, as products of gathered pixels, and of the biases that a separate
+    kernel adds.
 
-    A convolution has 2 · pixels · depth · width FLOP for each group, where depth is the length of a sum and
-    width the output channels of a group. Convolutions in 16 bits over images that are stored plane by plane
-    move their data several times (`PASSES_OF_PLANES`), because they are transposed before and after.
+    A convolution has 2 · pixels · depth · width FLOP for each group, where depth is the number of terms
+    in a sum and width is the number of output channels of a group. Convolutions in 16 bits over images
+    that are stored plane by plane move their data several times (`PASSES_OF_PLANES`), because they are
+    transposed before and after.
     """
     size = ELEMENT_BYTES[software.precision]
     groups = own["groups"]
@@ -193,7 +196,7 @@ def convolutions(own: Selected, software: Software) -> list[KernelRows]:
 
 
 def products(own: Selected, software: Software) -> KernelRows:
-    """Return rows of matrix products; those of two activations are batched."""
+    """Return rows of matrix products; products of two activations are batched."""
     scales = own["scales"]
     rows = own["rows"] * np.where(scales == 1, own.batch, 1.0)
     batch = own["batch"] * np.where(scales == 2, own.batch, 1.0)
@@ -204,9 +207,10 @@ def products(own: Selected, software: Software) -> KernelRows:
 
 
 def bias_gradients(own: Selected, software: Software) -> KernelRows:
-    """Return the gradients of the biases of linear layers, which products add themselves when run forward.
+    """Return the gradients of the biases of linear layers; in the forward pass, the products add these
+    biases themselves.
 
-    Facts do not say which products have a bias; almost all of timm's have one.
+    The facts do not state which products have a bias; almost all of timm's products have one.
     """
     linear = own.where(np.where(own["scales"] < 2, 1.0, 0.0))
     rows = linear["rows"] * np.where(linear["scales"] == 1, linear.batch, 1.0) * linear["batch"]
@@ -263,12 +267,12 @@ def attention(own: Selected, software: Software) -> list[KernelRows]:
 
 
 def passes(own: Selected, operators: Sequence[str], software: Software) -> tuple[KernelRows, Counts]:
-    """Return rows of memory-bound operators, and the bytes of their gradients over their own bytes.
+    """Return rows of memory-bound operators, and the bytes of their gradients divided by their own bytes.
 
-    Only mixed precision has casts.
-    Bytes of mixed precision were counted operator by operator, since some tensors are fp32 and some 16
-    bits. Other precisions multiply elements by the size of one. Casts of weights do not depend on the batch
-    and are a class of their own.
+    Only mixed precision has casts. The bytes under mixed precision were counted for each operator,
+    because some tensors have fp32 and some 16 bits. For other precisions, the number of elements is
+    multiplied by the size of one element. Casts of weights do not depend on the batch and form a separate
+    class.
     """
     classes = np.array([PASSES.get(name, "elementwise") for name in operators])
     names = classes[own["operator"].astype(int)]
@@ -301,7 +305,7 @@ def passes(own: Selected, operators: Sequence[str], software: Software) -> tuple
 
 
 def _times_of_gradients(own: Selected, names: Iterable[str], operators: Sequence[str]) -> Counts:
-    """Return what the gradient of each operator moves, over what the operator moves."""
+    """Return the bytes that the gradient of each operator moves, divided by those of the operator."""
     from flopcast.lab.graph_runs.gradients import times_of_classes, times_of_multiplications, times_of_sums
 
     called = np.array(operators)[own["operator"].astype(int)]
@@ -313,7 +317,7 @@ def _times_of_gradients(own: Selected, names: Iterable[str], operators: Sequence
 
 
 def fused(own: Selected, software: Software) -> KernelRows:
-    """Return rows of passes that a compiler joined."""
+    """Return rows of passes that a compiler fused."""
     elements = (own["read"] + own["written"]) * own.batch + own["fixed"]
     names = np.where(own["reduces"] > 0, "fused_reduction", "fused_elementwise").tolist()
     moved_bytes = elements * ELEMENT_BYTES[software.precision]

@@ -1,8 +1,7 @@
-"""The machines of measured graphs that are no accelerators of the catalogue.
+"""The machines of measured graphs that are not accelerators of the catalogue.
 
-Answers: what can the processor of a table do?
-Elsewhere: accelerators (catalog/devices), these devices (catalog/runs/processors.yaml), the rates that they
-sustain (cost/graph_kernels/rates.py).
+Answers: how fast is the processor of a table? Elsewhere: accelerators (catalog/devices), these devices
+(catalog/runs/processors.yaml), the rates that they sustain (cost/graph_kernels/rates.py).
 """
 
 from flopcast.lab.catalog_facts import catalog_facts
@@ -12,7 +11,7 @@ from flopcast.strict_model import StrictModel
 
 
 class OtherDevices(StrictModel):
-    """Devices of tables: general processors, and GPUs in fp32."""
+    """Devices of tables: general-purpose processors, and GPUs in fp32."""
 
     processors: tuple[Device, ...]
     graphics: tuple[Device, ...]
@@ -24,17 +23,17 @@ def other_devices() -> OtherDevices:
 
 
 def is_processor(name: str) -> bool:
-    """Return whether a device is a general processor."""
+    """Return whether a device is a general-purpose processor."""
     return name in [each.name for each in other_devices().processors]
 
 
 def machine(name: str) -> Device:
-    """Return a device of a table, or one of the catalogue.
+    """Return a device of a table or of the catalogue.
 
     Raises
     ------
     SpecError
-        Neither has one of this name.
+        Neither has a device of this name.
 
     Examples
     --------

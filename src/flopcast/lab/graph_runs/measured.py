@@ -1,8 +1,7 @@
 """A measured run of a model that is not a decoder of tokens.
 
-Answers: what was measured of a run, which graph ran on which device?
-Elsewhere: the rows of each table (timm.py, neusight.py, diffusion.py, mlperf.py), predicting runs
-(score.py).
+Answers: which quantity of a run was measured, and which graph ran on which device? Elsewhere: the rows of
+each table (timm.py, neusight.py, diffusion.py, mlperf.py), predicting runs (score.py).
 """
 
 from collections.abc import Mapping
@@ -18,12 +17,14 @@ PER_SECOND: Mapping[str, Number] = {"s": 1.0, "ms": 1e3}
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredGraph(MeasuredNumber):
-    """One measured number: a time in its unit, or samples each second, of which a step has `samples`."""
+    """One measured number: a time in its unit, or a rate in samples per second; a step has `samples`
+    samples.
+    """
 
     samples: Number = 0.0
 
     def of_seconds(self, seconds: Number) -> Number:
-        """Return a step's seconds as this quantity."""
+        """Return the seconds of a step as this quantity."""
         return self.samples / seconds if self.samples else seconds * PER_SECOND[self.unit]
 
     @property
@@ -34,7 +35,7 @@ class MeasuredGraph(MeasuredNumber):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """The device and the software of a graph; `efficiencies` names the fitted numbers to use."""
+    """The device and the software of a graph; `efficiencies` names the set of fitted numbers to use."""
 
     device: str
     software: Software
@@ -43,22 +44,23 @@ class Setup:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GraphRun(MeasuredRun[MeasuredGraph]):
-    """One measured row of a table. Its model may have known facts, published sums, or neither.
+    """One measured row of a table. Its model may have known facts, published totals, or neither.
 
-    `groups` has the device, the table and the family.
+    `groups` holds the device, the table and the family.
 
     Attributes
     ----------
     facts : str
         Name of the model's facts; "" if there are none.
     rows : KernelRows or None
-        Kernels of a model that its table describes by sizes, where there are no facts.
+        Kernels of a model whose table states sizes instead of facts.
     batch : float
-        Samples of a step.
+        Number of samples in a step.
     fixed_s, hops : float
-        Seconds of messages, which no efficiency scales, and how often devices of a ring send on.
+        Seconds of messages, which no efficiency scales, and the number of times that devices of a ring
+        pass data on.
     multiply_adds, activations : float
-        Published counts of one sample, which stand in where there are no facts.
+        Published counts for one sample, used if there are no facts.
     """
 
     setup: Setup

@@ -1,12 +1,13 @@
 """MLPerf Training v5.1: steps of Flux.1, RetinaNet and DLRM-DCNv2; R-GAT is left out with a reason.
 
 Source: data/graphs/mlperf_training_v5.1.csv; on GitHub mlcommons/training_results_v5.1. One row is one
-submitted system; `med_train_step_time` is in seconds, and `med_throughput` in samples a second of the whole
-system. Sizes are those of the reference implementations (mlcommons/training): Flux.1 trains on 256 x 256
-pixels, which are 256 tokens beside 256 of text; RetinaNet has a ResNeXt-50 backbone on 800 x 800 pixels and
-264 classes; DLRM-DCNv2 has 26 tables with 214 lookups a sample and a cross network of rank 512. All of them
-run in 16 bits with fused kernels, and messages hide behind the backward pass, but for exchanges of
-embeddings. No number was fitted on these rows: kernels have the efficiency of kernels measured alone.
+submitted system; `med_train_step_time` is in seconds, and `med_throughput` is in samples per second of
+the whole system. Sizes are those of the reference implementations (mlcommons/training): Flux.1 trains on
+images of 256 x 256 pixels, which give 256 image tokens in addition to 256 text tokens; RetinaNet has a
+ResNeXt-50 backbone, images of 800 x 800 pixels and 264 classes; DLRM-DCNv2 has 26 tables with 214 lookups
+per sample, and a cross network of rank 512. All of them run in 16 bits with fused kernels. The backward
+pass hides all messages except exchanges of embeddings. No number was fitted to these rows: kernels have
+the efficiency of kernels measured alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ BENCHMARKS = ("flux1", "retinanet", "dlrm_dcnv2", "rgat")
 
 
 def is_table_of_graphs(rows: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether all rows of a table of MLPerf Training are of these benchmarks."""
+    """Return whether all rows of an MLPerf Training table belong to these benchmarks."""
     return bool(rows) and all(row["benchmark"] in BENCHMARKS for row in rows)
 
 
@@ -121,7 +122,8 @@ def _retinanet(samples: Number, _devices: int, _link_bytes_per_s: Number) -> tup
 
 
 def _dlrm(samples: Number, devices: int, link_bytes_per_s: Number) -> tuple[KernelRows, Number]:
-    """Return a step of DLRM-DCNv2 with its share of an evaluation, and the seconds that no kernel explains.
+    """Return a step of DLRM-DCNv2 with its share of an evaluation, and the seconds that no kernel
+    accounts for.
 
     MLPerf states the throughput of a whole run, which includes evaluations.
     """
@@ -138,7 +140,7 @@ def _dlrm(samples: Number, devices: int, link_bytes_per_s: Number) -> tuple[Kern
 
 
 def _dlrm_rows(samples: Number) -> KernelRows:
-    """Return the forward pass on so many samples."""
+    """Return the forward pass on a number of samples."""
     sketch = Sketch(element_bytes=2.0)
     for depth, columns in MLPS:
         sketch.product(rows=samples, columns=columns, depth=depth)

@@ -1,9 +1,10 @@
-"""Sums over the operators of one transformer layer with prologue and epilogue, in fp32, on eight GPUs.
+"""Sums over the operators of one transformer layer with its prologue and epilogue, in fp32, on eight
+GPUs.
 
-Source: data/graphs/neusight_graph_totals.csv; on GitHub sitar-lab/NeuSight, scripts/asplos/label. Operators
-of a graph of torch.fx were measured one by one: attention is two products with a softmax between them. A
-row has up to three sums: the forward pass, the backward pass, and the accumulation of gradients. Products
-run in fp32 also where a device has a faster format (19.5 TFLOP/s on A100).
+Source: data/graphs/neusight_graph_totals.csv; on GitHub sitar-lab/NeuSight, scripts/asplos/label. The
+operators of a torch.fx graph were measured one by one: attention is two products with a softmax between
+them. A row has up to three sums: the forward pass, the backward pass, and the accumulation of gradients.
+Products run in fp32 even on devices with a faster format (19.5 TFLOP/s on A100).
 """
 
 from collections import Counter
@@ -32,10 +33,11 @@ ACCUMULATED = 3.0  # tensors: a gradient and the sum so far are read, the sum is
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """A transformer of the table. `passes`: elementwise operators of its activation and of its scores.
+    """A transformer of the table. `passes`: the elementwise operators of its activation and of its
+    scores.
 
-    Graphs of BERT have logits in training alone, and more parameters around the layer: types of tokens, a
-    norm of the embeddings, and a linear layer with a norm before the logits.
+    Graphs of BERT have logits only in training, and more parameters around the layer: token types, a norm
+    of the embeddings, and a linear layer with a norm before the logits.
     """
 
     hidden: int
@@ -100,10 +102,11 @@ def _rows(layer: Layer, quantity: str, batch: int, length: int) -> KernelRows:
 
 
 def _parameters(layer: Layer) -> list[int]:
-    """Return the elements of each parameter: of the layer, the embedding and, apart from it, the head.
+    """Return the elements of each parameter: those of the layer and the embedding and, if it is separate,
+    the head.
 
-    PyTorch adds the gradient of each parameter by a kernel of its own (AccumulateGrad). The parameters are
-    those of the models of transformers.
+    PyTorch adds the gradient of each parameter in a separate kernel (AccumulateGrad). The parameters are
+    those of the models in transformers.
     """
     hidden, square, words = layer.hidden, layer.hidden**2, layer.vocabulary * layer.hidden
     attention = [3 * square, 3 * hidden] if layer.joins_qkv else [square, hidden] * 3

@@ -1,8 +1,8 @@
-"""Predictions of measured graphs, and how far they are from what was measured.
+"""Predictions of measured graphs, and their errors.
 
-Answers: how large are the errors, by device, table and family, with which efficiencies?
-Elsewhere: the tables (lab/measured_tables.py), the seconds of kernels (cost/graph_kernels/), the fit
-(fit.py), statistics (lab/scores.py).
+Answers: how large are the errors, by device, table and family, and with which efficiencies? Elsewhere:
+the tables (lab/measured_tables.py), the seconds of kernels (cost/graph_kernels/), the fit (fit.py),
+statistics (lab/scores.py).
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ PRIOR_KINDS: Mapping[str, str] = {"training": "eager"}
 
 
 def score_runs(runs: Sequence[GraphRun], constants: Constants = "catalogue") -> GraphScores:
-    """Predict every run of a model whose operators, or whose sums, are known."""
+    """Predict every run of a model with known operators or known totals."""
     own = [run for run in runs if not run.reason]
     rows: list[ComparedGraph] = []
     for kind in dict.fromkeys(run.setup.efficiencies for run in own):
@@ -69,7 +69,9 @@ def _of_kind(runs: Sequence[GraphRun], kind: str, constants: Constants) -> list[
 
 
 def without_calls(shipped: Efficiencies | None) -> Efficiencies | None:
-    """Return efficiencies without the time of calls, which was chosen on the tables' only processor."""
+    """Return the efficiencies without the time of calls, which was chosen with the tables' only processor
+    in view.
+    """
     return None if shipped is None else replace(shipped, call_s=0.0)
 
 
@@ -84,7 +86,7 @@ def _compared(run: GraphRun, seconds: Number, sigma: Number) -> list[ComparedGra
 
 
 def devices_of(runs: Sequence[GraphRun]) -> tuple[str, ...]:
-    """Return the devices of runs, in the order of their positions in a fit."""
+    """Return the devices of runs, in the order of their indices in a fit."""
     return tuple(dict.fromkeys(run.setup.device for run in runs))
 
 
@@ -107,9 +109,10 @@ def observed(runs: Sequence[GraphRun], by_hand: Efficiencies | None = None) -> O
 
 
 def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
-    """Return the kernels of runs; those of a run without facts follow from its published sums.
+    """Return the kernels of runs; the kernels of a run without facts are derived from its published
+    totals.
 
-    Runs of equal software are computed together, as arrays. A run whose kernels were described by hand
+    Runs with equal software are computed together, as arrays. A run whose kernels were described by hand
     (`GraphRun.rows`) keeps them.
     """
     parts = [
@@ -134,7 +137,7 @@ def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
 
 
 def _rates(setups: Sequence[Setup], call_s: Number) -> Rates:
-    """Return the rates of each setup's device; equal setups are looked up once."""
+    """Return the rates of each setup's device. Equal setups are looked up once."""
     distinct = tuple(dict.fromkeys(setups))
     formats = ("fp32" if setup.software.precision == "fp32" else "fp16" for setup in distinct)
     known = rates_of([(machine(s.device), name) for s, name in zip(distinct, formats, strict=True)])
@@ -153,7 +156,7 @@ def _with_levels(shipped: Efficiencies, runs: Sequence[GraphRun]) -> Fitted:
 
 
 def prior_of(kind: str) -> Logs | None:
-    """Return the priors of a fit of this kind of software; None for the usual ones."""
+    """Return the priors for a fit of this kind of software, or None for the usual priors."""
     drawn_to = shipped_efficiencies().get(PRIOR_KINDS.get(kind, ""))
     return None if drawn_to is None else drawn_to.numbers
 
@@ -161,9 +164,10 @@ def prior_of(kind: str) -> Logs | None:
 def left_out_seconds(
     known: Prepared, runs: Sequence[GraphRun], constants: Constants, prior: Logs | None
 ) -> Floats:
-    """Return the seconds of each run by a fit without its device, or without its group of families.
+    """Return the seconds of each run, predicted by a fit without its device or without its group of
+    families.
 
-    If there is only one device, its runs are predicted with the priors.
+    If there is only one device, its runs are predicted with the priors alone.
     """
     is_family = constants == "family"
     groups = folds_of(runs) if is_family else known.observed.device
@@ -179,7 +183,9 @@ def left_out_seconds(
 
 
 def folds_of(runs: Sequence[GraphRun]) -> Integers:
-    """Return the group of each run's family, from 0 to 4: families in the order of their number of runs."""
+    """Return the index, from 0 to 4, of the group that holds each run's family; families are ordered by
+    their number of runs.
+    """
     counts = Counter(run.groups["family"] for run in runs)
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     return np.array([ordered.index(run.groups["family"]) % FOLDS for run in runs], dtype=np.intp)

@@ -1,7 +1,7 @@
-"""Kernels of models that are described by their sizes, where no facts were counted.
+"""Kernels of models that are described only by their sizes.
 
-Answers: which kernels do blocks of a transformer of these sizes run?
-Elsewhere: counted facts (kernels.py), models that are described so (neusight.py, diffusion.py, mlperf.py).
+Answers: which kernels do blocks of a transformer with these sizes run? Elsewhere: counted facts
+(kernels.py), the models that are described by sizes (neusight.py, diffusion.py, mlperf.py).
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ ONE = np.zeros(1, dtype=np.intp)
 class Sketch:
     """Collects the kernels of one model; each method adds one kind of kernels.
 
-    `attention_time_ratio`: how much longer attention takes for its FLOP than its newest kernels.
+    `attention_time_ratio`: the time of attention relative to its newest kernels.
 
     >>> model = Sketch(element_bytes=2.0)
     >>> model.product(rows=4096, columns=1024, depth=1024, calls=4)
@@ -47,7 +47,7 @@ class Sketch:
         calls : Number
             How often it runs.
         batch : Number
-            Products in one kernel, for a batched product; 0 for a single one.
+            The number of products in one kernel, for a batched product; 0 for a single one.
         """
         count = batch or 1.0
         elements = count * (rows * depth + depth * columns + rows * columns)
@@ -64,7 +64,7 @@ class Sketch:
     def attention(
         self, *, heads: Number, queries: Number, keys: Number, width: Number, calls: Number = 1.0
     ) -> None:
-        """Add attention in one kernel; `heads` counts those of all sequences."""
+        """Add attention in one kernel; `heads` counts the heads of all sequences."""
         elements = heads * width * 2.0 * (queries + keys)
         flop = 4.0 * heads * queries * keys * width
         moved = elements * self.element_bytes
@@ -80,16 +80,16 @@ class Sketch:
         window: Number,
         calls: Number = 1.0,
     ) -> None:
-        """Add convolutions of images with all channels in each pixel.
+        """Add convolutions of images that store all channels of a pixel together.
 
         Parameters
         ----------
         images, pixels : Number
-            Images, and output pixels of each.
+            Number of images, and output pixels of each.
         channels : tuple
-            Input and output channels.
+            Numbers of input and output channels.
         window : Number
-            Pixels of the filter; 1 for a product of pixels.
+            Number of pixels in the filter; 1 for a product of pixels.
         """
         kind = "convolution.channels_last" if window > 1 else "pixel_convolution.channels_last"
         within, without = channels
@@ -100,14 +100,16 @@ class Sketch:
         self._add(kind, calls, flop, elements * self.element_bytes, **sizes)
 
     def depthwise(self, elements: Number, *, window: Number, calls: Number = 1.0) -> None:
-        """Add convolutions that see one channel each, and write as many elements as they read."""
+        """Add convolutions that each read one channel, and that write as many elements as they read."""
         flop, moved = 2.0 * elements * window, 2.0 * elements * self.element_bytes
         self._add("depthwise_convolution.channels_last", calls, flop, moved, window=window)
 
     def one_pass(
         self, kind: str, elements: Number, *, tensors: Number = 2.0, row: Number = 1.0, calls: Number = 1.0
     ) -> None:
-        """Add passes over memory, which read and write so many tensors of so many elements together."""
+        """Add passes over memory that together read and write a number of tensors of a number of
+        elements.
+        """
         passes = PASSES_OF_GROUP_NORM if kind == "group_norm" else 1.0
         moved = elements * tensors * self.element_bytes * passes
         self._add(kind, calls, FLOP_OF_ELEMENT * elements, moved, width=row)

@@ -1,9 +1,9 @@
 """Step times of timm's CNNs and vision transformers in inference and training.
 
 Source: data/graphs/timm_*.csv.gz; on GitHub huggingface/pytorch-image-models, results/. One row is one
-model on one device; its batch was halved until it fitted. The name of a file says the rest:
-`infer-amp-nchw-pt240-cu124-rtx3090` is inference under automatic mixed precision, images stored plane by
-plane, PyTorch 2.4, on an RTX 3090; `-dynamo` at the end, that torch.compile compiled the model.
+model on one device; its batch was halved until it fitted. The name of a file states the setup:
+`infer-amp-nchw-pt240-cu124-rtx3090` is inference under automatic mixed precision with images stored plane
+by plane, PyTorch 2.4, on an RTX 3090; `-dynamo` at the end means that torch.compile compiled the model.
 """
 
 import re
@@ -38,7 +38,7 @@ _ORIGINS = re.compile(r"^(tf|gluon|legacy|test|tv|ig|ssl|swsl|jx|adv|ens|dm)_")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFacts:
-    """The facts that the name of a file, or the user, states."""
+    """The facts that the user or the name of a file states."""
 
     device: str
     precision: Precision
@@ -76,12 +76,12 @@ def family_of(model: str) -> str:
 
 
 def _runs(path: Path, rows: Sequence[Mapping[str, str]], options: ReadOptions) -> Iterator[GraphRun]:
-    """Yield the runs of a table; `options` stand in for what the file's name says.
+    """Yield the runs of a table; `options` replace what the name of the file states.
 
     Raises
     ------
     SpecError
-        Neither the name of the file nor the user says on what the runs were measured.
+        Neither the name of the file nor the user states the device and software of the runs.
     """
     given = options.measured_on
     table = given if isinstance(given, TableFacts) else table_facts(path)
@@ -137,7 +137,9 @@ def _run(row: Mapping[str, str], mode: str, name: str, setup: Setup) -> GraphRun
 
 
 def _with_facts(run: GraphRun, known: GraphFacts, parameters: Number) -> GraphRun:
-    """Return a run with facts; or without, if none are known or they are of another definition."""
+    """Return a run with its facts, or without them if none are known or if they belong to another
+    definition.
+    """
     facts = known.models.get(run.facts)
     if facts is not None and abs(facts.parameters / parameters - 1.0) <= CHANGED:
         return run

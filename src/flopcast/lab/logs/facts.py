@@ -1,12 +1,11 @@
 """Facts in training logs besides steps: memory of ranks, sizes of the job, and the rank of a line.
 
-Answers: how much memory does this line report, which rank printed it, does it state a batch, a length or
-the number of devices?
-Elsewhere: printed steps (formats.py), what is made of it all (reader.py).
+Answers: how much memory does this line report, which rank printed it, and does it state a batch, a length
+or the number of devices? Elsewhere: printed steps (formats.py), how all lines are combined (reader.py).
 
-Bytes leave as such: "MB" and "GB" of these frameworks are powers of 1024. Where the memory lines stand:
-`report_memory` of the Megatron family (megatron/training/utils.py), `see_memory_usage` of DeepSpeed
-(deepspeed/runtime/utils.py) and its ThroughputTimer, MetricsProcessor.log of torchtitan.
+Sizes are returned in bytes: "MB" and "GB" of these frameworks are powers of 1024. Sources of the memory
+lines: `report_memory` of the Megatron family (megatron/training/utils.py), `see_memory_usage` of
+DeepSpeed (deepspeed/runtime/utils.py) and its ThroughputTimer, MetricsProcessor.log of torchtitan.
 """
 
 import math
@@ -26,7 +25,7 @@ ALL = (ALLOCATED, MAX_ALLOCATED, RESERVED, MAX_RESERVED)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryLine:
-    """A line that reports memory: a text that it contains, and the unit and the meaning of its numbers."""
+    """A line that reports memory: a text that it contains, and the unit and meaning of its numbers."""
 
     cue: str
     rule: re.Pattern[str]
@@ -68,7 +67,8 @@ MEMORY_LINES = (
 
 
 def memory_of_line(line: str) -> dict[str, float]:
-    """Return bytes that a line reports, by their name in lab.logs.log.RankMemory; empty for most lines.
+    """Return the bytes that a line reports, by their names in lab.logs.log.RankMemory; empty for most
+    lines.
 
     >>> memory_of_line("MA 1.0 GB  Max_MA 2.0 GB  CA 3.0 GB  Max_CA 3 GB ")["max_allocated_bytes"]
     2147483648.0
@@ -141,7 +141,7 @@ _RANK_INSIDE = re.compile(r"\[Rank (\d{1,7})\]")
 
 
 def facts_of_line(line: str) -> dict[str, int]:
-    """Return sizes of the job that a line states, by name; zero does not count.
+    """Return the sizes of the job that a line states, by name; zeros are ignored.
 
     >>> facts_of_line("using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 4")
     {'world_size': 8, 'tensor_parallel': 4}
@@ -207,6 +207,6 @@ def split_rank(line: str) -> tuple[int | None, str]:
 
 
 def rank_inside(line: str) -> int | None:
-    """Return the rank that the framework names, as in "[Rank 3] (after 1 iterations) memory (MB)"."""
+    """Return the rank that the framework states, as in "[Rank 3] (after 1 iterations) memory (MB)"."""
     match = _RANK_INSIDE.search(line)
     return int(match.group(1)) if match else None

@@ -1,20 +1,20 @@
-"""Formats of training logs: what one line of each framework says.
+"""Formats of training logs: the content of one line of each framework.
 
-Answers: does this line print a step, or a part of one, and which numbers does it hold?
-Elsewhere: memory of ranks and sizes of the job (facts.py). Each line is judged alone: ranks, repeats and
-half-written lines are the reader's (reader.py).
-A new framework is one function and one line in FORMATS; the order matters where one log holds lines of
-several: the first framework that printed a step is the log's.
+Answers: does this line print a step, or a part of one, and which numbers does it hold? Elsewhere: memory
+of ranks and sizes of the job (facts.py). Each line is read alone. The reader (reader.py) handles ranks,
+repeated lines and incomplete lines. A new framework is one function and one line in FORMATS; their order
+matters if one log holds lines of several frameworks: the log counts as one of the first framework that
+printed a step.
 
-Numbers leave in SI units.
+All returned numbers have SI units.
 
-Where the formats stand: `training_log` of Megatron-LM (megatron/training/training.py), Megatron-DeepSpeed
+Sources of the formats: `training_log` of Megatron-LM (megatron/training/training.py), Megatron-DeepSpeed
 and GPT-NeoX (megatron/logging.py); ThroughputTimer of DeepSpeed (deepspeed/utils/timer.py),
 PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torchtitan
 (torchtitan/components/metrics.py); record_current_batch_training_metrics of InternEvo
-(internlm/train/pipeline.py); MetricLogger of MaxText (maxtext/common/metric_logger.py); logs printed by
-NeMo and by the Trainer of transformers; mllog
-(mlcommons/logging) and the results of mlcommons/training_results_v5.1.
+(internlm/train/pipeline.py); MetricLogger of MaxText (maxtext/common/metric_logger.py); logs of NeMo and
+of the Trainer of transformers; mllog (mlcommons/logging) and the results of
+mlcommons/training_results_v5.1.
 """
 
 import json
@@ -40,7 +40,9 @@ RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """The values of a line about a step; `complete` ends the step, others add to the next such line."""
+    """The values in a line about a step. A `complete` line ends the step, and other lines add to the next
+    complete line.
+    """
 
     fields: Fields
     complete: bool = True
@@ -48,10 +50,11 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogFormat:
-    """A framework's way to print steps: texts of which a line must hold one, its reader, and an example.
+    """The format in which a framework prints steps: texts of which a line must contain one, a reader, and
+    an example.
 
-    `read` gives None for a line that only resembles the format. `software` is who prints so, as in
-    `Switches.software` (spec/switches.py); () if that may be anything.
+    `read` returns None for a line that only resembles the format. `software` names the programs that
+    print this format, as in `Switches.software` (spec/switches.py); () if any program may print it.
     """
 
     cues: tuple[str, ...]
@@ -103,7 +106,7 @@ KEYS = {  # of "key: value | key: value" lines, without underscores → field an
 
 
 def number(text: str) -> float:
-    """Return the number that NUMBER found.
+    """Return the number that NUMBER matched.
 
     >>> number("6,123"), number("1.073e+04")
     (6123.0, 10730.0)
@@ -112,7 +115,9 @@ def number(text: str) -> float:
 
 
 def _pairs(line: str) -> Fields:
-    """Return fields of a line of "key: value" or "key=value", separated by bars; ignore unknown keys."""
+    """Return the fields of a line with "key: value" or "key=value" pairs, separated by bars; ignore
+    unknown keys.
+    """
     fields: Fields = {}
     for part in line.split("|"):
         match = _PAIR.match(part)
@@ -124,7 +129,9 @@ def _pairs(line: str) -> Fields:
 
 
 def _ruled(rule: re.Pattern[str], **scale_factor: float) -> Callable[[str], LogLine | None]:
-    """Return a reader of lines whose fields, times their scales, are the groups of a rule, in order."""
+    """Return a reader of lines: the groups of a regular expression, in order, are the fields, multiplied
+    by their scales.
+    """
 
     def read(line: str) -> LogLine | None:
         match = rule.search(line)
@@ -137,7 +144,7 @@ def _ruled(rule: re.Pattern[str], **scale_factor: float) -> Callable[[str], LogL
 
 
 def _iteration(line: str) -> Fields | None:
-    """Return a line of the Megatron family: numbered, and with the time of an iteration."""
+    """Return a line of the Megatron family that has a number and the time of an iteration."""
     numbered = _ITERATION.search(line)
     fields = _pairs(line) if numbered else {}
     if numbered is None or "step_time_s" not in fields:
@@ -155,14 +162,16 @@ def _megatron_lm(line: str) -> LogLine | None:
 
 
 def _megatron_deepspeed(line: str) -> LogLine | None:
-    """Read as Megatron-LM, with sequences per second and the rate at the end."""
+    """Read a line like one of Megatron-LM, with sequences per second and the rate at the end."""
     has_rate = "samples per second" in line or "samples_per_second" in line
     fields = _iteration(line) if has_rate else None
     return LogLine(fields=fields) if fields and "samples_per_s" in fields else None
 
 
 def _gpt_neox(line: str) -> LogLine | None:
-    """Read as Megatron-LM, but sequences per second come first, and the rate has its own prefix."""
+    """Read a line like one of Megatron-LM, but with sequences per second first and another prefix for the
+    rate.
+    """
     fields = _iteration(line) if "samples/sec:" in line else None
     if fields is None or "samples_per_s" not in fields:
         return None
@@ -182,7 +191,7 @@ def _deepspeed_timers(line: str) -> LogLine | None:
 
 
 def _deepspeed_profiler(line: str) -> LogLine | None:
-    """Read the flops profiler's summary over three lines, which times one micro-batch and an update."""
+    """Read the flops profiler's summary, whose three lines time one micro-batch and an update."""
     latency, rate, samples = (rule.search(line) for rule in (_LATENCY, _PROFILED, _PROFILED_SAMPLES))
     if latency:
         time_s = number(latency.group(1)) * TIME_UNITS[latency.group(2)]

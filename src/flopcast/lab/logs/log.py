@@ -1,12 +1,13 @@
-"""A training log as numbers: the steps that it printed, the memory of its ranks, what it says of the job.
+"""A training log as numbers: the printed steps, the memory of ranks, and the stated sizes of the job.
 
-Answers: how long did a steady step take, in a run that warms up, restarts and stutters?
-Elsewhere: reading logs (lab/logs), the comparison with a prediction (prediction_check.py).
+Answers: how long did a steady step take in a run with warm-up, restarts and irregular steps? Elsewhere:
+reading logs (lab/logs), the comparison with a prediction (prediction_check.py).
 
-Which steps are steady, by a fixed rule: a run starts where the log starts and wherever the step number
-falls (a restart). Of every run the first 10 % of its records are warm-up, at least one and at most ten; if
-that leaves nothing, every record is used. Steps of another global batch than the last record's (a batch
-that ramps up) are left out too. Outliers stay: the median does not mind them.
+A fixed rule decides which steps are steady. A run starts at the beginning of the log and wherever the
+step number falls (a restart). The first 10 % of the records of each run are warm-up, at least one and at
+most ten. If this leaves no records, all records are used. Steps whose global batch differs from the batch
+of the last record (during a ramp-up) are also left out. Outliers stay, because they hardly change the
+median.
 """
 
 import numpy as np
@@ -21,10 +22,11 @@ WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LoggedSteps:
-    """One entry per printed record, in the log's order; all arrays (records,). NaN if not printed.
+    """One entry per printed record, in the log's order. All arrays have shape (records,). Missing numbers
+    are NaN.
 
-    A record that speaks for several steps (a log interval) holds their mean. `device_tokens_per_s` is what
-    one device adds: torchtitan's `tps` divides by every degree of parallelism.
+    If a record covers several steps (a log interval), it holds their mean. `device_tokens_per_s` is the
+    rate of one device: torchtitan divides its `tps` by every degree of parallelism.
     """
 
     step: Counts
@@ -38,9 +40,10 @@ class LoggedSteps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankMemory:
-    """The largest memory that one rank printed; None: never printed. `rank` is None where no line says it.
+    """The largest memory that one rank printed, or None if the rank printed none. `rank` is None if no
+    line states it.
 
-    Sizes are the framework's own: handed out by its allocator, and held by it.
+    The sizes are those that the framework's allocator reports: allocated and reserved bytes.
     """
 
     rank: int | None
@@ -52,7 +55,9 @@ class RankMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SteadyTime:
-    """Step time of the steady records: `best_s` is the shortest, `low_s` and `high_s` hold 80 % of them."""
+    """Step time of the steady records: `best_s` is the shortest, and 80 % of the times lie between
+    `low_s` and `high_s`.
+    """
 
     median_s: float
     mean_s: float
@@ -69,9 +74,9 @@ class Log:
 
     `framework` is a name of `lab.logs.formats.FORMATS`. Sizes of the job are None where the log does not
     state them; `parameters` are those of the whole model, and `recompute` is none, selective or full.
-    Records that were left out while reading are counted: `num_bad` had numbers that cannot be (not finite,
-    negative), `num_repeated` said a step again or came from a rank that is not followed. `saved_after` and
-    `evaluated_after` are the steps printed last before a checkpoint and an evaluation.
+    Records that were skipped while reading are counted: `num_bad` had impossible numbers (not finite,
+    negative), and `num_repeated` repeated a step or came from a rank that is not followed. `saved_after`
+    and `evaluated_after` are the numbers of the last steps printed before a checkpoint and an evaluation.
     """
 
     name: str
@@ -100,7 +105,7 @@ class Log:
         return int(np.sum(np.diff(self.steps.step) < 0))
 
     def steady(self) -> np.ndarray:
-        """Return which records are steady, by the rule of this module: booleans, (records,)."""
+        """Return which records are steady by the rule of this module, as booleans of shape (records,)."""
         return steady_records(self.steps.step, self.steps.global_batch)
 
     def step_time(
@@ -108,9 +113,9 @@ class Log:
     ) -> SteadyTime | None:
         """Return the step time of the steady records; None if no record has one.
 
-        Sequences, their length and the devices of a step are for logs that print rates alone: a time is
-        then what a step holds over the rate. What the log states itself goes first. `num_skipped` counts
-        all other records, those without a time too.
+        If the log prints only rates, the sequences, their length and the devices of a step are used: the
+        time is then the tokens of a step divided by the rate. Values in the log take precedence.
+        `num_skipped` counts all other records, including those without a time.
         """
         times_s = self.times_s(sequences, sequence_length, devices)
         used_s = times_s[self.steady() & np.isfinite(times_s)]
@@ -128,10 +133,10 @@ class Log:
         )
 
     def times_s(self, sequences: Number, sequence_length: Number, devices: Number) -> Floats:
-        """Return seconds of each record's step, (records,): printed, or from a rate; NaN if neither is
-        known.
+        """Return the seconds of each record's step, (records,): as printed, or computed from a rate; NaN
+        if neither is known.
 
-        Tokens of the job are asked first, then tokens of a device, then sequences.
+        The rates are used in this order: tokens of the job, tokens of a device, sequences.
         """
         steps = self.steps
         batch = np.where(
@@ -150,7 +155,8 @@ class Log:
         return times_s
 
     def median_of(self, values: np.ndarray) -> float | None:
-        """Return the median of a column of `steps` over the steady records; None if nothing was printed.
+        """Return the median of a column of `steps` over the steady records; None if the column has no
+        numbers.
 
         Parameters
         ----------
@@ -161,10 +167,12 @@ class Log:
 
 
 def steady_records(step: Counts, global_batch: Counts) -> np.ndarray:
-    """Return which records are neither warm-up nor of a batch that still ramps up; booleans, (records,).
+    """Return which records are neither warm-up nor part of a batch ramp-up, as booleans of shape
+    (records,).
 
-    `step` and `global_batch`, (records,), are in the order printed; the batch is NaN where it was not
-    printed. At least one is true where there is a record. Twelve steps, then a restart from the tenth:
+    `step` and `global_batch`, (records,), are in the printed order; the batch is NaN if it was not
+    printed. At least one entry is true if there is a record. The example has twelve steps, then a restart
+    from the tenth:
 
     >>> step = np.array([*range(1, 13), 10, 11.0])
     >>> steady_records(step, np.full(14, np.nan)).astype(int).tolist()

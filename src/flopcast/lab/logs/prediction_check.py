@@ -1,11 +1,11 @@
 """Comparison of a prediction with the log of a run: step, rate, tokens and memory.
 
-Answers: how accurate was the prediction, and does the log belong to this job?
-Elsewhere: the log (log.py), by which formula it counts FLOP (report/flop_conventions.py), reading it
-(lab/logs).
+Answers: how accurate was the prediction, and does the log belong to this job? Elsewhere: the log
+(log.py), the formula by which it counts FLOP (report/flop_conventions.py), reading it (lab/logs).
 
-The measured step is the median of the log's steady records. Rates in FLOP/s are compared only if the log's
-formula is known. A difference is predicted / measured - 1; above 0, the prediction is too high.
+The measured step is the median of the log's steady records. Rates in FLOP/s are compared only if the
+log's formula is known. A difference is predicted / measured - 1; if it is above 0, the prediction is too
+high.
 """
 
 import numpy as np
@@ -25,10 +25,10 @@ class LogComparison:
     """Comparison of one report with one log; a value is None if the log does not state it.
 
     `step` summarises the steady steps; `inside` is True if their median lies in the 90 % interval of the
-    report. `convention` is how the log counts FLOP; the predicted rate is counted the same way, and is None
-    if the convention is unknown. The measured memory is the largest over the ranks that print it; the
-    predicted memory is that of the fullest stage. `warnings` list contradictions between log and job, which
-    mean that they describe different runs.
+    report. `convention` is the formula by which the log counts FLOP; the predicted rate follows the same
+    formula, and is None if the formula is unknown. The measured memory is the largest over the ranks that
+    print it; the predicted memory belongs to the fullest stage. `warnings` list contradictions between
+    the log and the job, which mean that they describe different runs.
     """
 
     name: str
@@ -54,10 +54,11 @@ class LogComparison:
 
 
 def compare_with_log(report: Report, log: Log) -> LogComparison:
-    """Compare a report with the log of a run of its job, number by number; a contradiction gives a warning.
+    """Compare a report with the log of a run of its job, number by number; contradictions become
+    warnings.
 
-    If the log has no step time (torchtitan), the measured step time is the tokens of a step divided by the
-    printed rate of tokens; the batch is the log's or, by default, the job's.
+    If the log has no step time (torchtitan), the measured step time is the number of tokens in a step
+    divided by the printed token rate; the batch is that of the log or, by default, that of the job.
     """
     job = report.job
     sequences, devices = _sequences(job, log), log.world_size or job.cluster.num_devices
@@ -94,13 +95,15 @@ def compare_with_log(report: Report, log: Log) -> LogComparison:
 
 
 def _sequences(job: Job, log: Log) -> float:
-    """Return the sequences per step: from the log's last line, else its arguments, else the job."""
+    """Return the sequences per step: from the last line of the log, else from its arguments, else from
+    the job.
+    """
     printed = log.steps.global_batch[np.isfinite(log.steps.global_batch)]
     return float(printed[-1]) if printed.size else float(log.global_batch or job.plan.global_batch)
 
 
 def _predicted_rate(report: Report, convention: Match | None) -> float | None:
-    """Return the predicted FLOP/s per device, counted as the log counts."""
+    """Return the predicted FLOP/s per device by the formula of the log."""
     if convention is None or not convention.known:
         return None
     flop = CONVENTIONS[convention.name].flop(report.job)
@@ -108,7 +111,9 @@ def _predicted_rate(report: Report, convention: Match | None) -> float | None:
 
 
 def _tokens_per_s(log: Log, step: SteadyTime | None, step_tokens: Number, devices: Number) -> float | None:
-    """Return the measured tokens/s of the job: as printed, else from the rate per device, else the step."""
+    """Return the measured tokens/s of the job: as printed, else from the rate per device, else from the
+    step time.
+    """
     printed = log.median_of(log.steps.tokens_per_s)
     of_device = log.median_of(log.steps.device_tokens_per_s)
     if printed is not None:

@@ -1,14 +1,13 @@
-"""Training logs: from text, or from a file of any length, to a Log.
+"""Reader of training logs: converts a text, or a file of any length, to a Log.
 
-Answers: which steps did this run print, what memory, what does it say of its job; and if nothing of that
-is in it, why not?
-Elsewhere: what a line says (formats.py, facts.py), which steps are steady (log.py), the
-comparison with a prediction (prediction_check.py).
+Answers: which steps and which memory did this run print, and what does it state about its job? If nothing
+can be read, why not? Elsewhere: the content of a line (formats.py, facts.py), which steps are steady
+(log.py), the comparison with a prediction (prediction_check.py).
 
-Files are read line by line; what is kept is eight numbers a printed step, at most MOST_RECORDS of them, and
-four numbers a rank. Colours and carriage returns are taken off. A last line without its end may be cut
-anywhere, so its last word is not read. Where several ranks print steps, the one that prints most is
-followed. A step printed twice in a row counts once; a step number that falls is a restart.
+Files are read line by line; the reader keeps eight numbers per printed step, for at most MOST_RECORDS
+steps, and four numbers per rank. Colours and carriage returns are removed. A last line without a line end
+may be incomplete, so its last word is not read. If several ranks print steps, the reader follows the rank
+that prints the most. A step printed twice in a row counts once; a falling step number is a restart.
 """
 
 import io
@@ -56,7 +55,7 @@ _HINTS = ("step", "iter", "loss", "tokens", "samples", "elapsed", "time", "flops
 
 
 def read_log(text: str, name: str) -> Log:
-    """Return the log that a text holds.
+    """Return the log in a text.
 
     Parameters
     ----------
@@ -66,19 +65,20 @@ def read_log(text: str, name: str) -> Log:
     Raises
     ------
     SpecError
-        It is empty or no text, holds no line of a known format, or no such line with usable numbers.
+        The text is empty, is not text, holds no line of a known format, or holds only lines with unusable
+        numbers.
     """
     return _read(_lines(io.BytesIO(text.encode("utf-8", errors="replace"))), name)
 
 
 def read_log_file(path: Path) -> Log:
-    """Read a log as `read_log` does, from a file, plain or .gz, in bounded memory.
+    """Read a log from a plain or .gz file in bounded memory, like `read_log`.
 
     Raises
     ------
     SpecError
-        As `read_log`; or it is no regular file, may not be read, is damaged, has more than MOST_BYTES, or a
-        line of more than MOST_UNBROKEN_BYTES.
+        As for `read_log`; or the file is not a regular file, cannot be read, is damaged, or has more than
+        MOST_BYTES or a line of more than MOST_UNBROKEN_BYTES.
     """
     try:
         with unpacked(path, MOST_BYTES) as file:
@@ -94,7 +94,8 @@ def read_log_file(path: Path) -> Log:
 def _lines(file: IO[bytes] | Bounded) -> Iterator[tuple[int, str]]:
     """Yield lines without line ends and colours, and their numbers from 1.
 
-    An unfinished last line loses its last word. A carriage return ends a line, and does not count as one.
+    The last word of an unfinished last line is removed. A carriage return ends a line but does not
+    increase the number.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def _plain(raw: bytes) -> str:
 
 
 class _LogState:
-    """The state of reading a log, the only mutable object here."""
+    """The state of reading a log, the only mutable object of this module."""
 
     def __init__(self) -> None:
         self.rows: dict[str, array[float]] = {name: array("d") for name in FORMATS}
@@ -140,7 +141,7 @@ class _LogState:
         self.nearest_number = self.bad_number = self.binary_number = 0  # 0: there is no such line
 
     def take(self, number: int, line: str) -> None:
-        """Read one line: a step, or else memory and facts, which may stand beside it.
+        """Read one line: a step, or otherwise memory and facts, which may share a line.
 
         Parameters
         ----------
@@ -165,7 +166,7 @@ class _LogState:
             self._remember_nearest(line)
 
     def _take_step(self, labelled: int | None, line: str) -> bool:
-        """Read a line of a step; return whether it is one."""
+        """Read a line of a step; return whether the line is one."""
         for name, known in FORMATS.items():
             if any(cue in line for cue in known.cues) and (line_read := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
@@ -178,7 +179,7 @@ class _LogState:
         return False
 
     def _note_event(self, line: str) -> None:
-        """Remember the last step before a line that tells of a checkpoint or an evaluation."""
+        """Remember the last step before a line about a checkpoint or an evaluation."""
         for rule, steps in ((_SAVES, self.saved_after), (_EVALUATES, self.evaluated_after)):
             if len(steps) < MOST_EVENTS and rule.search(line):
                 steps[self.last_step] = None
@@ -189,7 +190,9 @@ class _LogState:
             kept[name] = max(size, kept.get(name, 0.0))
 
     def _keep_step(self, name: str, rank: int, numbers: Fields) -> None:
-        """Keep a record if its numbers are in LIMITS and no time is zero. A rate of 0 counts as missing."""
+        """Keep a record if its numbers are within LIMITS and no time is zero. A rate of 0 counts as
+        missing.
+        """
         rows = self.rows[name]
         if numbers.get(NUM_STEPS) and RUNTIME in numbers:
             numbers["step_time_s"] = numbers[RUNTIME] / numbers[NUM_STEPS]
@@ -205,7 +208,7 @@ class _LogState:
             rows.extend(known.get(field, math.nan) for field in NAMES)
 
     def _remember_nearest(self, line: str) -> None:
-        """Keep the line that looks most like a step, to show it if no step is found."""
+        """Keep the line that resembles a step most, and show it if no step is found."""
         if not any(self.rows.values()):
             low = line[:1000].lower()
             score = sum(hint in low for hint in _HINTS) * any(letter.isdigit() for letter in low)
@@ -245,12 +248,13 @@ def _read(lines: Iterable[tuple[int, str]], name: str) -> Log:
 
 
 def _followed(rows: np.ndarray) -> np.ndarray:
-    """Return records of the rank that printed most (the lowest of equals), without repeated steps.
+    """Return the records of the rank that printed the most (the lowest rank if several did), without
+    repeated steps.
 
     Parameters
     ----------
     rows : (records, 1 + fields)
-        Rank, then the fields of Steps, the step's number first.
+        Rank, then the fields of Steps, with the step's number first.
     """
     ranks, counts = np.unique(rows[:, 0], return_counts=True)
     mine: np.ndarray = rows[rows[:, 0] == ranks[np.argmax(counts)]]
@@ -259,7 +263,7 @@ def _followed(rows: np.ndarray) -> np.ndarray:
 
 
 def _nothing(reading: _LogState, name: str) -> Problem:
-    """Return why no step was found: empty, no text, unusable numbers, or an unknown format."""
+    """Return why no step was found: an empty log, no text, unusable numbers, or an unknown format."""
     if not reading.num_lines:
         because = "the log is empty, or has no complete line"
         return _fault(name, "a log with printed steps", because, "check that the run wrote to this file", 1)

@@ -1,15 +1,15 @@
-"""Timers in training logs: how long each part of a step took, on the fastest and the slowest rank.
+"""Timers in training logs: the duration of each part of a step on the fastest and the slowest rank.
 
-Answers: how long did forward, backward, the reduction of gradients, the optimizer and the data loader take,
-in which steps; how long did checkpoints and evaluations take?
-Elsewhere: printed steps (formats.py), the comparison of these parts with a prediction (lab/diagnosis).
+Answers: how long did forward, backward, the reduction of gradients, the optimizer and the data loader
+take, and in which steps? How long did checkpoints and evaluations take? Elsewhere: printed steps
+(formats.py), the comparison of these parts with a prediction (lab/diagnosis).
 
-Megatron-LM prints a block of lines behind a step: "(min, max) time across ranks (ms):", "max time across
-ranks (ms):", or "times across ranks (ms):" with a line for each rank, as `--timing-log-option` says
-(megatron/core/timers.py). Checkpoints and evaluations have blocks of their own, and the time of an
-iteration leaves them out (megatron/training/training.py, `interval-time`). GPT-NeoX, older Megatron-LM and
-DeepSpeed print "time (ms) | forward: 392.51 |". DeepSpeed reduces gradients inside of its backward timer,
-and prints zeros for timers that a pipeline does not use.
+Megatron-LM prints a block of lines after a step: "(min, max) time across ranks (ms):", "max time across
+ranks (ms):", or "times across ranks (ms):" with a line for each rank, depending on `--timing-log-option`
+(megatron/core/timers.py). Checkpoints and evaluations have separate blocks, and the time of an iteration
+excludes them (megatron/training/training.py, `interval-time`). GPT-NeoX, older Megatron-LM and DeepSpeed
+print "time (ms) | forward: 392.51 |". DeepSpeed reduces gradients inside its backward timer, and prints
+zeros for timers that a pipeline does not use.
 """
 
 import re
@@ -79,11 +79,11 @@ _CELL = re.compile(rf"\s*([a-z][\w -]*?):\s*{NUMBER}\s*$")
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Timer:
-    """What one timer printed, all (records,).
+    """The printed values of one timer; all arrays have shape (records,).
 
-    `step` is the step printed last before it. `least_s` is of the fastest rank and `most_s` of the slowest;
-    both are the same where the log holds one number. `slowest_rank` is the rank that was slowest most
-    often, if the log prints every rank.
+    `step` is the last step printed before the timer. `least_s` belongs to the fastest rank and `most_s`
+    to the slowest; both are the same if the log holds one number. `slowest_rank` is the rank that was
+    slowest most often, if the log prints every rank.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Timer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedPart:
-    """Median seconds of one part of a step; fields as those of `Timer`."""
+    """Median seconds of one part of a step. The fields have the same meaning as those of `Timer`."""
 
     name: str
     part: Part
@@ -106,7 +106,8 @@ class TimedPart:
 
 
 def parts_in(timers: Iterable[Timer], steps: Counts) -> dict[Part, TimedPart]:
-    """Return the parts that timers show in some steps; of several timers of one part, the longest counts.
+    """Return the parts that timers show in some steps. If several timers measure one part, the longest
+    counts.
 
     Parameters
     ----------
@@ -132,7 +133,9 @@ def parts_in(timers: Iterable[Timer], steps: Counts) -> dict[Part, TimedPart]:
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """What one timer printed: steps, seconds of the fastest and the slowest rank; who was slowest."""
+    """The printed values of one timer: steps, seconds of the fastest and of the slowest rank, and the
+    slowest rank.
+    """
 
     step: "array[float]" = field(default_factory=lambda: array("d"))
     least: "array[float]" = field(default_factory=lambda: array("d"))
@@ -151,7 +154,7 @@ class TimerState:
     """The timers of a log while it is read, line by line."""
 
     def __init__(self) -> None:
-        """Begin without timers."""
+        """Start without timers."""
         self._rows: dict[str, _Rows] = {}
         self._in_block, self._step = False, 0
         self._name, self._ranks = "", dict[int, float]()
@@ -162,9 +165,9 @@ class TimerState:
         Parameters
         ----------
         line : str
-            Most lines hold no timer and leave the state unchanged, apart from ending a block.
+            Most lines hold no timer. They leave the state unchanged, except that they end a block.
         step : int
-            The step that was printed last, to which the timers belong.
+            The last printed step, to which the timers belong.
         """
         if _ROW in line:
             self._step = step
@@ -193,7 +196,7 @@ class TimerState:
             self._in_block = False
 
     def _keep(self, name: str, least_s: float, most_s: float) -> _Rows | None:
-        """Keep a timer of a known name; return what is known of it."""
+        """Keep a timer with a known name; return the description of this timer."""
         known = re.sub(r"[ _]", "-", name)
         if known not in PARTS:
             return None

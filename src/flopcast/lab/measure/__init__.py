@@ -1,6 +1,6 @@
-"""Benchmarks of a device, its links and its host: what `flopcast measure` runs.
+"""Benchmarks of a device, its links and its host, which `flopcast measure` runs.
 
 sampling_plan.py decides what is measured in the given time, sampling_run.py measures it (kernels.py,
-timing.py), and site.py turns samples into the factors of a site file. collectives.py measures messages,
-tier_run.py copies to the host. torch is imported only when a measurement starts.
+timing.py), and site.py converts samples to the factors of a site file. collectives.py measures messages,
+and tier_run.py measures copies to the host. torch is imported only when a measurement starts.
 """

@@ -1,8 +1,7 @@
 """Functions that run the collectives of torch, one for each collective, over the ranks of a group.
 
-Answers: how does torch run each collective, on which memory?
-Elsewhere: which groups and sizes are measured, and when (collectives.py), conventions of message sizes
-(operators/messages.py).
+Answers: how does torch run each collective, and on which memory? Elsewhere: the groups and sizes that are
+measured, and their order (collectives.py), the definition of message sizes (operators/messages.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ ELEMENT_BYTES = 2  # messages of bf16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """This process among its peers, as torchrun numbers them."""
+    """This process among its peers, with torchrun's numbers."""
 
     rank: int
     world: int
@@ -28,7 +27,7 @@ class Ranks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankGroup:
-    """The ranks of one collective: their numbers, with `inside` of them on each of `nodes`."""
+    """The ranks of one collective: their numbers, and the `inside` ranks on each of `nodes` nodes."""
 
     inside: int
     nodes: int
@@ -37,7 +36,7 @@ class RankGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One collective of one size over one group; overlapped ones run beside a product."""
+    """One collective of one size over one group; an overlapped one runs concurrently with a product."""
 
     collective: str
     message_bytes: int
@@ -46,14 +45,14 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Return the key of the sample that it gives (`MessageSample.key`)."""
+        """Return the key of the sample that it produces (`MessageSample.key`)."""
         group = self.group
         return f"{self.collective}|{self.message_bytes}|{group.inside}|{group.nodes}|{self.condition}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Peers:
-    """Torch's distributed package, set up; `handles` are its groups by their ranks."""
+    """Torch's distributed package after its setup; `handles` holds its groups by their ranks."""
 
     torch: Torch
     device: str
@@ -63,7 +62,7 @@ class Peers:
 
 
 def message_buffer(peers: Peers, size_bytes: int) -> Tensor:
-    """Return memory for a message; the time does not depend on its values."""
+    """Return memory for a message. The time does not depend on its values."""
     torch = peers.torch
     return torch.zeros(max(1, size_bytes // ELEMENT_BYTES), device=peers.device, dtype=torch.bfloat16)
 
@@ -74,7 +73,7 @@ def _all_reduce(entry: Entry, peers: Peers) -> Run:
 
 
 def _sharded(name: str, before: str, gathers: bool) -> Callable[[Entry, Peers], Run]:
-    """Return an all-gather or a reduce-scatter by its name in torch, and its name before torch 2.13.
+    """Return an all-gather or a reduce-scatter from its name in torch and its name before torch 2.13.
 
     `message_bytes` is the gathered array, in whole shards, or the full input of one rank.
     """
@@ -91,8 +90,9 @@ def _sharded(name: str, before: str, gathers: bool) -> Callable[[Entry, Peers], 
 
 
 def _rooted(name: str) -> Callable[[Entry, Peers], Run]:
-    """Return a collective whose root is the group's first rank; `message_bytes` is the array of each
-    rank."""
+    """Return a collective whose root is the first rank of the group; `message_bytes` is the array of each
+    rank.
+    """
 
     def make(entry: Entry, peers: Peers) -> Run:
         array, ranks = message_buffer(peers, entry.message_bytes), entry.group.ranks
@@ -103,7 +103,9 @@ def _rooted(name: str) -> Callable[[Entry, Peers], Run]:
 
 
 def _all_to_all(entry: Entry, peers: Peers) -> Run:
-    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each."""
+    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each
+    rank.
+    """
     ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
     sent = message_buffer(peers, entry.message_bytes // ranks * ranks)
     sent = sent[: sent.numel() // ranks * ranks]

@@ -1,10 +1,10 @@
-"""Collectives under torchrun: every tier that the ranks span, and what a product beside them costs.
+"""Collectives under torchrun on every tier that the ranks span, and their effect on a concurrent product.
 
-Answers: which groups of ranks and which sizes are measured, how does torch run each collective?
-Elsewhere: conventions of message sizes (operators/messages.py), the pack (sample_pack.py).
+Answers: which groups of ranks and which sizes are measured, and in which order? Elsewhere: definitions of
+message sizes (operators/messages.py), the pack (sample_pack.py).
 
-All ranks walk the same list in step: the first rank decides whether there is time for the next entry. A
-repetition lasts as long as it does for the slowest rank of the group. Rank numbers run node by node.
+All ranks go through the same list together: the first rank decides whether there is time for the next
+entry. The time of a repetition is that of the slowest rank of the group. Rank numbers run node by node.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -28,7 +28,7 @@ STOP, SKIP, MEASURE = 0, 1, 2
 
 
 def ranks_of(environment: Mapping[str, str]) -> Ranks | None:
-    """Return the ranks that torchrun put into the environment; None for a process without peers.
+    """Return the ranks from the environment that torchrun sets; None for a process without peers.
 
     >>> ranks_of({"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"})
     Ranks(rank=9, world=16, local_rank=1, local_world=8)
@@ -51,7 +51,8 @@ def ranks_of(environment: Mapping[str, str]) -> Ranks | None:
 
 
 def groups_of(world: int, local_world: int) -> tuple[RankGroup, ...]:
-    """Return groups on every tier: 2, 4, 8 … ranks of the first node; one rank, and all, of 2, 4 … nodes.
+    """Return groups on every tier: 2, 4, 8 … ranks of the first node; then one rank, and all ranks, of
+    each of 2, 4 … nodes.
 
     >>> [(g.inside, g.nodes) for g in groups_of(16, 8)]
     [(8, 1), (2, 1), (4, 1), (8, 2), (1, 2)]
@@ -71,10 +72,10 @@ def groups_of(world: int, local_world: int) -> tuple[RankGroup, ...]:
 
 
 def entries(groups: tuple[RankGroup, ...], memory_bytes: float) -> tuple[Entry, ...]:
-    """Return what to measure, in order: first a few sizes of everything, then overlaps.
+    """Return the measurements in order: first a few sizes of everything, then overlaps.
 
-    Every size is measured over every group before the next size, so that a short run knows latency and
-    bandwidth of each tier. Messages that would fill a device's memory are left out.
+    Every size is measured over every group before the next size, so that even a short run covers the
+    latency and bandwidth of each tier. Messages that would fill a device's memory are left out.
 
     Transfers between two ranks are measured on groups of two.
     """
@@ -99,10 +100,10 @@ def entries(groups: tuple[RankGroup, ...], memory_bytes: float) -> tuple[Entry, 
 def connect(
     torch: Torch, device: str, ranks: Ranks, groups: tuple[RankGroup, ...], bench: AbstractBench
 ) -> Peers:
-    """Join the peers; every rank makes every group, in the same order, as torch demands.
+    """Join the peers. Every rank creates every group in the same order, as torch requires.
 
-    NCCL carries the messages of GPUs, gloo those of processors: times of the latter show that the code
-    runs, not what a fabric does.
+    NCCL carries the messages of GPUs, and gloo those of processors. Times of gloo show that the code runs
+    but not the speed of a fabric.
     """
     torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
     handles = {group.ranks: torch.distributed.new_group(list(group.ranks)) for group in groups}
@@ -117,10 +118,10 @@ def measure_collectives(
     deadline_s: float,
     done: Container[str] = (),
 ) -> Iterator[MessageSample | Unsupported]:
-    """Yield samples on the first rank; other ranks take part and yield nothing.
+    """Yield samples on the first rank. Other ranks participate and yield nothing.
 
-    `deadline_s` is compared with the first rank's clock, and `done` (keys of a pack that is continued) is
-    the first rank's too.
+    `deadline_s` refers to the clock of the first rank, and `done` (the keys in a pack that is continued)
+    is also that of the first rank.
     """
     distributed = peers.torch.distributed
     for entry in listed:
@@ -149,7 +150,7 @@ def _choice(entry: Entry, peers: Peers, deadline_s: float, done: Container[str])
 
 
 def _attempt(entry: Entry, peers: Peers, name: str, repetitions: int) -> MessageSample | Unsupported:
-    """Return one entry on a rank of its group; an unsupported one is refused on all ranks."""
+    """Return the result of one entry on a rank of its group. All ranks skip an unsupported entry."""
     try:
         run = COLLECTIVES[entry.collective](entry, peers)
         for _ in range(3):
@@ -165,7 +166,9 @@ def _attempt(entry: Entry, peers: Peers, name: str, repetitions: int) -> Message
 def _sample(
     entry: Entry, name: str, times: tuple[float, ...], products: tuple[float, float] | None = None
 ) -> MessageSample:
-    """Return a row from seconds; `products` are those of a product alone, and with the collective."""
+    """Return a row from seconds. `products` holds the seconds of a product alone and with the
+    collective.
+    """
     alone_s, beside_s = products or (None, None)
     return MessageSample(
         device=name,
@@ -181,10 +184,10 @@ def _sample(
 
 
 def _times(run: Run, peers: Peers, repetitions: int) -> tuple[float, ...]:
-    """Return seconds of each repetition on this rank.
+    """Return the seconds of each repetition on this rank.
 
-    An untimed one goes before each: a collective ends on all ranks at about the same moment, so that
-    the timed one begins on all of them at about the same moment too.
+    An untimed collective precedes each timed one. It ends on all ranks at about the same moment, so the
+    timed one also begins on all of them at about the same moment.
     """
     times = []
     for _ in range(repetitions):
@@ -194,7 +197,7 @@ def _times(run: Run, peers: Peers, repetitions: int) -> tuple[float, ...]:
 
 
 def _slowest(times: tuple[float, ...], entry: Entry, peers: Peers) -> tuple[float, ...]:
-    """Return the longest of the group's times, repetition by repetition."""
+    """Return the longest time in the group for each repetition."""
     torch = peers.torch
     all_times = torch.tensor(times, device=peers.device)
     operation = torch.distributed.ReduceOp.MAX
@@ -203,9 +206,11 @@ def _slowest(times: tuple[float, ...], entry: Entry, peers: Peers) -> tuple[floa
 
 
 def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: int) -> MessageSample:
-    """Return times of collectives on a separate stream while products run, each about OVERLAP_S alone.
+    """Return times of collectives on a separate stream while products run. Alone, each of them takes
+    about OVERLAP_S.
 
-    The one that ends first leaves the other alone for the rest, so both slow-downs are lower bounds.
+    When one of them ends first, the other runs alone for the rest, so both measured slow-downs are lower
+    bounds.
     """
     torch, bench = peers.torch, peers.bench
     if peers.device == "cpu":
@@ -231,7 +236,7 @@ def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: in
 
 
 def _doubling(most: int) -> list[int]:
-    """Return the largest first, as it matters most; then powers of two below it.
+    """Return the largest number first, because it matters most, then powers of two below it.
 
     >>> _doubling(12), _doubling(1)
     ([12, 1, 2, 4, 8], [1])
@@ -241,7 +246,7 @@ def _doubling(most: int) -> list[int]:
 
 
 def _not_torchrun(name: str, value: str | None) -> Problem:
-    """Return the fault of an environment that is only partly torchrun's."""
+    """Return the error for an environment that torchrun has set only in part."""
     allowed = "a whole number, as torchrun sets it"
     fix = "start with torchrun --nproc-per-node GPUS -m flopcast measure --out PACK"
     return Problem(

@@ -1,9 +1,8 @@
-"""The device under test, through torch: a GPU with its events, or a processor with its clock.
+"""The device under test, accessed through torch: a GPU with its events, or a processor with its clock.
 
-Answers: is torch there, which device is this, how does it mark moments, how do operands get into its
-memory?
-Elsewhere: what a repetition is (timing.py), which kernels run (kernels.py). torch is imported when
-a measurement starts and only then; everything that can be planned or read is done without it.
+Answers: is torch installed, which device is this, how are moments recorded, and how are operands placed
+in its memory? Elsewhere: the definition of a repetition (timing.py), the kernels that run (kernels.py).
+torch is imported only when a measurement starts; planning and reading need no torch.
 """
 
 from collections.abc import Callable
@@ -26,10 +25,11 @@ LEAST_FLUSH_BYTES = 2 * USUAL_CACHE_BYTES  # a small cache is overwritten too so
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """The device, as torch names it.
+    """The device as torch describes it.
 
-    `cache_bytes` is the last-level cache; `memory_bytes` what is free now. `uuid` finds the device among
-    its neighbours. What torch does not tell is None or "": of a processor it knows no size.
+    `cache_bytes` is the last-level cache; `memory_bytes` is the memory that is free now. `uuid`
+    identifies the device among the devices of its node. Values that torch does not provide are None or
+    "": for a processor, torch knows no sizes.
     """
 
     name: str
@@ -43,20 +43,20 @@ class Identity:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Place:
-    """The place of operands: torch, and the device's name in torch."""
+    """The place of operands: the torch package, and torch's name of the device."""
 
     torch: Torch
     device: str
 
     def random(self, *sizes: int, dtype: str, grad: bool = False) -> Tensor:
-        """Return normal random numbers; 8-bit ones are cast from 16 bits."""
+        """Return normal random numbers; 8-bit numbers are cast from 16 bits."""
         first = "bf16" if dtype == "fp8" else dtype
         values = self.torch.randn(*sizes, device=self.device, dtype=self.dtype(first))
         values = values if first == dtype else values.to(self.dtype(dtype))
         return values.requires_grad_() if grad else values
 
     def empty(self, *sizes: int, dtype: str) -> Tensor:
-        """Return memory for an output."""
+        """Return uninitialised memory for an output."""
         return self.torch.empty(*sizes, device=self.device, dtype=self.dtype(dtype))
 
     def ids(self, count: int, below: int) -> Tensor:
@@ -64,17 +64,19 @@ class Place:
         return self.torch.randint(0, below, (count,), device=self.device)
 
     def dtype(self, name: str) -> Torch:
-        """Return torch's own name; raise AttributeError if this torch has no such type."""
+        """Return torch's dtype of this name; raise AttributeError if this release of torch has no such
+        type.
+        """
         return getattr(self.torch, TORCH_DTYPES[name])
 
 
 def load_torch(device: str) -> Torch:
-    """Return the torch package; `device` must be usable by it.
+    """Return the torch package, which must be able to use `device`.
 
     Raises
     ------
     SpecError
-        torch is not installed, or sees no GPU; the message says how to fix either.
+        torch is not installed, or sees no GPU; the message states how to fix either.
     """
     try:
         torch: Torch = import_module("torch")
@@ -95,7 +97,7 @@ def load_torch(device: str) -> Torch:
 
 
 def libraries(device: str) -> frozenset[str]:
-    """Return optional packages that can be measured, and "cuda" on a GPU; none of them on a CPU."""
+    """Return the optional packages that can be measured, and "cuda" on a GPU; none of them on a CPU."""
     if device == "cpu":
         return frozenset()
     return frozenset(name for name in LIBRARIES if find_spec(name) is not None) | {"cuda"}
@@ -104,7 +106,7 @@ def libraries(device: str) -> frozenset[str]:
 def identity(torch: Torch, device: str) -> Identity:
     """Return the device as torch describes it.
 
-    A processor has no name of its own: packs of two machines are told apart by their facts only.
+    A processor has no name of its own, so packs of two machines are distinguished only by their facts.
     """
     if device == "cpu":
         return Identity(name="cpu", torch=str(torch.__version__))
@@ -123,13 +125,15 @@ def identity(torch: Torch, device: str) -> Identity:
 
 
 def cache_bytes(who: Identity) -> float:
-    """Return the cache that a measurement assumes: as torch reports it, else that of an H100."""
+    """Return the cache size that a measurement assumes: the size that torch reports, or that of an
+    H100.
+    """
     return who.cache_bytes or USUAL_CACHE_BYTES
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _HostBench(AbstractBench):
-    """The host's part of a bench: its clock, and how it waits while nothing is queued."""
+    """The host's part of a bench: its clock, and the wait while no work is queued."""
 
     clock: Callable[[], float]
     sleep: Callable[[float], None]
@@ -139,7 +143,7 @@ class _HostBench(AbstractBench):
         self.sleep(seconds_s)
 
     def clock_s(self) -> float:
-        """Return the time of the given clock."""
+        """Return the time of the host's clock."""
         return self.clock()
 
 
@@ -161,30 +165,30 @@ class GpuBench(_HostBench):
         mark.synchronize()
 
     def between_s(self, first: Mark, second: Mark) -> float:
-        """Return seconds between two events; torch counts milliseconds."""
+        """Return seconds between two events; torch returns milliseconds."""
         return float(first.elapsed_time(second)) * 1e-3
 
     def flush(self) -> None:
-        """Overwrite the cache, which takes so long that the host can queue what is timed."""
+        """Overwrite the cache. This takes so long that the host can queue the timed work meanwhile."""
         for _ in range(FLUSHES):
             self.flushed.zero_()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ProcessorBench(_HostBench):
-    """A processor: runs end before they return, so a mark is the clock's time."""
+    """A processor: runs end before their calls return, so a mark is the clock's time."""
 
     write: Callable[[], object] = lambda: None
 
     def mark(self) -> Mark:
-        """Return the time now."""
+        """Return the current time."""
         return self.clock()
 
     def wait(self, mark: Mark) -> None:
         """Do nothing: the event has already been reached."""
 
     def between_s(self, first: Mark, second: Mark) -> float:
-        """Return a difference of times; at least the resolution of the clock."""
+        """Return the difference of two times, but at least the resolution of the clock."""
         return max(float(second) - float(first), 1e-9)
 
     def flush(self) -> None:
@@ -195,7 +199,9 @@ class ProcessorBench(_HostBench):
 def open_bench(
     torch: Torch, who: Identity, device: str, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> AbstractBench:
-    """Return the bench of a device, with a tensor at least twice as large as its cache, to overwrite it."""
+    """Return the bench of a device, with a tensor at least twice as large as its cache, which overwrites
+    the cache.
+    """
     flush_bytes = max(LEAST_FLUSH_BYTES, 2 * cache_bytes(who))
     flushed = torch.empty(int(flush_bytes / 4), dtype=torch.int32, device=device)
     if device == "cpu":

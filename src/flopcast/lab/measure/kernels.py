@@ -1,12 +1,12 @@
 """Torch programs of kernel classes: products, attention, embeddings, the optimizer, launches.
 
-Answers: which call, on which operands, is one execution of a shape?
-Elsewhere: classes bound by memory (memory_bound_kernels.py), timing (timing.py). One class is one line of
-MAKERS: a function that takes operands into memory and gives a closure that queues one execution.
+Answers: which call, on which operands, is one execution of a shape? Elsewhere: classes bound by memory
+(memory_bound_kernels.py), timing (timing.py). Each class is one line of MAKERS: a function that allocates
+operands and returns a closure that queues one execution.
 
-Operands of products are random, because a matrix engine draws less power, and clocks higher, on zeros.
-Outputs are allocated beforehand where torch allows it. The operand orders are those in which a linear
-layer with weights [outputs, inputs] stores them.
+Operands of products are random, because zeros let a matrix engine draw less power and run at a higher
+clock. Outputs are allocated in advance if torch allows it. The operand layouts are those of a linear
+layer that stores its weights as [outputs, inputs].
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def make(shape: Shape, place: Place) -> Run:
     Raises
     ------
     KeyError, RuntimeError, AttributeError, TypeError, ImportError, NotImplementedError
-        This device, or this torch, cannot run it: torch has its own ways of saying so.
+        This device, or this release of torch, cannot run it; torch then raises its own errors.
     """
     if shape.kernel in STREAMS:
         return STREAMS[shape.kernel](shape, place)
@@ -38,7 +38,9 @@ def make(shape: Shape, place: Place) -> Run:
 
 
 def _gemm(shape: Shape, place: Place) -> Run:
-    """Return out[m, n] in the three operand orders of a linear layer, in 8 bits, or added to fp32."""
+    """Return out[m, n] in the three operand layouts of a linear layer, in 8 bits, or added to an fp32
+    buffer.
+    """
     m, n, k = (shape.size(name) for name in "mnk")
     torch, dtype = place.torch, shape.dtype
     if dtype == "fp8":
@@ -59,8 +61,8 @@ def _gemm(shape: Shape, place: Place) -> Run:
 def _scaled_gemm(m: int, n: int, k: int, place: Place) -> Run:
     """Return a product of 8-bit operands with one scale each and a bf16 output.
 
-    Both operands run along k in memory, the only order that this call takes: gradient products are
-    the same kernel after a transpose, which is a copy of its own.
+    Both operands are contiguous along k, the only layout that this call accepts. Gradient products use
+    the same kernel after a transpose, which is a separate copy.
     """
     torch = place.torch
     left, right = place.random(m, k, dtype="fp8"), place.random(n, k, dtype="fp8").t()
@@ -87,10 +89,11 @@ def _context(shape: Shape, place: Place) -> Run:
 
 
 def _attention(shape: Shape, place: Place) -> Run:
-    """Forward, or the backward of one that was run before; the kernel is chosen by the flags.
+    """Return the forward pass, or the backward pass of a forward pass that was run before; the kernel is
+    chosen by the flags.
 
-    Torch holds heads before tokens, the other libraries tokens before heads. A backward's graph is kept,
-    so that its forward is not part of any time.
+    Torch stores heads before tokens, and the other libraries store tokens before heads. The graph of a
+    backward pass is kept, so that no measured time includes its forward pass.
     """
     gradient = shape.kernel.endswith(".backward")
     sequences, heads, length, width = (
@@ -113,7 +116,7 @@ def _attention(shape: Shape, place: Place) -> Run:
 
 
 def _attention_call(shape: Shape, place: Place, heads: int, key_heads: int, width: int) -> Attend:
-    """Return the attention of flash-attn, of Transformer Engine, or torch's with one backend."""
+    """Return the attention of flash-attn, of Transformer Engine, or of torch with one backend."""
     causal = "causal" in shape.flags
     if "flash_attn" in shape.flags:
         flash: Torch = import_module("flash_attn").flash_attn_func
@@ -164,7 +167,9 @@ def _embedding_backward(shape: Shape, place: Place) -> Run:
 
 
 def _adam(shape: Shape, place: Place) -> Run:
-    """Return fused AdamW over fp32 weights in tensors of 16 million elements; step one makes moments."""
+    """Return fused AdamW over fp32 weights in tensors of 16 million elements. The first step allocates
+    the moments.
+    """
     left, parts = shape.size("parameters"), []
     while left > 0:
         parts.append(place.random(min(left, ADAM_CHUNK), dtype="fp32", grad=True))
@@ -177,7 +182,9 @@ def _adam(shape: Shape, place: Place) -> Run:
 
 
 def _grouped(shape: Shape, place: Place) -> Run:
-    """Return equal groups of rows with their own weights: one kernel if torch has it, else a loop."""
+    """Return equal groups of rows with separate weights: one kernel if torch has it, and a loop
+    otherwise.
+    """
     torch = place.torch
     groups, m, n, k = (shape.size(name) for name in ("groups", "m", "n", "k"))
     rows = place.random(groups * m, k, dtype=shape.dtype)
@@ -195,9 +202,10 @@ def _grouped(shape: Shape, place: Place) -> Run:
 
 
 def _smallest(shape: Shape, place: Place) -> Run:
-    """Return an addition in place to one element: no kernel does less.
+    """Return an in-place addition to one element, the smallest possible kernel.
 
-    What it takes the device is the shortest time of any kernel; what it takes the host, one launch.
+    Its time on the device is the shortest time of any kernel, and its time on the host is that of one
+    launch.
     """
     value = place.random(1, dtype=shape.dtype)
     return lambda: value.add_(1.0)

@@ -1,11 +1,11 @@
 """The operator of a measured shape, for curves and factors from sample packs.
 
-Answers: how many FLOP and bytes does a shape need, and which operator prices it?
-Elsewhere: fitting (lab/calibration/), what a site sustains (site.py). A few measured classes have bytes and
-FLOP, and no curve: transposes and launches, which no operator describes; sums into fp32; and grouped
-products, whose equal groups here say nothing of how time grows with imbalance.
+Answers: how many FLOP and bytes does a shape need, and which operator prices it? Elsewhere: fitting
+(lab/calibration/), what a site sustains (site.py). Some measured classes have bytes and FLOP, but no
+curve: transposes and launches, which no operator describes; sums into fp32; and grouped products, whose
+equal groups do not show how the time grows with imbalance.
 
-Columns are arrays of shape (rows, 1), one measured shape a row, as lab/calibration/curve_fit.py has them.
+Columns are arrays of shape (rows, 1), one measured shape per row, as in lab/calibration/curve_fit.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,10 +42,11 @@ class Need:
 
 
 def operator_of(shape: Shape, columns: Columns) -> AbstractOperator | None:
-    """Return the operator of the class, layout, dtype and flags of `shape`, with the sizes of `columns`.
+    """Return the operator of the class, layout, dtype and flags of `shape`, with the sizes in `columns`.
 
-    None for a class that no operator describes, for equal groups of products, which are one point of
-    their curve's imbalance, and for a product that adds to an fp32 buffer: `Matmul` writes its own dtype.
+    The result is None for a class that no operator describes, for equal groups of products, which cover
+    only one point of the imbalance axis, and for a product that adds to an fp32 buffer, because `Matmul`
+    writes its own dtype.
 
     Examples
     --------
@@ -69,9 +70,9 @@ def columns_of(shapes: list[Shape]) -> dict[str, Counts]:
 
 
 def need_of(shape: Shape) -> Need:
-    """Return FLOP, bytes moved and bytes held of one shape; zero for launches of empty kernels.
+    """Return the FLOP, bytes moved and bytes held of one shape; zero for launches of empty kernels.
 
-    A causal kernel is counted with half of its products, as its operator counts it.
+    A causal kernel counts half of the products, as its operator does.
     """
     size_bytes = ELEMENT_BYTES[shape.dtype]
     sizes = dict(shape.sizes)
@@ -106,7 +107,7 @@ def _streaming(kind: str, shape: Shape, columns: Columns) -> MemoryBound:
 
 
 def _matmul(shape: Shape, columns: Columns) -> Matmul:
-    """Return a product; operands of 8 bits have a result of 16, as in training (kernels.py)."""
+    """Return a product. Operands of 8 bits have a result of 16 bits, as in training (kernels.py)."""
     is_narrow = shape.dtype in FORMATS
     return Matmul(
         m=columns["m"],
@@ -125,7 +126,7 @@ def _grouped(shape: Shape) -> GroupedMatmul:
 
 def _batched(role: str) -> Callable[[Shape, Columns], AbstractOperator]:
     def make(shape: Shape, columns: Columns) -> BatchedMatmul:
-        """Return self-attention: as many keys as queries."""
+        """Return self-attention, with as many keys as queries."""
         return BatchedMatmul(
             role=role,
             batch=columns["batch"],

@@ -1,11 +1,12 @@
 """Torch programs of memory-bound classes: norms, activations, softmax, sums, copies.
 
-Answers: which call is one forward, or one backward, over `tokens` rows of `width`?
-Elsewhere: products and attention (kernels.py), bytes (operators/memory_bound.py). One class is one line
-of FORWARDS; its backward is torch's derivative of it.
+Answers: which call is one forward pass, or one backward pass, over `tokens` rows of `width`? Elsewhere:
+products and attention (kernels.py), bytes (operators/memory_bound.py). Each class is one line of
+FORWARDS; its backward pass is torch's derivative of it.
 
-Classes of COMPILED (shapes.py) are one kernel only where torch compiles them (triton); run one operator
-after the other they are another class ("unfused_rope"). For a gated activation `width` counts the output.
+Classes in COMPILED (shapes.py) are one kernel only if torch compiles them (triton). If their operators
+run one after another, they belong to another class ("unfused_rope"). For a gated activation `width`
+counts the output.
 """
 
 from collections.abc import Callable
@@ -22,14 +23,16 @@ Forward = Callable[[Torch, Tensor, Tensor], Tensor]  # torch, the input, what el
 
 
 def _rms_norm(torch: Torch, x: Tensor, weight: Tensor) -> Tensor:
-    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; in fp32 inside, as in models."""
+    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; the computation inside is in
+    fp32, as in models.
+    """
     wide = x.float()
     normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
     return weight * normal.to(x.dtype)
 
 
 def _rope(torch: Torch, x: Tensor, angles: Tensor) -> Tensor:
-    """Return rows with their halves rotated; `angles` holds cosines and sines."""
+    """Return rows with rotated halves; `angles` holds cosines and sines."""
     cosine, sine = angles.chunk(2, dim=-1)
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
@@ -67,10 +70,12 @@ WIDE = ("swiglu",)  # whose input holds two widths
 
 
 def _extra(name: str, shape: Shape, place: Place) -> Tensor:
-    """Return the second operand: weights, angles, a mask, labels, the other summand; None if there is none.
+    """Return the second operand: weights, angles, a mask, labels, or the other summand; None if there is
+    none.
 
-    Angles and a mask are one row for all tokens: a model's tables are small beside what they are applied
-    to, and its operators count no bytes of them (operators/memory_bound.py).
+    Angles and a mask have one row for all tokens, because a model's tables are small compared with the
+    tensors to which they are applied, and its operators do not count their bytes
+    (operators/memory_bound.py).
     """
     tokens, width, dtype = shape.size("tokens"), shape.size("width"), shape.dtype
     if name in ("layernorm", "rmsnorm", "unfused_rmsnorm"):
@@ -85,7 +90,9 @@ def _extra(name: str, shape: Shape, place: Place) -> Tensor:
 
 
 def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run:
-    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for later."""
+    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for later
+    runs.
+    """
     gradient = place.torch.randn_like(output)
     grad = place.torch.autograd.grad
     return lambda: grad(output, inputs, gradient, retain_graph=True)
@@ -94,8 +101,8 @@ def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run
 def _pass(name: str, gradient: bool) -> Callable[[Shape, Place], Run]:
     """Return one class in one direction.
 
-    A norm's backward gives the gradient of its weight too, because no training does without it; the
-    graph of the forward is built once, and not timed.
+    The backward pass of a norm includes the gradient of its weight, because every training needs it; the
+    graph of the forward pass is built once and is not timed.
     """
 
     def make(shape: Shape, place: Place) -> Run:
@@ -116,9 +123,9 @@ def _pass(name: str, gradient: bool) -> Callable[[Shape, Place], Run]:
 
 @cache
 def _compiled(name: str, torch: Torch) -> Forward:
-    """Return a function compiled once for all sizes, since compiling takes seconds.
+    """Return a function that is compiled once for all sizes, because compiling takes seconds.
 
-    Backward passes run again and again, so their inputs must not be given away (donated).
+    Backward passes run repeatedly, so their inputs must not be donated.
     """
     config: Torch = import_module("torch._functorch.config")
     if hasattr(config, "donated_buffer"):
@@ -130,7 +137,9 @@ def _compiled(name: str, torch: Torch) -> Forward:
 def _moved(
     out_dtype: str = "", transposed: bool = False, adds: bool = False
 ) -> Callable[[Shape, Place], Run]:
-    """Return a copy into other memory: of another type, with rows and columns exchanged, or added to it."""
+    """Return a copy into other memory: with another type, with rows and columns exchanged, or added to
+    it.
+    """
 
     def make(shape: Shape, place: Place) -> Run:
         tokens, width = shape.size("tokens"), shape.size("width")

@@ -1,11 +1,11 @@
-"""A sample pack: what a micro-benchmark found, as plain values and as rows of text.
+"""A sample pack: the results of a micro-benchmark, as plain values and as rows of text.
 
-Answers: what does a row of `samples.csv` and of `collectives.csv` hold, and which rows are wrong?
-Elsewhere: files (lab/samples/packs.py), timing (timing.py), what becomes of samples (measured_operators.py,
+Answers: what does a row of `samples.csv` and of `collectives.csv` contain, and which rows are wrong?
+Elsewhere: files (lab/samples/packs.py), timing (timing.py), the use of samples (measured_operators.py,
 site.py).
 
-Times are microseconds, as in every table of kernels; raw repetitions are kept, so that another statistic
-than the median stays possible. Several values of one field are joined by ";".
+Times are microseconds, as in every table of kernels; all repetitions are kept, so that statistics other
+than the median stay possible. Several values of one field are joined by ";".
 """
 
 import math
@@ -37,7 +37,7 @@ ALONE, OVERLAPPED = "alone", "overlapped"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """Sensor readings while the device worked; None if they are unknown."""
+    """Sensor readings while the device was busy; None if they are unknown."""
 
     clock_mhz: Megahertz | None = None
     power_w: float | None = None
@@ -48,7 +48,7 @@ class Reading:
 class Sample:
     """One shape under one condition: "cold" (idle between repetitions) or "loaded" (back to back).
 
-    A loaded repetition is the mean over a batch of executions of two milliseconds or more.
+    A loaded repetition is the mean over a batch of executions that takes at least two milliseconds.
     """
 
     device: str
@@ -59,7 +59,7 @@ class Sample:
 
     @property
     def key(self) -> str:
-        """Return shape and condition, as in a plan."""
+        """Return the shape and the condition, as in a plan."""
         return f"{self.shape.key}|{self.condition}"
 
     @property
@@ -70,10 +70,11 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageSample:
-    """One collective at one size over `inside` ranks on each of `nodes`.
+    """One collective of one size over `inside` ranks on each of `nodes` nodes.
 
-    `message_bytes` counts as in operators/messages.py. An "overlapped" one ran while a product did: its
-    times are those beside the product, and the product's own are given alone and beside it.
+    `message_bytes` follows operators/messages.py. An "overlapped" message ran concurrently with a
+    product: its times are those during the product, and the product's own times are given alone and
+    during the message.
     """
 
     device: str
@@ -94,10 +95,10 @@ class MessageSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """Under which circumstances a pack was measured: what no row says.
+    """The circumstances of the measurement of a pack that its rows do not state.
 
-    `unsupported` names keys of shapes that this device or this torch could not run, and why. `facts` are
-    driver, capability, versions and clocks, as the machine words them.
+    `unsupported` holds the keys of shapes that this device or this release of torch could not run, with
+    the reason. `facts` are the driver, capability, versions and clocks, in the words of the machine.
     """
 
     device: str
@@ -114,7 +115,7 @@ class Manifest:
 def sample_row(sample: Sample) -> dict[str, str]:
     """Return a sample as the text of a row, in the order of SAMPLE_COLUMNS; a missing reading is empty.
 
-    All repetitions are kept, beside their median and number.
+    All repetitions are kept, in addition to their median and their number.
     """
     shape, reading = sample.shape, sample.reading
     return {
@@ -140,12 +141,12 @@ def message_row(sample: MessageSample) -> dict[str, str]:
 
 
 def sample_of(row: Mapping[str, str], device: str) -> Sample:
-    """Return the sample that a row holds.
+    """Return the sample in a row.
 
     Raises
     ------
     ValueError
-        The row is broken; the message says what would pass.
+        The row is broken. The message states which rows are valid.
     """
     check_columns(row, SAMPLE_COLUMNS, device)
     if row["condition"] not in (COLD, LOADED):
@@ -175,12 +176,12 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
 
 
 def message_of(row: Mapping[str, str], device: str) -> MessageSample:
-    """Return the collective that a row holds.
+    """Return the collective in a row.
 
     Raises
     ------
     ValueError
-        A column is missing, or a value is not what it can be; the message says what would be.
+        A column is missing, or a value is not allowed. The message states which values are allowed.
     """
     check_columns(row, MESSAGE_COLUMNS, device)
     if row["condition"] not in (ALONE, OVERLAPPED):
@@ -213,7 +214,7 @@ def _number(value: float | Celsius | None) -> str:
 
 
 def check_columns(row: Mapping[str, str], names: tuple[str, ...], device: str) -> None:
-    """Raise ValueError unless a row has exactly these columns and is of the device."""
+    """Raise ValueError unless a row has exactly these columns and belongs to the device."""
     if any(row.get(name) is None for name in names) or None in row:
         raise ValueError(f"{len(names)} columns: {', '.join(names)}")
     if row["device"] != device:
@@ -221,7 +222,7 @@ def check_columns(row: Mapping[str, str], names: tuple[str, ...], device: str) -
 
 
 def repetitions_of_row(row: Mapping[str, str]) -> tuple[float, ...]:
-    """Return times above 0 that agree with the given median."""
+    """Return positive times that agree with the given median."""
     times = tuple(_time(word) for word in row["repetitions_us"].split(";"))
     if abs(_time(row["median_us"]) / median(times) - 1) > MEDIAN_SLACK:
         raise ValueError(f"a median_us that equals the median of repetitions_us, {median(times):g}")
@@ -245,7 +246,7 @@ def _optional(text: str) -> float | None:
 
 
 def _finite(text: str) -> float:
-    """Return a finite number; nan and inf raise."""
+    """Return a finite number; nan and inf raise an error."""
     try:
         value = float(text)
     except ValueError:

@@ -1,12 +1,12 @@
-"""The sampling plan: which shapes, cold or loaded, in which order, within how many seconds.
+"""The sampling plan: the shapes, cold or loaded, their order, and the seconds that they may take.
 
-Answers: what is measured first, and what fits into a budget?
-Elsewhere: shapes (shapes.py), the run itself (sampling_run.py), which stops by the clock whatever was
-planned.
+Answers: what is measured first, and what fits into a time budget? Elsewhere: shapes (shapes.py), the run
+itself (sampling_run.py), which stops at the deadline whatever the plan contains.
 
-Rounds of growing size: the first visits every class that matters, each later one doubles the points of
-every class. Within a round cheap measurements come first, cold before loaded, so that the device is
-heated once a round. A run that stops early has a coarse but whole pack.
+The plan has rounds of growing size: the first round visits every class that matters, and each later one
+doubles the points of every class. Within a round, short measurements come first, and cold ones come
+before loaded ones, so that the device is heated once per round. A run that stops early leaves a coarse
+but complete pack.
 """
 
 from collections.abc import Container, Mapping
@@ -29,11 +29,12 @@ COMPILE_S = 8.0  # the first use of a class that is compiled
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """The speed of a device for estimates of seconds; from data sheets, never a result.
+    """The speed of a device, for estimates of measuring times. It comes from data sheets and is never a
+    result.
 
-    `tiny` shrinks every size to what a processor runs in milliseconds; nothing is then left out for
-    being short. `peak_flop_per_s` by dtype; a dtype that is missing is not measured. `libraries` are
-    the packages found besides torch, and "cuda" where kernels run on a GPU.
+    `tiny` reduces every size to one that a processor runs in milliseconds; short runs are then not left
+    out. `peak_flop_per_s` holds peaks by dtype; a missing dtype is not measured. `libraries` are the
+    installed packages besides torch, and "cuda" if kernels run on a GPU.
     """
 
     peak_flop_per_s: Mapping[str, float]
@@ -47,8 +48,8 @@ class Speed:
 class Effort:
     """The effort of timing one shape.
 
-    Repetitions for each condition, and seconds of idling before each cold repetition, of continuous load
-    before the loaded repetitions, and of heating at the beginning of a loaded phase.
+    Repetitions for each condition, and seconds of idle time before each cold repetition, of continuous
+    load before the loaded repetitions, and of heating at the beginning of a loaded phase.
     """
 
     repetitions: int = 10
@@ -63,7 +64,7 @@ TINY = Effort(repetitions=3, idle_s=0.0, load_s=0.01, heat_s=0.02)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """One measurement: a shape, a condition, and the seconds that it is expected to take."""
+    """One measurement: a shape, a condition, and its expected duration in seconds."""
 
     shape: Shape
     condition: str
@@ -71,17 +72,20 @@ class Planned:
 
     @property
     def key(self) -> str:
-        """Return shape and condition as one text, which identifies what a resumed pack already holds."""
+        """Return the shape and condition as one text, which identifies what a resumed pack already
+        holds.
+        """
         return f"{self.shape.key}|{self.condition}"
 
 
 def plan(
     budget_s: float, speed: Speed, effort: Effort, seed: int = 0, done: Container[str] = ()
 ) -> tuple[Planned, ...]:
-    """Return measurements that together take about `budget_s`, in the order in which to make them.
+    """Return the measurements, in order, that together take about `budget_s`.
 
-    Keys of `done`, which a pack already contains, are left out and take no time. Every shape fits the
-    device's memory and runs in a quarter of a second; no key twice. The next one would exceed the budget.
+    The keys in `done`, which a pack already contains, are left out and take no time. Every shape fits
+    into the device's memory and runs in a quarter of a second. No key occurs twice. The next round would
+    exceed the budget.
     """
     chosen: list[Planned] = []
     seen: set[str] = set()
@@ -102,9 +106,10 @@ def plan(
 
 
 def run_s(shape: Shape, speed: Speed) -> float:
-    """Return about how long one execution takes: the roofline's bound at a usual fraction, and a launch.
+    """Return an estimate of the time of one execution: the roofline bound divided by a usual efficiency,
+    plus a launch.
 
-    Only the plan uses this estimate; a run measures time and ends by the clock.
+    Only the plan uses this estimate; a run measures its time and ends at the deadline.
     """
     need = need_of(shape)
     compute_s = need.flop_flop / speed.peak_flop_per_s.get(shape.dtype, 1.0)
@@ -112,10 +117,10 @@ def run_s(shape: Shape, speed: Speed) -> float:
 
 
 def _round(number: int, speed: Speed, effort: Effort, seed: int, seen: set[str]) -> tuple[Planned, ...]:
-    """Return the measurements that one round adds, cold ones first, each part from cheap to expensive.
+    """Return the measurements that one round adds, cold ones first, each part sorted from short to long.
 
-    Under load only runs that keep a device busy while the host queues the next: what a short one
-    takes back to back is the time of its launch.
+    The loaded part contains only runs that keep a device busy while the host queues the next one: back to
+    back, a shorter run takes the time of its launch.
     """
     cold: list[Planned] = []
     loaded: list[Planned] = []
@@ -132,9 +137,10 @@ def _round(number: int, speed: Speed, effort: Effort, seed: int, seen: set[str])
 
 
 def _points(space: SamplingSpace, number: int, speed: Speed, seed: int) -> list[Shape]:
-    """Return points of a class in a round, without those that this device cannot hold or is too slow for.
+    """Return the points of a class in a round, except those that do not fit into this device or take too
+    long on it.
 
-    Classes of one point, of the host, are measured once.
+    Classes with one point, and classes of the host, are measured once.
     """
     if space.needs and space.needs not in speed.libraries:
         return []
@@ -153,9 +159,10 @@ def _possible(shape: Shape, speed: Speed) -> bool:
 
 
 def _planned(shape: Shape, condition: str, once_s: float, effort: Effort) -> Planned:
-    """Return set-up, a warm-up of three runs, and the repetitions of the condition.
+    """Return the measurement with its duration: set-up, a warm-up of three runs, and the repetitions of
+    the condition.
 
-    Loaded runs take `load_s`, or as long as the repetitions need where these take longer.
+    Loaded runs take `load_s`, or longer if the repetitions need more time.
     """
     setup_s = SETUP_S + 3 * once_s if effort.idle_s else 4 * once_s
     executions = HOST_LAUNCHES if shape.kernel == "host.launch" else 1

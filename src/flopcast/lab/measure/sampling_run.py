@@ -1,10 +1,10 @@
-"""The run of a plan: each measurement made, timed and handed on, until the time is over.
+"""The run of a plan: it makes, times and yields each measurement until the time is over.
 
-Answers: what happens to one planned measurement, and to one that this device cannot run?
-Elsewhere: what to measure (sampling_plan.py), how (kernels.py, timing.py), where it is kept
+Answers: how is one planned measurement made, and what happens if this device cannot run it? Elsewhere:
+what to measure (sampling_plan.py), how (kernels.py, timing.py), the files of results
 (lab/samples/packs.py).
 
-Measurements are handed on one by one as they end, so that a run that is stopped keeps what it has.
+Measurements are yielded one by one, so that a run that is stopped keeps its results.
 """
 
 import math
@@ -24,7 +24,8 @@ CANNOT = (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueErr
 
 
 def heater(speed: Speed) -> Shape:
-    """Return the product that heats a device: of 16 bits, in the first type that the device has a peak for.
+    """Return the product that heats a device: a 16-bit product, in the first type for which the device
+    has a peak.
 
     A square of 4096 has 1024 tiles of 128 · 128: more than any device has multiprocessors.
 
@@ -60,8 +61,8 @@ class Unsupported:
 class BenchmarkDevice:
     """The interface of a device for a run.
 
-    `make` takes operands, `release` gives their memory back, `sense` reads clocks, power, temperature;
-    `cache_bytes` is what operand sets must exceed so that none stays in the cache.
+    `make` allocates operands, `release` frees their memory, `sense` reads clocks, power and temperature;
+    `cache_bytes` is the size that operand sets must exceed so that none stays in the cache.
     """
 
     name: str
@@ -78,7 +79,7 @@ def measure(
 ) -> Iterator[Sample | Unsupported]:
     """Yield samples in the order of the plan, until the bench's clock passes `deadline_s`.
 
-    A shape that cannot be run gives `Unsupported` and the run goes on. To continue a pack, leave its
+    A shape that cannot run yields `Unsupported`, and the run continues. To continue a pack, leave its
     samples out of `planned`. A measurement that is expected to end after the deadline does not begin; a
     measurement that has begun is finished.
     """
@@ -93,7 +94,9 @@ def measure(
 
 
 def _attempt(item: Planned, device: BenchmarkDevice, effort: Effort, cooled: bool) -> Sample | Unsupported:
-    """Return the sample, or why there is none; the memory of its operands is freed in both cases."""
+    """Return the sample, or the reason why there is none; the memory of its operands is freed in both
+    cases.
+    """
     try:
         if item.condition == LOADED and cooled:
             runs = [device.make(device.heater)]
@@ -130,7 +133,7 @@ def _one(item: Planned, device: BenchmarkDevice, effort: Effort) -> Sample:
 
 
 def _sets(item: Planned, device: BenchmarkDevice) -> int:
-    """Return operand sets: one if cold; if loaded, enough to exceed twice the cache together.
+    """Return operand sets: one set if cold; if loaded, enough sets to exceed twice the cache together.
 
     Shapes that move more than the cache holds evict their own operands and need one set.
     """
@@ -141,7 +144,7 @@ def _sets(item: Planned, device: BenchmarkDevice) -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of torch's message, without its advice: the reason of an `Unsupported`.
+    """Return the first line of torch's message, without its advice, as the reason of an `Unsupported`.
 
     >>> first_line(RuntimeError("CUDA out of memory.\\nTry less."))
     'RuntimeError: CUDA out of memory.'

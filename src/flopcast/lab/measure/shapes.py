@@ -1,12 +1,12 @@
 """Shapes that the micro-benchmark measures, spread over the ranges in which curves bend.
 
-Answers: which sizes, layouts and dtypes does each kernel class sample, and which shape comes n-th?
-Elsewhere: how many of them, in which order (sampling_plan.py), which operator a shape is
+Answers: which sizes, layouts and dtypes are sampled for each kernel class, and which shape is the n-th?
+Elsewhere: the number of shapes and their order (sampling_plan.py), the operator of a shape
 (measured_operators.py), how torch runs it (kernels.py).
 
-Points of one variant of a class (layout, dtype, flags) are a shifted Halton sequence in the logarithm of
-the sizes: any first n of them are spread over all axes, so that a sweep may stop anywhere, and the same
-seed gives the same points.
+The points of one variant of a class (layout, dtype, flags) are a shifted Halton sequence in the logarithm
+of the sizes. The first n of them are spread over all axes for any n, so that a sweep may stop at any
+time, and the same seed gives the same points.
 
 References
 ----------
@@ -31,11 +31,12 @@ Variant = tuple[str, str, tuple[str, ...]]  # layout, dtype, flags
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """One kernel with its sizes: what is timed.
+    """One kernel with its sizes, which is timed.
 
-    `kernel` is the class of its curve, in the words of operators; `layout` is the layout of a dense GEMM,
-    and "" for other kernels. `flags` describe how it runs: "causal", "fp32_accumulate" (a weight gradient
-    added to an fp32 buffer), or whose kernel it is where it is not torch's own ("cudnn", "flash_attn").
+    `kernel` is the class of its curve, with the names of operators; `layout` is the layout of a dense
+    GEMM, and "" for other kernels. `flags` describe how it runs: "causal", "fp32_accumulate" (a weight
+    gradient added to an fp32 buffer), or the library of the kernel if it is not torch's own ("cudnn",
+    "flash_attn").
 
     Examples
     --------
@@ -51,7 +52,7 @@ class Shape:
 
     @property
     def key(self) -> str:
-        """Return the shape as one text: equal shapes have equal keys, in every pack."""
+        """Return the shape as a string: equal shapes have equal keys in every pack."""
         sizes = ";".join(f"{name}={value}" for name, value in self.sizes)
         return "|".join((self.kernel, self.layout, self.dtype, sizes, ";".join(self.flags)))
 
@@ -64,7 +65,7 @@ class Shape:
 class SizeRange:
     """One size: log-spaced between `low` and `high` in whole multiples, or one of `choices`.
 
-    A choice that stands twice is visited twice as often; choices are not shrunk.
+    A choice that is listed twice is visited twice as often; choices are not reduced on a CPU.
     """
 
     name: str
@@ -85,18 +86,18 @@ class SizeRange:
         return max(1, steps) * self.multiple
 
     def tiny(self) -> "SizeRange":
-        """Return the same axis at sizes that a CPU runs in milliseconds."""
+        """Return the same size with values that a CPU runs in milliseconds."""
         low = max(2, self.low // TINY_LOW)
         return replace(self, low=low, high=max(low, self.high // TINY_HIGH), multiple=min(self.multiple, 8))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingSpace:
-    """The shapes to sample of one kernel class.
+    """The shapes to sample for one kernel class.
 
-    `variants` are visited in turn, one for each point. `share` is the number of points in the first round:
-    classes whose time depends on more sizes, and which fill a step, take more. `loaded` classes are also
-    timed under sustained load. `needs` names a package besides torch.
+    `variants` are visited in turn, one for each point. `share` is the number of points in the first
+    round: classes whose time depends on more sizes, or takes more of a step, have more. `loaded` states
+    whether the class is also timed under sustained load. `needs` names a package besides torch.
     """
 
     kernel: str
@@ -107,7 +108,7 @@ class SamplingSpace:
     needs: str = ""
 
     def shape(self, index: int, tiny: bool, seed: int) -> Shape:
-        """Return point `index` of the class: variants alternate, each along a sequence of its own."""
+        """Return point `index` of the class: variants alternate, and each has a sequence of its own."""
         turn, variant = divmod(index, len(self.variants))
         shift = (variant * VARIANT_SHIFT + seed * SEED_SHIFT) % 1.0
         axes = [axis.tiny() for axis in self.axes] if tiny else list(self.axes)
@@ -118,7 +119,8 @@ class SamplingSpace:
 
 
 def halton(index: int, dimensions: int) -> tuple[float, ...]:
-    """Return point `index`, from 1, in the unit cube: its digits in base 2, 3, 5 … mirrored at the point.
+    """Return point `index`, from 1, in the unit cube: its digits in base 2, 3, 5 …, mirrored at the radix
+    point.
 
     >>> halton(1, 2), halton(6, 1)  # 6 is 110 in base 2, so 0.011
     ((0.5, 0.3333333333333333), (0.375,))
@@ -127,7 +129,7 @@ def halton(index: int, dimensions: int) -> tuple[float, ...]:
 
 
 def _mirrored(index: int, base: int) -> float:
-    """Return the digits of `index` after the point, in reverse."""
+    """Return the digits of `index` after the radix point, in reverse order."""
     value, place = 0.0, 1.0 / base
     while index:
         index, digit = divmod(index, base)
@@ -137,17 +139,23 @@ def _mirrored(index: int, base: int) -> float:
 
 
 def _both(*flags: str) -> tuple[Variant, ...]:
-    """Return bf16 twice for every fp16: most training runs use bf16, older devices only know fp16."""
+    """Return bf16 twice for every fp16, because most training runs use bf16 and older devices only
+    support fp16.
+    """
     return (("", "bf16", flags), ("", "fp16", flags), ("", "bf16", flags))
 
 
 def _attention(*library: str) -> tuple[Variant, ...]:
-    """Return variants of attention, causal first, as in nearly every language model."""
+    """Return the variants of attention, the causal one first, because nearly every language model uses
+    it.
+    """
     return (("", "bf16", ("causal", *library)), ("", "bf16", library), ("", "fp16", ("causal", *library)))
 
 
 def _streams(kernel: str, needs: str = "", share: int = 1, loaded: bool = False) -> SamplingSpace:
-    """Return a memory-bound class over `tokens` rows of `width`: 0.1 MB, inside any cache, to 1 GB."""
+    """Return a memory-bound class over `tokens` rows of `width`, from 0.1 MB, which fits into any cache,
+    to 1 GB.
+    """
     return SamplingSpace(
         kernel=kernel,
         axes=(

@@ -1,14 +1,13 @@
-"""The factors of a site file: measured times over predicted ones.
+"""The factors of a site file: measured times divided by predicted ones.
 
-Answers: by how much do this machine's products, attention and memory-bound kernels differ from the
-curves that price them, and how evenly?
-Elsewhere: which factors a prediction has (cost/price.py) and which scales a kernel (cost/kernels), the site
-as a noun (spec/site.py).
+Answers: by how much do this machine's products, attention and memory-bound kernels differ from the curves
+that price them, and how evenly? Elsewhere: the factors of a prediction (cost/price.py), the factor that
+scales a kernel (cost/kernels), the data type of a site (spec/site.py).
 
-A factor is the geometric mean over shapes of measured / predicted; its sigma the spread of the
-logarithms: a job has other shapes than those measured. Of a class that was timed under load only the
-loaded times count, because training is sustained load. Predicted means: by the very curve, own or
-borrowed, that a job would use.
+A factor is the geometric mean of measured / predicted over shapes. Its sigma is the spread of the
+logarithms, because a job has other shapes than the measured ones. If a class was also timed under load,
+only the loaded times count, because training is sustained load. The prediction uses the same curve that a
+job would use, either the device's own or a borrowed one.
 """
 
 from collections import defaultdict
@@ -83,16 +82,16 @@ def site_of(
     samples : of one device; classes without an operator, and other libraries' kernels, are passed over
     device, book : the catalogue's idea of the device, and its curves
     reference_launch_s : what one launch takes, measured alike, on the host whose speed is 1
-        Without it there is no `host` factor: launches of a micro-benchmark and those of a framework
-        compare only as ratios between hosts.
+        The host launch of a reference machine. Without it, there is no `host` factor: launches of a
+        micro-benchmark and of a framework can only be compared as ratios between hosts.
     host_speed_ratio : what the catalogue says of this machine's host
-        A price divides by it already, so that the factor is what is left of the measured ratio.
+        A price already divides by it, so the factor is the remaining part of the measured ratio.
 
     Returns
     -------
     Site
-        Factors in the order gemm_level, attention_level, memory_level, host; those that nothing was
-        measured for are left out.
+        Factors in the order gemm_level, attention_level, memory_level, host; factors without measurements
+        are left out.
     """
     listed = list(samples)
     factors = []
@@ -110,7 +109,7 @@ def site_of(
 def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook, busy: bool = True) -> Floats:
     """Return the seconds of an operator with every factor at 1, on a busy or on a cool device; (rows,).
 
-    On a busy device these are the seconds that jobs are predicted with: the same functions compute both
+    On a busy device, these are the seconds with which jobs are predicted: the same functions compute both
     (cost/price.py).
     """
     kind, owner = class_of(operator.kernel), device.curves or device.name
@@ -127,8 +126,8 @@ def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook, bus
 def launch_s(samples: Iterable[Sample]) -> float | None:
     """Return median host seconds of one launch in a pack; None if it was not measured.
 
-    An eager launch of the smallest kernel, from Python: what an operator of a framework costs the host
-    is several times that, but grows with it from host to host.
+    It is an eager launch of the smallest kernel from Python. An operator of a framework costs the host
+    several times as much, but the two grow in proportion from host to host.
     """
     times = [sample.median_s for sample in samples if sample.shape.kernel == "host.launch"]
     return float(np.median(times)) if times else None
@@ -137,7 +136,8 @@ def launch_s(samples: Iterable[Sample]) -> float | None:
 def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[str, Logs]:
     """Return log(measured / predicted) of every usable shape, by family.
 
-    Shapes that take but a few launches show launches, not levels. A dtype without a peak has no bound.
+    Shapes that take only a few launches measure launches and not levels. A dtype without a peak has no
+    bound.
     """
     by_class: dict[tuple[str, str, str, tuple[str, ...]], list[Sample]] = defaultdict(list)
     loaded = {sample.shape.kernel for sample in samples if sample.condition == LOADED}
@@ -159,12 +159,12 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
 
 
 def _factor(name: str, logs: Logs) -> SiteFactor:
-    """Return the geometric mean, and the spread of single shapes; rounded far below either's error.
+    """Return the geometric mean and the spread of single shapes, rounded far below the error of either.
 
     Parameters
     ----------
     logs : (shapes,), log(measured / predicted)
-        One value a shape, whatever its length: a level is a ratio.
+        Each shape gives one value, whatever its duration, because a level is a ratio.
     """
     spread = max(LEAST_LOG_SIGMA, float(np.std(logs, ddof=1))) if logs.size >= LEAST_SHAPES else None
     sigma = None if spread is None else round(spread, 4)

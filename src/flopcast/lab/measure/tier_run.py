@@ -1,10 +1,10 @@
-"""Measurement of the memory of the host: copies to and from a device, and an update of an optimizer.
+"""Measurement of the host's memory: copies to and from a device, and an optimizer update.
 
-Answers: how fast do one device and its host copy, and how fast do the processors update an optimizer?
-Elsewhere: rows and the fields that they set (tier_samples.py), the bench (timing.py), drives and file
-systems (lab/samples/storage.py).
+Answers: how fast are copies between one device and its host, and how fast do the processors update an
+optimizer? Elsewhere: rows and the fields that they set (tier_samples.py), the bench (timing.py), drives
+and file systems (lab/samples/storage.py).
 
-Copies are those of one device alone: devices that share a link are slower together.
+One device copies alone; devices that share a link are slower together.
 """
 
 from collections.abc import Callable, Container, Iterator
@@ -58,7 +58,7 @@ def measure_memories(
 
 
 def planned_memories(on_gpu: bool, storage: bool) -> tuple[tuple[str, float], ...]:
-    """Return what is measured before the kernels, with the seconds that each is expected to take.
+    """Return the measurements that precede the kernels, with their expected seconds.
 
     >>> planned_memories(on_gpu=False, storage=False)
     (('host_update', 2.0),)
@@ -75,7 +75,7 @@ def _timed(
     device: str,
     effort: TierEffort,
 ) -> TierSample | Unsupported:
-    """Return the sample of a run, or why it could not run."""
+    """Return the sample of a run, or the reason why it could not run."""
     try:
         run = make()
         warm_up([run], bench)
@@ -96,7 +96,7 @@ def _copy(kind: str, place: Place, effort: TierEffort) -> Run:
 
 
 def _update(place: Place, effort: TierEffort) -> Run:
-    """Return a step of torch's fused AdamW over fp32 states in the memory of the host."""
+    """Return a step of torch's fused AdamW over fp32 states in the host's memory."""
     torch = place.torch
     weights = torch.nn.Parameter(torch.zeros(effort.parameters, dtype=torch.float32))
     weights.grad = torch.ones(effort.parameters, dtype=torch.float32)

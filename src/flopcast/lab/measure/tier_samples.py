@@ -1,8 +1,8 @@
-"""Measured rates of the memory outside the devices: rows of `tiers.csv`, and the changes of a cluster.
+"""Measured rates of the memory outside the devices: rows of `tiers.csv`, and the changes to a cluster
+that they cause.
 
-Answers: what does a row hold, and which fields of a cluster does it set?
-Elsewhere: how they are measured (tier_run.py), the fields (spec/memory_tiers.py), files
-(lab/samples/packs.py).
+Answers: what does a row contain, and which fields of a cluster does it set? Elsewhere: how they are
+measured (tier_run.py), the fields (spec/memory_tiers.py), files (lab/samples/packs.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ TIER_KINDS = (*COPIES, HOST_UPDATE, *STORAGE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierSample:
-    """Bytes that went to or from memory outside the device, and the seconds of each repetition.
+    """Bytes that were copied to or from memory outside the device, and the seconds of each repetition.
 
     `kind` is one of TIER_KINDS. A "host_update" counts 28 bytes for each parameter of AdamW. `folder` is
     the folder of storage rows, and empty for the others.
@@ -37,12 +37,12 @@ class TierSample:
 
     @property
     def key(self) -> str:
-        """Return kind and folder, which identify what a resumed pack already holds."""
+        """Return the kind and folder, which identify what a resumed pack already holds."""
         return tier_key(self.kind, self.folder)
 
     @property
     def bytes_per_s(self) -> float:
-        """Return bytes over the median seconds.
+        """Return the bytes divided by the median seconds.
 
         >>> TierSample(device="d", kind=HOST_UPDATE, size_bytes=28, repetitions_us=(2.0,)).bytes_per_s
         14000000.0
@@ -67,12 +67,12 @@ def tier_row(sample: TierSample) -> dict[str, str]:
 
 
 def tier_of(row: Mapping[str, str], device: str) -> TierSample:
-    """Return the sample that a row holds.
+    """Return the sample in a row.
 
     Raises
     ------
     ValueError
-        The row is broken; the message says what would pass.
+        The row is broken. The message states which rows are valid.
     """
     check_columns(row, TIER_COLUMNS, device)
     if row["kind"] not in TIER_KINDS:
@@ -89,9 +89,9 @@ def tier_of(row: Mapping[str, str], device: str) -> TierSample:
 
 
 def node_changes(samples: Iterable[TierSample], device: str) -> dict[str, dict[str, str]]:
-    """Return the changes of a cluster's node that the samples ask for, as a job file writes them.
+    """Return the changes to a cluster's node that follow from the samples, as a job file writes them.
 
-    The slower direction counts for copies. Of several folders, the last one counts.
+    For copies, the slower direction counts. Of several folders, the last one counts.
 
     Parameters
     ----------

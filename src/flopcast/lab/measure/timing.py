@@ -1,12 +1,12 @@
-"""Timing of one kernel: cold, with the device idle before each run, or loaded, back to back.
+"""Timing of one kernel: cold, with an idle device before each run, or loaded, with runs back to back.
 
-Answers: what is a repetition, what lies between two of them?
-Elsewhere: the device itself (device.py), what is run (kernels.py).
+Answers: what is a repetition, and what happens between two of them? Elsewhere: the device itself
+(device.py), the timed kernels (kernels.py).
 
-Cold: the device idles, its cache is overwritten, one run lies between two marks. This is what published
-tables of kernels hold. Loaded: the device never idles for `load_s`; operand sets rotate so that no run
-finds its inputs in the cache; a repetition is the mean over a batch. Under a power limit the clock falls
-within a second, and the loaded time is what a training step sees.
+Cold: the device idles, its cache is overwritten, and one run lies between two marks. Published tables of
+kernels contain such times. Loaded: the device never idles during `load_s`; operand sets rotate so that no
+run finds its inputs in the cache; a repetition is the mean over a batch. Under a power limit, the clock
+falls within a second, and the loaded time is that of a training step.
 """
 
 import math
@@ -29,7 +29,7 @@ class AbstractBench(ABC):
 
     @abstractmethod
     def mark(self) -> Mark:
-        """Queue a mark: the moment when everything before it has ended."""
+        """Queue a mark, which records when all work before it has ended."""
 
     @abstractmethod
     def wait(self, mark: Mark) -> None:
@@ -53,7 +53,7 @@ class AbstractBench(ABC):
 
 
 def mean_run_s(run: Run, bench: AbstractBench, count: int = 1) -> float:
-    """Return mean seconds of `count` runs in a row, between two marks."""
+    """Return the mean seconds of `count` consecutive runs between two marks."""
     first = bench.mark()
     for _ in range(count):
         run()
@@ -63,17 +63,20 @@ def mean_run_s(run: Run, bench: AbstractBench, count: int = 1) -> float:
 
 
 def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
-    """Run three times, so that libraries settle; return the seconds of the last run."""
+    """Run three times, so that libraries finish their initialisation; return the seconds of the last
+    run.
+    """
     for _ in range(WARM_UP - 1):
         runs[-1]()
     return mean_run_s(runs[0], bench)
 
 
 def cold(run: Run, bench: AbstractBench, repetitions: int, idle_s: float) -> tuple[float, ...]:
-    """Return seconds of each repetition, with the device idle and its cache overwritten before it.
+    """Return the seconds of each repetition, with an idle device and an overwritten cache before it.
 
-    The overwriting is queued just before, which hides the launch of the run from its time. The device rests
-    for `idle_s` before each repetition, so that the clock recovers. Kernels were chosen before (`warm_up`).
+    The overwriting is queued just before the run, which removes the launch of the run from its time. The
+    device rests for `idle_s` before each repetition, so that the clock recovers. Kernels were selected
+    before (`warm_up`).
     """
     times = []
     for _ in range(repetitions):
@@ -91,12 +94,13 @@ def loaded(
     once_s: float,
     sense: Callable[[], Reading],
 ) -> tuple[tuple[float, ...], Reading]:
-    """Return mean seconds of a run in each of the last `repetitions` batches, and the sensor readings.
+    """Return the mean seconds of a run in each of the last `repetitions` batches, and the sensor
+    readings.
 
-    `runs` are the same kernel on different operands, used in turn; one takes about `once_s`. The device is
-    kept busy for `load_s`, or longer where `repetitions` batches take longer, and the last of them count,
-    when clocks have settled. Two batches are always queued ahead, so that the host's waiting leaves no gap
-    on the device.
+    `runs` are the same kernel on different operands, used in turn; one takes about `once_s`. The device
+    stays busy for `load_s`, or longer if `repetitions` batches need more time. The last batches count,
+    when clocks have settled. Two batches are always queued in advance, so that the device has no gaps
+    while the host waits.
     """
     size = max(1, min(MOST_RUNS, math.ceil(BATCH_S / max(once_s, 1e-9))))
     turn = cycle(runs)
@@ -115,10 +119,11 @@ def loaded(
 
 
 def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int) -> tuple[float, ...]:
-    """Return host seconds of one launch: many in a row, without waiting for the device.
+    """Return the host's seconds for one launch: the mean over many launches without waiting for the
+    device.
 
-    `launches` must be fewer than the device's queue holds: a full queue makes the host wait, and its
-    time is then the device's. Launches per second are the reciprocal.
+    `launches` must be fewer than the device's queue holds, because a full queue makes the host wait for
+    the device. Launches per second are the reciprocal.
     """
     times = []
     for _ in range(repetitions):
@@ -132,7 +137,7 @@ def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int)
 
 
 def round_trip(run: Run, bench: AbstractBench, repetitions: int) -> tuple[float, ...]:
-    """Return the seconds on the host between a launch and the end of the kernel, as the host sees it.
+    """Return the seconds from a launch until the host sees the end of the kernel.
 
     This is the latency of one synchronisation, in which a framework reads a value from the device.
     """

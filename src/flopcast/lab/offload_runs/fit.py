@@ -1,18 +1,20 @@
-"""Fits on measured runs with states outside the devices: rates of one machine, and constants of all
+"""Fits to measured runs with states outside the devices: rates of one machine, and constants of all
 machines.
 
-Answers: how much faster or slower than described are the host's updates, its pageable memory, its drives?
-Which time do copies of states, updates on the host and interleaved updates take, as a ratio to hardware's?
-Elsewhere: the description (machines.py), scores with the fits (score.py), factors (cost/factors.py), what
-the constants stand for and their priors (cost/tier_constants.py), their file
-(catalog/constants/offload.json).
+Answers: how much do the speeds of the host's updates, its pageable memory and its drives differ from
+their description? How long do copies of states, updates on the host and interleaved updates take,
+relative to the hardware's rates? Elsewhere: the description (machines.py), scores with the fits
+(score.py), factors (cost/factors.py), the meaning of the constants and their priors
+(cost/tier_constants.py), the file of constants (catalog/constants/offload.json).
 
-A part of a step is what the rate scales, and a rest. The ratio of a rate is the geometric mean over
-runs of (measured - rest) / scaled. Each factor is named as in a report, so that a site can hold it.
+A part of a step consists of the seconds that the rate scales, and a rest. The ratio of a rate is the
+geometric mean over runs of (measured - rest) / scaled. Each factor has the same name as in a report, so
+that a site can hold it.
 
-The first two constants are means over machines: of the rate of the link over that of pinned copies, and of
-the bandwidth of the memory over that of updates (machines.py). Those of interleaved updates follow from
-their times, relative to those of updates of the same machine that run on the host alone, by least squares.
+The first two constants are means over machines: the rate of the link divided by that of pinned copies,
+and the bandwidth of the memory divided by that of updates (machines.py). The constants of interleaved
+updates are fitted by least squares to the times of these updates, relative to updates on the host alone
+on the same machine.
 """
 
 import math
@@ -55,7 +57,9 @@ UPDATE = "host_update["  # factors of updates begin so
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaled:
-    """The seconds of one part of a step that one factor scales, and all of its seconds as predicted."""
+    """The seconds of one part of a step that one factor scales, and the predicted seconds of the whole
+    part.
+    """
 
     factor: str
     part: Part
@@ -78,8 +82,8 @@ def scaled_parts(report: Report, seconds: dict[Part, float]) -> tuple[Scaled, ..
     Returns
     -------
     tuple of Scaled
-        Factors that scale less than `LEAST_SHARE` of a part are left out, because its measurement says
-        nothing of them.
+        Factors that scale less than `LEAST_SHARE` of a part are left out, because the measured part does
+        not determine them.
     """
     found: dict[tuple[Part, str], float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
@@ -102,7 +106,7 @@ def _is_outside(item: Item) -> bool:
 
 
 def measured_ratio(run: OffloadRun, one: Scaled) -> float | None:
-    """Return the ratio of a factor that a run measures; None if the run does not time that part."""
+    """Return the ratio of a factor that a run measures; None if the run does not time this part."""
     measured_s = {each.part: each.value / MILLISECONDS for each in run.measured}
     if one.part not in measured_s:
         return None
@@ -111,7 +115,7 @@ def measured_ratio(run: OffloadRun, one: Scaled) -> float | None:
 
 
 def _interleaved(run: OffloadRun, one: Scaled, levels: Levels) -> Scaled:
-    """Return the seconds of an update with the constants of interleaved updates in them."""
+    """Return the seconds of an update, including the constants of interleaved updates."""
     stride = stride_of(run.job.plan.offload) if run.job is not None else 0
     constants = (fitted_ratio(levels, name) for name in (INTERLEAVED_ON_HOST, INTERLEAVED_ON_DEVICE))
     ratio = interleaved_ratio(stride, *constants) / interleaved_ratio(stride)
@@ -120,10 +124,11 @@ def _interleaved(run: OffloadRun, one: Scaled, levels: Levels) -> Scaled:
 
 
 def fitted_site(runs: Iterable[SeenRun], levels: Levels) -> Site:
-    """Return the site of a machine by some of its runs, with the ratio of each factor that they measure.
+    """Return the site of a machine, fitted to some of its runs: the ratio of each factor that they
+    measure.
 
-    The runs were predicted without constants of interleaved updates; `levels` has those of the site's
-    predictions.
+    The runs were predicted without constants of interleaved updates; `levels` holds the constants for the
+    predictions with the site.
     """
     ratios: dict[str, list[float]] = defaultdict(list)
     for run, parts in runs:
@@ -136,14 +141,18 @@ def fitted_site(runs: Iterable[SeenRun], levels: Levels) -> Site:
 
 
 def fitted_constants(runs: Iterable[SeenRun]) -> Fitted:
-    """Return the constants that runs and their machines show, predicted without these constants."""
+    """Return the constants that follow from runs, predicted without these constants, and from their
+    machines.
+    """
     known = list(runs)
     found = _of_machines([run for run, _ in known])
     return Fitted(constants=(*found, *_interleaved_constants(known)), noise_log_sigmas={})
 
 
 def _of_machines(runs: Sequence[OffloadRun]) -> list[Constant]:
-    """Return the constants that are means over machines; those with drives have the rates of others."""
+    """Return the constants that are means over machines. Machines with drives are left out, because their
+    other rates are those of a machine without drives.
+    """
     described, rows = machines(), defaultdict[str, list[OffloadRun]](list)
     for run in runs:
         if not described[run.groups["machine"]].read_bytes_per_s:
@@ -163,7 +172,7 @@ def _of_machines(runs: Sequence[OffloadRun]) -> list[Constant]:
 def _constant(
     name: str, ratios: Counts, runs: Sequence[OffloadRun], seen: Mapping[str, tuple[str, ...]]
 ) -> Constant:
-    """Return the geometric mean of ratios; its sigma is what another machine differs by."""
+    """Return the geometric mean of ratios. Its sigma is the scatter between machines."""
     logs, prior = np.log(ratios), LOG_SIGMAS[name]
     sigma = prior
     if len(logs) >= FEWEST_MACHINES:
@@ -172,7 +181,7 @@ def _constant(
 
 
 def _sources(runs: Sequence[OffloadRun]) -> tuple[str, ...]:
-    """Return the sources of runs, each once."""
+    """Return the sources of runs without repetition."""
     return tuple(sorted({run.source for run in runs}))
 
 
@@ -184,7 +193,7 @@ def rounded_constant(
     sources: tuple[str, ...],
     seen: Mapping[str, tuple[str, ...]],
 ) -> Constant:
-    """Return a constant of memory outside the devices with the digits that its file holds.
+    """Return a constant of memory outside the devices, rounded to the digits of its file.
 
     Parameters
     ----------
@@ -204,7 +213,7 @@ def rounded_constant(
 
 
 def _interleaved_constants(runs: Sequence[SeenRun]) -> list[Constant]:
-    """Return the two constants of updates that host and device share."""
+    """Return the two constants of updates that the host and the device share."""
     names = INTERLEAVED_ON_HOST, INTERLEAVED_ON_DEVICE
     whole: dict[str, list[float]] = defaultdict(list)
     shared: list[tuple[OffloadRun, int, float]] = []

@@ -1,21 +1,22 @@
-"""The machines of measured runs with states outside the devices, and DeepSpeed as it ran on them.
+"""The machines of measured runs with states outside the devices, and the DeepSpeed that ran on them.
 
-Answers: which devices, memory and links did the machine of a run have, and what differs from the
-catalogue's stack of DeepSpeed?
-Elsewhere: which run ran where (zero3.py, nvme.py), the machines' rates (catalog/runs/offload.yaml).
+Answers: which devices, memory and links did the machine of a run have, and how does its DeepSpeed differ
+from the catalogue's stack? Elsewhere: the machine of each run (zero3.py, nvme.py), the machines' rates
+(catalog/runs/offload.yaml).
 
-The tables do not describe machines, but the logs and the artifacts of the papers tell four apart: Polaris,
-whose nodes have 4 A100 and one processor of 32 cores; a node of that kind with ranks that are bound to NUMA
-domains; a node of 4 H100 with 2 x 48 cores, to which ranks are bound; and a node of 4 H100 with drives.
-Memory and links are those of data sheets. On several nodes, devices of a node share its network cards.
+The tables do not describe machines, but the logs and the artifacts of the papers distinguish four:
+Polaris, whose nodes have 4 A100 and one processor of 32 cores; a node of the same kind with ranks that
+are bound to NUMA domains; a node of 4 H100 with 2 x 48 cores, to which ranks are bound; and a node of 4
+H100 with drives. The memory and the links follow data sheets. In jobs on several nodes, devices of a node
+share its network cards.
 
 Kernels are those of Megatron-DeepSpeed with the flags that the logs print: `use_flash_attn` false,
-`masked_softmax_fusion` true. It takes RMSNorm from Apex (megatron/model/__init__.py), and has no kernels
-for the rotary embedding and the gate. Gradients are reduced between kernels and not beside them, as the
-backward passes of several nodes show.
+`masked_softmax_fusion` true. RMSNorm comes from Apex (megatron/model/__init__.py), and there are no fused
+kernels for the rotary embedding and the gate. Gradients are reduced between kernels and not concurrently
+with them, as the backward passes on several nodes show.
 
-The rates of machines and the times of a layer are what `python tests/offload_accuracy.py rates` prints. The
-times of a step on the host were fitted on what lies between the timed parts.
+`python tests/offload_accuracy.py rates` prints the rates of machines and the times of a layer. The times
+of a step on the host were fitted to the time between the timed parts.
 """
 
 from collections.abc import Mapping
@@ -38,9 +39,9 @@ STEP_S, MICRO_BATCH_S = 0.2, 0.24
 class Machine(StrictModel):
     """A machine with nodes of `devices` devices.
 
-    The last five rates were fitted on the runs of the machine. Without them, data sheets stand in. Rates of
-    drives are those of all drives of a node, and 0 where there are none; `network_bytes_per_s` is that of
-    each device, to other nodes.
+    The last five rates were fitted to the runs of the machine. Without a fit, the values of data sheets
+    are used. Rates of drives are totals over all drives of a node, and 0 if there are none;
+    `network_bytes_per_s` is the rate of each device to other nodes.
     """
 
     name: str
@@ -59,13 +60,13 @@ class Machine(StrictModel):
     write_bytes_per_s: float = 0.0
 
     def cluster(self, ranks: int, fitted: bool = True) -> dict[str, object]:
-        """Return the cluster that so many ranks fill, as files describe clusters.
+        """Return the cluster that a number of ranks fills, as files describe clusters.
 
         Parameters
         ----------
         ranks : int
         fitted : bool
-            Whether rates that were fitted on runs of the machine are part of it, or those of data sheets.
+            Whether the cluster has the rates fitted to runs of the machine, or those of data sheets.
         """
         used = min(ranks, self.devices)
         node: dict[str, object] = {"devices": used, "host": self.host}

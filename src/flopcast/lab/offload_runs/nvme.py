@@ -1,15 +1,15 @@
 """Runs of MLP-Offload and of DeepSpeed with the optimizer on drives, on one node of four devices.
 
-Source: data/offload/mlp_offload_log_phases.csv, logs of DataStates/artifacts (MIT) on GitHub; totals of the
-same and of other runs are in headlines.yaml, `zero3_nvme_offload_40b_120b`. One row is one run. Shapes that
-neither of them states are those of the scripts that started the runs, in the same repository.
+Source: data/offload/mlp_offload_log_phases.csv, logs of DataStates/artifacts (MIT) on GitHub; totals of
+these and other runs are in headlines.yaml, `zero3_nvme_offload_40b_120b`. One row is one run. Shapes that
+neither source states are taken from the scripts that started the runs, in the same repository.
 
-DeepSpeed keeps states and fp32 gradients on the drives: an update reads 16 bytes of each parameter and
-writes 12, after the backward pass has written 4. MLP-Offload keeps gradients on the host, puts a quarter of
-the states into the file system, and leaves on the host the subgroups for which the scripts reserve slots,
-which are not read or written. It also keeps gradients in 16 bits until the update (arXiv:2509.02480): a
-step copies 2 bytes of each parameter to the host and 2 back, which are counted as one copy in fp32.
-Models have SwiGLU, four heads of keys and values, and the vocabulary of GPT-2. Layers are recomputed.
+DeepSpeed keeps states and fp32 gradients on the drives. An update reads 16 bytes per parameter and writes
+12, after the backward pass has written 4. MLP-Offload keeps gradients on the host and puts a quarter of
+the states into the file system. The subgroups for which the scripts reserve slots stay on the host and
+are neither read nor written. It also keeps gradients in 16 bits until the update (arXiv:2509.02480). A
+step copies 2 bytes per parameter to the host and 2 back, which together count as one copy in fp32. Models
+have SwiGLU, four key/value heads, and the vocabulary of GPT-2. Layers are recomputed.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,11 @@ USUAL_FFN_HIDDEN, KV_HEADS, VOCABULARY = 28672, 4, 50304
 
 
 def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
-    """Return the run of one row: of the table, or of the published totals with the same columns.
+    """Return the run of one row, either of the table or of the published totals, which have the same
+    columns.
 
-    Reads and writes of the update overlap, so that their sum is compared with the prediction as well. A row
-    whose job breaks a rule has the reason instead of a job.
+    Reads and writes of the update overlap, so the prediction is also compared with their sum. If the job
+    of a row breaks a rule, the run has the reason instead of a job.
     """
     job, reason = job_or_reason(row["approach"], _job(row, fitted))
     swaps = [row.get(name) for name in ("optimizer_swap_in_ms", "optimizer_swap_out_ms")]
@@ -92,7 +93,7 @@ def _is_multi_path(row: Mapping[str, str]) -> bool:
 
 
 def _placements(row: Mapping[str, str], parameters: Number) -> list[dict[str, object]]:
-    """Return where the states of so many parameters are."""
+    """Return where the states of a number of parameters are placed."""
     if not _is_multi_path(row):
         return [{"kind": "optimizer", "tier": "nvme"}]
     cached = min(0.99, CACHED_PARAMETERS * int(row["dp"]) * int(row["tp"]) / parameters)

@@ -1,7 +1,7 @@
-"""Measured runs with states outside the devices, and how a row of a table becomes one.
+"""Measured runs with states outside the devices, and the conversion of table rows to runs.
 
-Answers: what was measured of a run, which job was it?
-Elsewhere: the rows of each table (zero3.py, nvme.py), predicting them (score.py).
+Answers: which quantity of a run was measured, and which job was it? Elsewhere: the rows of each table
+(zero3.py, nvme.py), predicting them (score.py).
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ class MeasuredPart(MeasuredNumber):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OffloadRun(MeasuredRun[MeasuredPart]):
-    """One row of a table: the job that it describes, or the reason why it cannot be predicted.
+    """One row of a table: its job, or the reason why it cannot be predicted.
 
-    `groups` has the machine, the model, the folder of its logs and the method.
+    `groups` holds the machine, the model, the folder of its logs and the method.
     """
 
     job: Job | None

@@ -1,8 +1,8 @@
 """Predictions of measured runs with states outside the devices, by part of the step.
 
-Answers: how long are forward, backward and update of a step, and how far are they from what was measured?
-Elsewhere: the tables (lab/measured_tables.py), a prediction (prediction.py), statistics (lab/scores.py),
-fits of the rates of a machine and of constants (fit.py).
+Answers: how long are the forward pass, the backward pass and the update of a step, and how large are the
+errors? Elsewhere: the tables (lab/measured_tables.py), a prediction (prediction.py), statistics
+(lab/scores.py), fits of the rates of a machine and of constants (fit.py).
 """
 
 import math
@@ -48,10 +48,10 @@ OF_DATA_SHEETS: tuple[Constants, ...] = ("generation", "none")  # machines witho
 
 
 def part_estimates(report: Report) -> dict[Part, Estimate]:
-    """Return milliseconds of the forward passes, the backward passes, the update, and the whole step.
+    """Return the milliseconds of the forward passes, the backward passes, the update, and the whole step.
 
-    The backward pass includes the copies of gradients that it waits for. The interval of a part follows
-    from the factors of its items, and from those of the whole step.
+    The backward pass includes the copies of gradients for which it waits. The interval of a part follows
+    from the factors of its items and from the factors of the whole step.
     """
     seconds = _seconds(report)
     sigmas = _log_sigmas(report)
@@ -99,10 +99,10 @@ def _log_sigmas(report: Report) -> dict[Part, float]:
 
 
 class Reports:
-    """The predictions of jobs, with the curves of the catalogue; results of earlier ones are used again."""
+    """The predictions of jobs with the curves of the catalogue. Earlier results are reused."""
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
+        """Start without results."""
         self._books = KeptResults(BOOKS)
         self._results = KeptResults(RESULTS)
 
@@ -116,9 +116,10 @@ class Reports:
 def score_runs(runs: Sequence[OffloadRun], constants: Constants = "catalogue") -> OffloadScores:
     """Predict every run that has a job.
 
-    With "model" or "folder", the rates of a machine are fitted on its runs of the other models or folders,
-    and constants on all runs of the others; a run of a machine without any keeps those of the machine. With
-    "generation", constants are fitted on the runs of the other generations of devices.
+    With "model" or "folder", the rates of a machine are fitted to its runs of the other models or
+    folders, and constants to all runs of the others. A run without other runs on its machine keeps the
+    machine's rates. With "generation", constants are fitted to the runs on the other generations of
+    devices.
     """
     known = Reports()
     left_out = tuple(run for run in runs if run.job is None)
@@ -132,12 +133,12 @@ def score_runs(runs: Sequence[OffloadRun], constants: Constants = "catalogue") -
 
 
 def fit_runs(runs: Sequence[OffloadRun]) -> Fitted:
-    """Return the constants that the runs of some tables show."""
+    """Return the constants that follow from the runs of some tables."""
     return fitted_constants(_seen(runs, Reports()))
 
 
 def _compared(run: OffloadRun, known: Reports, levels: Levels | None) -> list[ComparedPart]:
-    """Return the measured parts of a run beside their predictions."""
+    """Return the measured parts of a run with their predictions."""
     if run.job is None:
         return []
     parts = part_estimates(known.of(run.job, levels))
@@ -145,9 +146,10 @@ def _compared(run: OffloadRun, known: Reports, levels: Levels | None) -> list[Co
 
 
 def _seen(runs: Sequence[OffloadRun], reports: Reports) -> list[SeenRun]:
-    """Return the runs that have jobs, with what rates outside the devices scale of their predictions.
+    """Return the runs that have jobs, with the parts of their predictions that rates outside the devices
+    scale.
 
-    The predictions use constants of other tables alone.
+    The predictions use only constants of other tables.
     """
     found = []
     for run in runs:
@@ -158,7 +160,7 @@ def _seen(runs: Sequence[OffloadRun], reports: Reports) -> list[SeenRun]:
 
 
 def _group(run: OffloadRun, constants: Constants) -> str:
-    """Return what a run is left out together with."""
+    """Return the key of the group with which a run is left out."""
     if constants == "generation" and run.job is not None:
         return run.job.cluster.node.device.generation
     return run.groups[constants]
@@ -166,12 +168,12 @@ def _group(run: OffloadRun, constants: Constants) -> str:
 
 @cache
 def _others() -> Levels:
-    """Return the constants of the catalogue that other tables taught."""
+    """Return the constants of the catalogue that were fitted to other tables."""
     return {name: level for name, level in shipped_levels().items() if name not in LOG_SIGMAS}
 
 
 def _left_out(runs: Sequence[OffloadRun], constants: Constants, reports: Reports) -> list[ComparedPart]:
-    """Return the runs with constants, and rates of machines, that were fitted on the other groups."""
+    """Return the runs with constants, and rates of machines, that were fitted to the other groups."""
     known = _seen(runs, reports)
     rows: list[ComparedPart] = []
     for name in dict.fromkeys(_group(run, constants) for run in runs):

@@ -3,14 +3,14 @@
 Source: validation/zero3_offload_runs.csv, logs of mauryaavinash95/deep-optimizer-states-results and of
 DataStates/artifacts (MIT) on GitHub; the paper is arXiv:2410.21316. One row is one run.
 
-Columns do not state the machine. The logs do: folders named "gaps-a100" and "twinflow" ran on single nodes
-whose ranks were bound to cores, of A100 and of H100; all other runs are on Polaris. Gradients in fp32 are
-copied to pageable memory by stock DeepSpeed, and to pinned memory during the backward pass where
-`async_flush` is set.
+The columns do not state the machine. The logs show it: folders named "gaps-a100" and "twinflow" ran on
+single nodes of A100 and of H100, whose ranks were bound to cores; all other runs are on Polaris. Stock
+DeepSpeed copies gradients in fp32 to pageable memory. If `async_flush` is set, they are copied to pinned
+memory during the backward pass.
 
-The logs print all arguments of Megatron-DeepSpeed: SwiGLU, RMSNorm, four heads of keys and values, the
-vocabulary of GPT-2, and full recompute. Where ranks are bound, they state the size of the feed-forward
-layers. On Polaris, they do not, so that Megatron-DeepSpeed uses its default for SwiGLU.
+The logs print all arguments of Megatron-DeepSpeed: SwiGLU, RMSNorm, four key/value heads, the vocabulary
+of GPT-2, and full recompute. The runs with bound ranks state the size of the feed-forward layers. The
+runs on Polaris do not, so Megatron-DeepSpeed uses its default for SwiGLU.
 """
 
 import math
@@ -31,8 +31,8 @@ ASYNCHRONOUS = ("subg-size",)  # folders whose rows leave async_flush empty and 
 def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
     """Return the run of one row of the table.
 
-    `fitted` says whether the cluster has the fitted rates of its machine. A row whose job breaks a rule has
-    the reason in the place of a job.
+    `fitted` states whether the cluster has the fitted rates of its machine. If the job of a row breaks a
+    rule, the run has the reason instead of a job.
     """
     job, reason = job_or_reason(row["folder"], _job(row, fitted))
     names = ("tp", "dp", "global_batch", "optimizer_cpu_ratio", "subgroup_params", "interleaved_update")
@@ -118,7 +118,7 @@ def _model(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def padded_vocabulary(tensor_parallel: int) -> int:
-    """Return the vocabulary of GPT-2 as Megatron pads it: to a multiple of 128 on each rank.
+    """Return the vocabulary of GPT-2 after Megatron's padding to a multiple of 128 on each rank.
 
     >>> padded_vocabulary(1), padded_vocabulary(4)
     (50304, 50688)

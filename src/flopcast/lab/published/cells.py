@@ -1,6 +1,6 @@
 """Meaning of cells in run tables: devices, precisions, recompute, sharding, schedules and memory.
 
-Answers: how are printed device names compared, and which value of a plan does a printed word mean?
+Answers: how are printed device names compared, and which value of a plan does a printed word stand for?
 Elsewhere: the catalogue's tables (known_names.py), the job of a row (job.py).
 """
 
@@ -75,7 +75,7 @@ HEAD_SIZES = (128, 64)  # of models whose table does not print heads: the first 
 
 
 def plain_device(printed: str) -> str:
-    """Return a device's name in small letters, without its maker, separators and counts.
+    """Return a device's name in lower case, without its maker, separators and counts.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def plain_device(printed: str) -> str:
 
 
 def precision_word(printed: str) -> str:
-    """Return the plan's name of a printed precision; an unknown one is unchanged.
+    """Return the plan's name for a printed precision; an unknown one does not change.
 
     Examples
     --------
@@ -99,7 +99,8 @@ def precision_word(printed: str) -> str:
 
 
 def offload_word(text: str) -> str:
-    """Return the placements that a cell states; a text of another form is returned for a rule to refuse.
+    """Return the placements in a cell; a text of another form is returned unchanged, and a rule then
+    refuses it.
 
     >>> offload_word("params+grads+optimizer to CPU"), offload_word("false")
     ('optimizer:host,parameters:host', 'none')
@@ -109,10 +110,10 @@ def offload_word(text: str) -> str:
 
 
 def recompute_word(printed: str) -> str:
-    """Return the plan's name of a printed recompute mode; an unknown one is unchanged.
+    """Return the plan's name for a printed recompute mode; an unknown one does not change.
 
-    TorchTitan's "selective layer" runs every second block again, and its "selective op" operators of each
-    block (workload/recomputed_operators.py).
+    TorchTitan's "selective layer" recomputes every second block, and its "selective op" recomputes some
+    operators of each block (workload/recomputed_operators.py).
 
     Examples
     --------
@@ -132,8 +133,8 @@ def recompute_word(printed: str) -> str:
 def schedule_word(printed: str) -> str | None:
     """Return the schedule of a plan for a printed one, or None if it is unknown.
 
-    ZB-1p and ZB-2p are found by a search that may use as much memory as 1F1B, and twice as much; ZB-H1 and
-    ZB-H2 are the hand-made schedules of the same memory (arXiv:2401.10241, section 4).
+    A search finds ZB-1p and ZB-2p. ZB-1p may use as much memory as 1F1B, and ZB-2p twice as much; ZB-H1
+    and ZB-H2 are the handcrafted schedules with the same memory (arXiv:2401.10241, section 4).
 
     Examples
     --------
@@ -149,13 +150,13 @@ def node_bytes_per_s(printed: str, devices: int) -> float | None:
     Parameters
     ----------
     printed : a number of ports with a rate or a technology, or a rate "per node" or "per GPU". "+", "," and
-        ";" separate networks; the first part that gives a rate counts.
+        ";" separates networks; the first part that states a rate counts.
     devices : devices of the node
 
     Returns
     -------
     float or None
-        None if the text does not give the number of ports of a node, or their rate.
+        None if the text does not state the number of ports of a node, or their rate.
 
     Examples
     --------
@@ -178,9 +179,9 @@ def node_bytes_per_s(printed: str, devices: int) -> float | None:
 
 
 def sharding(run: Run) -> dict[str, object]:
-    """Return the meaning of a source's word for sharded data parallelism, or of InternEvo's `zero1`.
+    """Return the meaning of a source's term for sharded data parallelism, or of InternEvo's `zero1`.
 
-    A number after the word, or alone, is the size of the group that shards; 0 and 1 mean no sharding.
+    A number, alone or after the term, is the size of the sharding group; 0 and 1 mean no sharding.
     """
     word = run.mapping.fsdp.strip().lower()
     group = re.search(r"(?:size|shard group|fsdp)[ =]+(\d+)$", word) or re.fullmatch(r"()?(\d+)", word)
@@ -198,9 +199,10 @@ def sharding(run: Run) -> dict[str, object]:
 
 
 def implied_degrees(run: Run, plan: Mapping[str, object]) -> dict[str, int]:
-    """Return blank degrees that must be 1, since the stated ones or the devices leave no room for more.
+    """Return blank degrees that must be 1, because the stated degrees or the number of devices leave no
+    room for more.
 
-    A table that states a degree above 1, or that parameters are sharded, leaves out those that are 1.
+    A table that states a degree above 1, or that parameters are sharded, omits degrees of 1.
     """
     stated = [name for name in (*DEGREES, "expert_parallel") if plan.get(name) not in (None, 1)]
     sharded = plan.get("zero") == 3
@@ -210,9 +212,11 @@ def implied_degrees(run: Run, plan: Mapping[str, object]) -> dict[str, int]:
 
 
 def adapters(notes: str) -> dict[str, object]:
-    """Return adapters that remarks mention, if the software has no defaults: rank and targets.
+    """Return the rank and the targets of adapters that remarks mention, for software without defaults of
+    its own.
 
-    Rank 8 and queries and values alone are what peft's LoraConfig and its targets of Llama have.
+    Rank 8, and adapters only on queries and values, are the defaults of peft's LoraConfig and of its
+    targets for Llama.
 
     Examples
     --------
@@ -231,5 +235,7 @@ def adapters(notes: str) -> dict[str, object]:
 
 
 def assumed_heads(hidden: int) -> int | None:
-    """Return heads of a model that a row gives only a width: heads of 128, or else of 64."""
+    """Return the heads of a model for which a row states only a width: heads of size 128, or otherwise of
+    size 64.
+    """
     return next((hidden // size for size in HEAD_SIZES if hidden % size == 0), None)

@@ -1,17 +1,18 @@
-"""Megatron-LM's functional tests as jobs: one CSV row a test, with the memory that its log prints.
+"""Megatron-LM's functional tests as jobs: one CSV row per test, with the memory in its log.
 
-Answers: which job is this row, and what stays allocated behind its steps?
-Elsewhere: how predicted and logged bytes are compared (lab/validation/memory.py).
+Answers: which job does a row describe, and how much memory stays allocated after its steps? Elsewhere:
+how predicted and logged bytes are compared (lab/validation/memory.py).
 
-The log is the last rank's, so the last stage's (`mem-allocated-bytes` after a step). What a row leaves open
-is Megatron-LM's default, or said by the name of its case: the base vocabulary is GPT-2's 50257, padded to a
-multiple of 128 · tensor-parallel degree; embeddings are tied unless the case says "untied"; learned
-positions unless "rope"; linears have biases unless "disable_bias_linear"; gated MLPs ("swiglu") are
-two thirds as wide. Gradients are fp32 in bf16 runs, and fp16, copied to fp32 for the update, in fp16 runs.
+The log comes from the last rank, which is in the last stage (`mem-allocated-bytes` after a step). Facts
+that a row omits are Megatron-LM's defaults, or follow from the name of its case: the base vocabulary is
+GPT-2's 50257, padded to a multiple of 128 · tensor-parallel degree; embeddings are tied unless the name
+contains "untied"; positions are learned unless it contains "rope"; linear layers have biases unless it
+contains "disable_bias_linear"; gated MLPs ("swiglu") have two thirds of the width. Gradients are fp32 in
+bf16 runs. In fp16 runs they are fp16, and are copied to fp32 for the update.
 
 cuBLAS has a workspace for each of PyTorch's two threads that launch products: 8 MiB and 128 KiB before
-Hopper, 32 MiB where runs are deterministic (CUBLAS_WORKSPACE_CONFIG=:4096:8). Transformer Engine has 4 MiB
-of its own; attention without it keeps one square of scores.
+Hopper, and 32 MiB if runs are deterministic (CUBLAS_WORKSPACE_CONFIG=:4096:8). Transformer Engine has its
+own 4 MiB; attention without it keeps one square matrix of scores.
 """
 
 import csv
@@ -91,7 +92,9 @@ def _text(path: Path) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """Return the names of the columns; none if the first line is longer than those of any table."""
+    """Return the names of the columns; none if the first line is longer than the header of any known
+    table.
+    """
     try:
         return next(csv.reader(text.split("\n", 1)[:1]), [])
     except csv.Error:
@@ -99,14 +102,14 @@ def _names(text: str) -> list[str]:
 
 
 def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
-    """Return the rows of GPT models with a logged memory, and why others are skipped.
+    """Return the rows of GPT models with a logged memory, and the reasons why others are skipped.
 
-    Reasons are by the row's id, "CASE ENVIRONMENT" and its number.
+    The key of a reason is the row's id, "CASE ENVIRONMENT", and its number.
 
     Raises
     ------
     SpecError
-        The text is no CSV.
+        The text is not CSV.
     """
     rows: list[MemoryRow] = []
     left_out: dict[str, str] = {}
@@ -133,12 +136,12 @@ def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of a CSV; cells that a short row lacks are empty.
+    """Yield the rows of a CSV; cells that are missing in a short row are empty.
 
     Raises
     ------
     SpecError
-        A line of it is no CSV.
+        One of its lines is not CSV.
     """
     reader = csv.DictReader(io.StringIO(text), restval="")
     try:
@@ -189,7 +192,7 @@ def _job(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _model(row: Mapping[str, str]) -> dict[str, object]:
-    """Return GPT of the row's sizes; names of cases give what its columns lack."""
+    """Return GPT with the row's sizes; the name of the case gives the facts that its columns omit."""
     case, hidden = row["case"], _number(row, "hidden_size", 512)
     bias, gated = "disable_bias_linear" not in case, "swiglu" in case
     wide = swiglu_width(hidden) if gated else 4 * hidden
@@ -239,7 +242,7 @@ def _stack(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _plan(row: Mapping[str, str]) -> dict[str, object]:
-    """Return degrees of eight devices; those that do not share a model are replicas."""
+    """Return the degrees on eight devices; devices that do not share a model are replicas."""
     tensor, stages = (
         _number(row, "tensor_model_parallel_size"),
         _number(row, "pipeline_model_parallel_size"),

@@ -1,11 +1,11 @@
-"""Headers of run tables: the meaning of their columns.
+"""Headers of run tables, and the meaning of their columns.
 
 Answers: what kind of table has this header, and which fact does each column state?
 Elsewhere: reading the cells (table.py), the facts themselves (lab/validation/run.py).
 
-A table of another origin needs one entry in `HEADERS`. Facts that all rows share, and that the table
-therefore does not repeat (device, framework), are in `common`, from the text that accompanies the table. If
-a column holds several facts in one cell, `translate` first rewrites the row into the columns of
+A table of another origin needs one entry in `HEADERS`. Facts that all rows share and that the table
+therefore omits (device, framework) are in `common`. They come from the text that accompanies the table.
+If one cell of a column holds several facts, `translate` first rewrites the row into the columns of
 `PUBLISHED`.
 """
 
@@ -20,7 +20,7 @@ GIB = 2.0**30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One column: the destination of its value, and the factor from its unit to SI."""
+    """One column: the field for its value, and the factor from its unit to SI."""
 
     to: Place
     unit_factor: float = 1.0
@@ -30,11 +30,11 @@ class Column:
 class Header:
     """One kind of table, identified by the columns `marks`, all of which must be present.
 
-    `columns` are read; a column in `derived` gives a fact only if the column of this fact is empty.
-    `passive` columns cannot change the job: where a row comes from, and what follows from other columns;
-    every further column that holds a value is listed in the assumptions of its row. `common` are facts of
-    every row. `refused` is the reason why rows of this kind cannot be scored. `translate` rewrites a row
-    into the columns of `columns`; None if the table has these columns itself.
+    `columns` are the columns that are read; a column in `derived` gives a fact only if the column of this
+    fact is empty. `passive` columns cannot change the job: they state the origin of a row or follow from
+    other columns; any other column with a value is listed in the assumptions of its row. `common` holds
+    facts of every row. `refused` is the reason why rows of this kind cannot be scored. `translate`
+    rewrites a row into the columns of `columns`; None if the table already has these columns.
     """
 
     marks: tuple[str, ...]
@@ -47,7 +47,9 @@ class Header:
 
 
 def _part(part: str, words: str) -> dict[str, Column]:
-    """Return columns of one part of a run: a word is a field and its column, or their common name."""
+    """Return the columns of one part of a run: each word is a field and its column, or the name of
+    both.
+    """
     pairs = ((word.partition("=")[0], word.rpartition("=")[2]) for word in words.split())
     return {column: Column(to=(part, field)) for field, column in pairs}
 
@@ -166,5 +168,5 @@ HEADERS: Mapping[str, Header] = {
 
 
 def header_of(columns: tuple[str, ...]) -> Header | None:
-    """Return the kind of table with these columns: the first whose marks are all among them."""
+    """Return the kind of table with these columns: the first kind whose marks are all present."""
     return next((kind for kind in HEADERS.values() if set(kind.marks) <= set(columns)), None)

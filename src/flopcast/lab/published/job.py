@@ -1,9 +1,8 @@
-"""From a published run to the job that reproduces it.
+"""Conversion of a published run to the job that reproduces it.
 
-Answers: which job does this row describe, what does the job assume beyond the row, and what is missing if
-there is none?
-Elsewhere: what printed names stand for (known_names.py), sizes of models (model.py), the rules that a job
-must keep (workload/checks.py). Nothing here looks at what was measured, but for the audit of FLOP
+Answers: which job does this row describe, what does the job assume in addition, and what is missing if
+there is no job? Elsewhere: the meaning of printed names (known_names.py), sizes of models (model.py), the
+rules for jobs (workload/checks.py). Nothing here uses the measurements, except the audit of FLOP
 (model.py).
 """
 
@@ -31,13 +30,13 @@ PACKED = re.compile(r"\bpacked SQuAD")
 
 
 def reproduce(run: Run) -> Job:
-    """Return the job of a training run, with what it assumes.
+    """Return the job of a training run, with its assumptions.
 
     Raises
     ------
     SpecError
-        The row is of inference, lacks what nothing fills in, names what is not known, or asks for what is
-        not built: every fault, each with the row's line.
+        The row is an inference run, lacks required facts, contains unknown names, or needs unsupported
+        features. All faults are reported, each with the row's line.
     """
     if run.kind != "train":
         because = "flopcast predicts only training runs"
@@ -81,7 +80,7 @@ def reproduce(run: Run) -> Job:
 
 
 def _printed_plan(run: Run) -> dict[str, object]:
-    """Return the fields of the plan that the row gives, by long name."""
+    """Return the fields of the plan in the row, by long name."""
     printed = run.mapping
     names = (*cells.DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
     stated = {name: getattr(printed, name) for name in (*names, "sequence_parallel", "zero")}
@@ -96,9 +95,10 @@ def _printed_plan(run: Run) -> dict[str, object]:
 
 
 def _schedule(run: Run) -> str | None:
-    """Return the row's schedule, if it is not the one that the number of virtual stages implies.
+    """Return the row's schedule, if it differs from the schedule that the number of virtual stages
+    implies.
 
-    Many sources print "1F1B" for the interleaved schedule too.
+    Many sources print "1F1B" for the interleaved schedule, too.
     """
     word = cells.schedule_word(run.mapping.schedule)
     return None if word == OF_ONE_CHUNK else word
@@ -136,7 +136,9 @@ def _degree(plan: Mapping[str, object], name: str) -> int:
 
 
 def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
-    """Return the catalogue's cluster in the row's size, with the printed bandwidth of its network."""
+    """Return the catalogue's cluster with the row's number of devices and the printed bandwidth of its
+    network.
+    """
     known, machine = cluster_of(run), run.machine
     if known is None:
         raise SpecError(
@@ -168,7 +170,7 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
 
 
 def _unknown_schedule(run: Run) -> list[Problem]:
-    """Return the error for an unknown pipeline schedule; empty if it is known."""
+    """Return the error for an unknown pipeline schedule; empty if the schedule is known."""
     printed = run.mapping.schedule
     if not printed or cells.schedule_word(printed):
         return []
@@ -207,7 +209,9 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
 
 
 def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
-    """Return the documents of packed sequences, with lengths from the printed FLOP if possible."""
+    """Return the documents of packed sequences, with lengths computed from the printed FLOP if
+    possible.
+    """
     if not PACKED.search(run.notes):
         return {}
     own = catalog.model(str(model["base"])) if isinstance(model, dict) else None
@@ -224,7 +228,7 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
 def _stack(
     run: Run, software: KnownSoftware, defaults: tuple[Default, ...], assumed: list[str]
 ) -> dict[str, object]:
-    """Return the software's stack, with its defaults and the row's attention kernel."""
+    """Return the software's stack with its defaults and the row's attention kernel."""
     stack: object = {"base": software.stack}
     assumed.append(f"stack {software.stack}: {software.because}")
     for default in defaults:
@@ -238,12 +242,14 @@ def _stack(
 
 
 def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
-    """List blocks of uneven chunks, if no chunk number divides them, as Megatron-Core's recipes do.
+    """Return the number of blocks in each chunk if chunks are uneven, divided as in Megatron-Core's
+    recipes.
 
-    Where embedding and head as a layer each make the number divisible, the first and the last chunk have a
-    block less (`account_for_embedding_in_pipeline_split`, `account_for_loss_in_pipeline_split`). Otherwise
-    all chunks have as many blocks as the fullest, and the last, then the first, what is left
-    (`pipeline_model_parallel_layout` of the recipes of DeepSeek-V3: "Et*4|(t*4|)*14tmL").
+    If counting the embedding and the head as one layer each makes the number divisible, the first and the
+    last chunk have one block fewer (`account_for_embedding_in_pipeline_split`,
+    `account_for_loss_in_pipeline_split`). Otherwise all chunks have as many blocks as the fullest one,
+    and the last chunk, then the first, takes the remaining blocks (`pipeline_model_parallel_layout` in
+    the recipes of DeepSeek-V3: "Et*4|(t*4|)*14tmL").
     """
     plan, model = data["plan"], data["model"]
     if not isinstance(plan, dict) or not isinstance(model, dict):
@@ -257,7 +263,8 @@ def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
 
 
 def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
-    """Return blocks of each chunk if they do not divide evenly; () if they do, or if no list works.
+    """Return the blocks of each chunk if they do not divide evenly; () if they do, or if no such list is
+    possible.
 
     >>> chunk_layers(126, 64)[:3], chunk_layers(61, 4), chunk_layers(61, 32)[-2:]
     ((1, 2, 2), (16, 16, 16, 13), (2, 0))
@@ -275,6 +282,6 @@ def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
 
 
 def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
-    """Return why a row cannot become a job: what flopcast or the row lacks."""
+    """Return why a row cannot become a job: an unsupported feature, or a missing fact."""
     allowed = f"rows without {primitive}" if primitive else "a row that states it"
     return run.fault(field, value, allowed, because)

@@ -1,9 +1,8 @@
 """Names in tables of runs: hardware, models and software, as the catalogue's tables define them.
 
-Answers: which cluster, model and stack of the catalogue does a run name, and what does that software do
-where the run is silent?
-Elsewhere: the tables themselves (catalog/runs), the job that is made of all this (job.py). The first entry
-of a table that matches holds, so that narrow ones stand before wide ones.
+Answers: which cluster, model and stack of the catalogue does a run name, and which defaults does its
+software have? Elsewhere: the tables themselves (catalog/runs), the job that results from them (job.py).
+The first matching entry of a table is used, so specific entries precede general ones.
 """
 
 import re
@@ -23,9 +22,10 @@ Entry = TypeVar("Entry", bound=StrictModel)
 
 
 class KnownCluster(StrictModel):
-    """Hardware by its printed name; `replaces` is a device in place of the cluster's own.
+    """Hardware by its printed name; `replaces` is a device that replaces the cluster's own.
 
-    `source`: one machine, known by who published its runs, as its own kernels were measured.
+    `source`: the publisher of the runs, which identifies a single machine whose own kernels were
+    measured.
     """
 
     device: str = Field(description="a regular expression, against the name as `plain_device` has it")
@@ -38,10 +38,10 @@ class KnownCluster(StrictModel):
 class KnownModel(StrictModel):
     """A model by its printed name.
 
-    `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
-    sequences are long. `experts`: the row must state the number of experts of a block. `refused`: an
-    unsupported part of the model. `software`: the software to which the model belongs, if other software
-    has a model of the same name.
+    `sized`: the row's sizes replace those of `base`. `positions`: the model learns as many positions as
+    the sequences of the run are long. `experts`: the row must state the number of experts of a block.
+    `refused`: an unsupported part of the model. `software`: the software to which the model belongs, if
+    other software has a model of the same name.
     """
 
     name: str = Field(description="a regular expression, against small letters and digits")
@@ -57,10 +57,10 @@ class KnownModel(StrictModel):
 
 
 class Default(StrictModel):
-    """A default of a software, in rows that `where` matches, with its documentation.
+    """A default of the software for rows that match `where`, with its documentation.
 
-    `plan`: fields that the row leaves open. `stack` and `experts` contain changes of the stack and of the
-    model's experts, and `adapters` the adapters that are trained.
+    `plan`: fields that the row omits. `stack` and `experts` contain changes to the stack and to the
+    model's experts, and `adapters` contains the trained adapters.
     """
 
     where: Mapping[str, str] = Field(default_factory=dict)
@@ -73,7 +73,7 @@ class Default(StrictModel):
 
 
 class KnownSoftware(StrictModel):
-    """A framework with versions and years, and the stack that describes it."""
+    """A framework with its versions and years, and the stack that describes it."""
 
     software: str = Field(description="a regular expression, against framework, a blank and version")
     device: str = Field(default="", description="a regular expression, against the printed device")
@@ -94,7 +94,7 @@ class Unfitted(StrictModel):
 
 @lru_cache(maxsize=8)
 def _entries(name: str, noun: type[Entry]) -> tuple[Entry, ...]:
-    """Return a table of the catalogue; texts with units stay unchanged, for the job to parse."""
+    """Return a table of the catalogue. Texts with units stay unchanged; the job parses them."""
     data = catalog.document("runs", name).data
     entries = data["entries"] if isinstance(data, dict) else []
     return tuple(noun.model_validate(entry) for entry in entries)
@@ -108,7 +108,7 @@ unfitted: Callable[[], tuple[Unfitted, ...]] = partial(_entries, "unfitted", Unf
 
 
 def judged_only(run: Run) -> str:
-    """Return why no constant may be fitted on a run; "" if there is no reason."""
+    """Return why no constant may be fitted to a run; "" if constants may be fitted to it."""
     facts = _facts(run)
     matching = (known for known in unfitted() if re.search(known.source, run.source))
     return next((known.because for known in matching if _holds(known.where, facts)), "")
@@ -122,10 +122,11 @@ def cluster_of(run: Run) -> KnownCluster | None:
 
 
 def model_of(run: Run) -> KnownModel | None:
-    """Return the model that a run names; if the row has no sizes, only a model of the catalogue.
+    """Return the model that a run names. If the row has no sizes, only a model of the catalogue is
+    returned.
 
-    Where no named entry matches, an entry of the catalogue of just this name, blanks and dashes aside, and
-    of these sizes needs no line in the table; else the row's sizes in a block that many models have.
+    An entry of the catalogue with the same name, apart from blanks and dashes, and with the same sizes
+    needs no line in the table. Otherwise, the row's sizes are used in a common type of block.
     """
     known = models()
     named = (entry for entry in known if entry.name)
@@ -134,7 +135,9 @@ def model_of(run: Run) -> KnownModel | None:
 
 
 def _describes(known: KnownModel, run: Run) -> bool:
-    """Return whether an entry matches the run's name and software, and the row has its required sizes."""
+    """Return whether an entry matches the run's name and software, and whether the row has the sizes that
+    the entry requires.
+    """
     sizes = run.architecture
     if known.gated is not None and known.gated != sizes.gated:
         return False
@@ -147,12 +150,14 @@ def _describes(known: KnownModel, run: Run) -> bool:
 
 
 def letters(name: str) -> str:
-    """Return a name in small letters and digits alone."""
+    """Return the lower-case letters and the digits of a name."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _alike(run: Run) -> tuple[KnownModel, ...]:
-    """Return the catalogue's entry of exactly this name, if it has the row's width and heads."""
+    """Return the catalogue's entry with exactly this name, if its width and heads are those of the
+    row.
+    """
     base, sizes = catalog.known("models", run.model), run.architecture
     if base is None:
         return ()
@@ -178,7 +183,7 @@ def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """Return the facts of a run that an entry may test, as texts; empty if the row is silent."""
+    """Return the facts of a run that an entry may test, as texts; facts that the row omits are empty."""
     return {
         "model": run.model.lower(),
         "device": run.machine.device,

@@ -1,15 +1,15 @@
-"""Rows of MLPerf Training result tables, rewritten into the columns of tables of published runs.
+"""Rows of MLPerf Training result tables, rewritten into the columns for published runs.
 
-Answers: which model, machine, plan and measurement does one submitted result describe?
-Elsewhere: what the columns of published runs mean (headers.py), defaults of the software
+Answers: which model, machine, plan and measurement does one submitted result describe? Elsewhere: the
+meaning of the columns for published runs (headers.py), defaults of the software
 (catalog/runs/stacks.yaml).
 
 The logs of a submission print the batch, the accumulation and the time of a step. They do not print the
 plan, which is in the name and the settings of a configuration file. A submitter's folder often holds
 several files for the same number of devices. The file must reproduce the logged batch and accumulation:
-`global batch = data parallel × micro-batch × accumulation`. Files named after the system come first, then
-those in 4 bits, because a submitter who has such a file submits its result. Without a file the plan and the
-precision are unknown.
+`global batch = data parallel × micro-batch × accumulation`. Files named after the system come first, and
+4-bit files come before others, because a submitter with such a file uses it for the submitted result.
+Without a file the plan and the precision are unknown.
 """
 
 import json
@@ -45,8 +45,8 @@ class _Configuration:
     def as_set(self, settings: Mapping[str, str], devices: int, batch: int) -> "_Configuration":
         """Return the configuration with the tensor-parallel degree that its batch per replica implies.
 
-        A name lacks the degree that a common file sets. `MINIBS` is the number of sequences that a replica
-        runs in a step: global batch = MINIBS × devices / (TP × PP × CP), as
+        The name of a file omits this degree if a common file sets it. `MINIBS` is the number of sequences
+        that a replica runs in a step: global batch = MINIBS × devices / (TP × PP × CP), as
         megatron_gpt_peft_tuning_config.yaml says.
         """
         each, others = _count(settings.get("MINIBS", "")), self.pipeline_parallel * self.context_parallel
@@ -63,10 +63,10 @@ class _Configuration:
 
 
 def published_row(row: Mapping[str, str]) -> dict[str, str]:
-    """Return one MLPerf result, its cells by column, in the columns of published runs.
+    """Return one MLPerf result, as cells by column, in the columns for published runs.
 
-    Cells that the row does not determine are absent. A benchmark that is not a language model keeps its
-    name as the name of a model, so that the row is refused as an unknown model.
+    Cells that the row does not determine are missing. A benchmark that is not a language model keeps its
+    name as the model's name, so that the row is refused because of an unknown model.
     """
     benchmark = row.get("benchmark", "")
     model, notes = MODELS.get(benchmark, (benchmark, ""))
@@ -97,7 +97,7 @@ def published_row(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _plan(row: Mapping[str, str]) -> dict[str, str]:
-    """Return degrees, micro-batch and precision, from the configuration that reproduces the batch."""
+    """Return the degrees, micro-batch and precision from the configuration that reproduces the batch."""
     counts = [_count(row.get(name, "")) for name in ("devices", "global_batch_size")]
     accumulation = _count(row.get("gradient_accumulation_steps", ""))
     if None in counts or not accumulation:
@@ -121,7 +121,7 @@ def _plan(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings(row: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the first configuration file; empty if the cell holds no JSON object."""
+    """Return the settings of the first configuration file; empty if the cell is not a JSON object."""
     try:
         data = json.loads(row.get("config") or "{}")
     except json.JSONDecodeError:
@@ -148,7 +148,7 @@ def _is_amd(row: Mapping[str, str]) -> bool:
 
 
 def _configuration(name: str) -> _Configuration:
-    """Return the degrees in the name of a file; others are 1."""
+    """Return the degrees in the name of a file; missing degrees are 1."""
     sizes = _SIZES.search(name)
     degrees = [int(text or 1) for text in sizes.groups()[3:]] if sizes else [1, 1, 1]
     return _Configuration(

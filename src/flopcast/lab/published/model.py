@@ -1,11 +1,11 @@
-"""The model that a published run trained, from its name and sizes, and by its printed FLOP.
+"""The model that a published run trained, determined from its name, its sizes and its printed FLOP.
 
-Answers: which entry of the catalogue is it, with which sizes? Do the FLOP that a row counts for a token
-include a module of multi-token prediction? How long are the documents of packed sequences, by the attention
-that is left in them?
-Elsewhere: names of models (catalog/runs/models.yaml), what is special of a training (job.py), conventions
-of FLOP (report/flop_conventions.py). A row that prints TFLOP/s and tokens/s says how many FLOP its source
-counts for a token. They are compared with what the model counts for one; times play no part in it.
+Answers: which entry of the catalogue is the model, and which sizes does it have? Does a row's FLOP per
+token include a multi-token prediction module? How long are the documents of packed sequences, judged by
+their attention FLOP? Elsewhere: names of models (catalog/runs/models.yaml), details of the training
+(job.py), conventions for FLOP (report/flop_conventions.py). A row with TFLOP/s and tokens/s states the
+FLOP per token that its source counts. They are compared with the FLOP per token that the model counts;
+measured times are not used.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
     Raises
     ------
     SpecError
-        No entry is of this name and these sizes.
+        No entry has this name and these sizes.
     """
     known = model_of(run)
     if known is None or known.refused:
@@ -81,7 +81,9 @@ def _given(sizes: Architecture, **names: str) -> dict[str, object]:
 
 
 def _agrees(run: Run, own: Model) -> None:
-    """Check a row's sizes against those of the entry of that name, which must be the same model."""
+    """Check that a row's sizes equal those of the entry with its name, so that both are the same
+    model.
+    """
     sizes, block = run.architecture, own.blocks[-1]
     mixture = block.feed_forward if isinstance(block.feed_forward, Experts) else None
     pairs = {
@@ -102,7 +104,9 @@ def _is_latent(own: Model) -> bool:
 
 
 def _other_vocabulary(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
-    """Return the row's vocabulary if it is not the entry's padded one: another or a later tokenizer."""
+    """Return the row's vocabulary if it differs from the entry's padded one because of another or a later
+    tokenizer.
+    """
     stated = run.architecture.vocabulary
     if stated is None or abs(stated / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
         return {}
@@ -111,12 +115,12 @@ def _other_vocabulary(run: Run, own: Model, assumed: list[str]) -> dict[str, obj
 
 
 def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
-    """Return the model with the row's number of layers and of dense layers.
+    """Return the model with the row's numbers of layers and of dense layers.
 
-    A repeating pattern of blocks is cut. Runs of equal blocks keep their lengths, except the last one with
-    experts (or the last one, in a dense model), which takes the rest. `n_dense_layers` is the number of
-    blocks without experts before it. A model with another number of layers has no multi-token prediction
-    unless the row says "MTP".
+    A repeating pattern of blocks is cut. Runs of equal blocks keep their lengths, except the last run
+    with experts (or the last run of a dense model), which takes the remaining layers. `n_dense_layers` is
+    the number of blocks without experts before that run. A model with another number of layers has no
+    multi-token prediction unless the row states "MTP".
     """
     layers = run.architecture.num_layers or own.num_blocks
     counts = _pattern_counts(own, layers) if own.pattern else _run_counts(run, own, layers)
@@ -146,7 +150,9 @@ def _pattern_counts(own: Model, layers: int) -> list[int]:
 
 
 def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
-    """Return the number of blocks in each run of equal blocks; the row may give that of dense layers."""
+    """Return the number of blocks in each run of equal blocks; the row may state the number of dense
+    layers.
+    """
     experts = [isinstance(block.feed_forward, Experts) for block in own.blocks]
     counts = [block.count for block in own.blocks]
     stretched = max((place for place, kind in enumerate(experts) if kind), default=len(counts) - 1)
@@ -166,7 +172,9 @@ def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
 
 
 def printed_token_flop(run: Run) -> float | None:
-    """Return FLOP per token by the source; None if it prints a single rate, or counts recompute."""
+    """Return the FLOP per token that the source counts; None if the row prints a single rate or counts
+    recompute.
+    """
     seen = run.observed
     if not seen.device_flop_per_s or not seen.device_tokens_per_s or seen.flop_convention == "hardware":
         return None
@@ -174,10 +182,10 @@ def printed_token_flop(run: Run) -> float | None:
 
 
 def trains_mtp(run: Run, model: Model) -> bool | None:
-    """Return whether the printed FLOP per token are nearer to those with multi-token prediction.
+    """Return whether the printed FLOP per token are closer to a model with multi-token prediction.
 
-    The comparison uses the attention convention that the row names, or else the nearer one. The result is
-    None if the row does not state enough, or if neither count is within 5 %.
+    The comparison uses the row's convention for attention or, if the row states none, the closer one. The
+    result is None if the row states too little, or if neither count is within 5 %.
     """
     printed, length = printed_token_flop(run), run.sequence_length
     if printed is None or length is None or not model.mtp:
@@ -196,11 +204,12 @@ def trains_mtp(run: Run, model: Model) -> bool | None:
 
 
 def packed_documents(run: Run, model: Model) -> tuple[int, ...] | None:
-    """Return lengths of the documents that are packed into a sequence, as equal ones.
+    """Return equal lengths of the documents that are packed into a sequence.
 
-    As many documents as leave the printed FLOP of a token their attention: of n equal ones, 1 / n of a
-    whole sequence's full attention. None where the row prints too little, or less than all weights'
-    products (frozen ones are half as much), or more than whole attention.
+    The number of documents follows from the attention in the printed FLOP per token: with n equal
+    documents, attention needs 1 / n of the FLOP of full attention over the whole sequence. The result is
+    None if the row prints too little, fewer FLOP than the products of all weights (with half for frozen
+    weights), or more FLOP than full attention.
     """
     printed, length = printed_token_flop(run), run.sequence_length
     if printed is None or length is None:

@@ -1,9 +1,8 @@
-"""Tables of published runs, predicted with different constants, each way once.
+"""Predictions of the runs in published tables with different constants, each computed once.
 
-Answers: what is the prediction of each run with the constants of the catalogue, with constants fitted on
-other runs, and without constants?
-Elsewhere: what a row says (table.py, job.py), the fit (lab/validation/leave_one_out.py), statistics
-(lab/validation/published_statistics.py).
+Answers: what is the prediction of each run with the constants of the catalogue, with constants fitted to
+other runs, and without constants? Elsewhere: the content of a row (table.py, job.py), the fit
+(lab/validation/leave_one_out.py), statistics (lab/validation/published_statistics.py).
 """
 
 from collections.abc import Sequence
@@ -49,7 +48,7 @@ class PublishedTables:
     Raises
     ------
     SpecError
-        Files cannot be read or have unknown headers; all of them are listed.
+        Files cannot be read or have unknown headers. All of these files are listed.
     """
 
     def __init__(self, paths: Sequence[str | Path], watched: Watched[Run] = iter) -> None:
@@ -70,7 +69,7 @@ class PublishedTables:
         Raises
         ------
         SpecError
-            Some sources have no run; all of them are listed.
+            Some sources have no run. All of these sources are listed.
         """
         known = {run.source for table in self._tables for run in table.runs}
         problems = [
@@ -126,24 +125,27 @@ class PublishedTables:
         return found if known is NO_LEVELS else self._of_other_sites(found)
 
     def _of_other_sites(self, published: Published) -> Published:
-        """Return the runs with intervals to which no run of their own source has contributed."""
+        """Return the runs with intervals whose constants do not depend on runs of their own source."""
         return replace(published, rows=without_own_source(published.rows, shipped().sites))
 
     def site_residuals(self) -> tuple[SiteResiduals, ...]:
-        """Return the residuals of the unknown sites; constants of these sources are fitted without them."""
+        """Return the residuals of the unknown sites. The constants are fitted without the sources of
+        these sites.
+        """
         rows = self.judged().rows
         taught = any(row.run.source in _fitted_on() for row in rows)
         return residuals_of(self.judged("others").rows if taught else rows)
 
     def step_time_s(self, job: Job, of_run: Job) -> float:
-        """Return the step time without constants of a job that runs the programs of a run's job.
+        """Return the step time, without constants, of a job that runs the same programs as a run's job.
 
-        The jobs may differ in their devices, and in the fields of a stack about prices and overlap.
+        The jobs may differ in their devices, and in those fields of a stack that concern prices and
+        overlap.
         """
         return self._predicted.step_time_s(job, of_run)
 
     def _reproduced(self, run: Run) -> Job:
-        """Return the job of a run, which `reproduce` makes only once for any number of predictions."""
+        """Return the job of a run, which `reproduce` creates only once for all predictions."""
         job = self._job_of(run)
         if isinstance(job, SpecError):
             raise job.with_traceback(None)
@@ -151,7 +153,9 @@ class PublishedTables:
 
 
 def _fitted_on() -> frozenset[str]:
-    """Return the sources of the constants; runs are never judged with their own source's unknown sites."""
+    """Return the sources of the constants. Runs are never scored with the unknown sites of their own
+    source.
+    """
     constants = (one for one in shipped().constants if not one.name.startswith(UNKNOWN_SITE))
     return frozenset(source for one in constants for source in one.sources)
 
@@ -164,7 +168,7 @@ def _job_or_faults(run: Run) -> Job | SpecError:
 
 
 def _marked(run: Run) -> Run:
-    """Return the run, with the reason why no constant may be fitted on it, if there is one."""
+    """Return the run, with the reason why no constant may be fitted to it, if there is such a reason."""
     because = judged_only(run)
     return run.model_copy(update={"judged_only": because}) if because else run
 

@@ -20,13 +20,13 @@ def load_suite(name: str) -> Suite:
     Raises
     ------
     SpecError
-        No such suite, or a fault in its file.
+        The suite does not exist, or its file has a fault.
     """
     return build(Suite, *_described(name))
 
 
 def _described(name: str) -> tuple[Document, dict[str, object]]:
-    """Return a suite's document, and its data with jobs in place of their descriptions."""
+    """Return the document of a suite, and its data with jobs instead of their descriptions."""
     if name not in names("suites"):
         raise SpecError([unknown_name("suites", name, "--suite")])
     suite = document("suites", name)

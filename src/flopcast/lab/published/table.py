@@ -1,8 +1,8 @@
-"""Run tables read: CSV files, row by row, into runs.
+"""Reader of run tables: converts the rows of CSV files to runs.
 
-Answers: which runs does this file hold, and which of its rows cannot be read?
-Elsewhere: what columns mean (headers.py), the job of a run (job.py).
-A row that cannot be read is reported with its line and reason, and the others are kept.
+Answers: which runs does this file contain, and which of its rows cannot be read? Elsewhere: the meaning
+of columns (headers.py), the job of a run (job.py). A row that cannot be read is reported with its line
+and reason, and the others are kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,9 @@ PARTS = ("architecture", "machine", "mapping", "software", "observed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTable:
-    """The runs of one file, the faults of rows that are not runs, and the ids of these rows by place."""
+    """The runs of one file, the faults of rows that are not runs, and the ids of these rows by their
+    place in the file.
+    """
 
     runs: tuple[Run, ...]
     problems: tuple[Problem, ...]
@@ -43,7 +45,7 @@ def read_tables(paths: Sequence[Path]) -> list[RunTable]:
     Raises
     ------
     SpecError
-        As `read_table`, for all files.
+        As for `read_table`, for all files.
     """
     tables: list[RunTable] = []
     problems: list[Problem] = []
@@ -63,7 +65,7 @@ def read_table(path: Path) -> RunTable:
     Raises
     ------
     SpecError
-        The file cannot be read, or its header is of no known kind.
+        The file cannot be read, or its header belongs to no known kind of table.
     """
     rows = list(read_rows(path))
     if not rows:
@@ -102,7 +104,7 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
     Raises
     ------
     SpecError
-        Cells do not hold a value of their column or contradict each other; all of them are listed.
+        Cells do not contain a value for their column, or contradict each other. All faults are listed.
     """
     faults: list[Problem] = []
     facts: dict[Place, object] = {("", "id"): name, ("", "where"): place, ("", "refused"): header.refused}
@@ -137,7 +139,7 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
 
 
 def _value(text: str, name: str, column: Column, place: str, faults: list[Problem]) -> object:
-    """Return a cell as text, truth value or number, by the type of the fact that it states."""
+    """Return a cell as text, truth value or number, by the type of its fact."""
     kind = _kind(column.to)
     if kind == "text":
         return text
@@ -166,7 +168,7 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
 
 
 def _kind(to: Place) -> str:
-    """Return what a fact is: text, truth, count or measure, from the type of its field."""
+    """Return the type of a fact (text, truth value, count or measure) from the type of its field."""
     part, field = to
     noun = Run.model_fields[part].annotation if part else Run
     annotation = str(noun.model_fields[field].annotation)  # type: ignore[union-attr]
@@ -178,7 +180,9 @@ def _kind(to: Place) -> str:
 
 
 def _built(data: dict[str, object], place: str) -> Run:
-    """Return the run, or the faults of its values with the row's place. Its numbers have no units."""
+    """Return the run, or the faults of its values with the place of the row. Its numbers have no
+    units.
+    """
     try:
         return Run.model_validate(data)
     except ValidationError as error:
@@ -193,7 +197,9 @@ def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
 
 
 def _check_units(run: Run) -> None:
-    """Step time and rate of tokens must agree: milliseconds for seconds are a factor of 1000."""
+    """Yield a fault if the step time and the token rate disagree: milliseconds given as seconds, for
+    example, are wrong by a factor of 1000.
+    """
     plan, seen = run.mapping, run.observed
     sizes = (plan.global_batch, run.sequence_length, run.machine.num_devices)
     if seen.step_time_s is None or seen.device_tokens_per_s is None or None in sizes:
@@ -227,7 +233,9 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
 
 
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
-    """Return the fault of a table of unknown kind, with what it lacks for the nearest kind."""
+    """Return the fault of a table of unknown kind, with the columns that it lacks for the nearest
+    kind.
+    """
     kinds = {name: header.marks for name, header in HEADERS.items()}
     allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     if set(HEADER) <= set(columns):

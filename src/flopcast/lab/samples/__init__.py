@@ -1,5 +1,5 @@
 """Files of measurements: sample packs, tables of kernels, logs of nccl-tests, site files.
 
-packs.py writes and reads the folders that `flopcast measure` fills; columns.py reads tables of numbers with
-a check of every cell.
+packs.py writes and reads the folders that `flopcast measure` fills; columns.py reads tables of numbers
+and checks every cell.
 """

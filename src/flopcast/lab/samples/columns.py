@@ -1,8 +1,8 @@
 """Measured tables: CSV files, plain or gzipped, as columns of numbers.
 
-Answers: what does this file say, and which of its rows cannot be read?
-Elsewhere: what the columns mean (lab/calibration/). A bad row is left out and reported, the good ones are
-kept: a long sweep is not thrown away for one broken line. A file that cannot be read at all is refused.
+Answers: which values does this file contain, and which of its rows cannot be read? Elsewhere: what the
+columns mean (lab/calibration/). A bad row is left out and reported, and the good rows are kept, because
+one broken line should not make a long sweep useless. A file that cannot be read at all is refused.
 """
 
 import csv
@@ -34,7 +34,7 @@ ON_TOP = ("_notify_us",)  # what comes on top of another time may be 0
 class MeasuredTable:
     """Columns of equal length, and the faults of the rows that were left out.
 
-    `columns` are float64 arrays by name, (rows,); each fault in `problems` names file and line.
+    `columns` are float64 arrays by name, (rows,); each fault in `problems` names the file and the line.
     """
 
     columns: dict[str, Floats]
@@ -42,13 +42,14 @@ class MeasuredTable:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line number and row of a CSV file with a header; a row of several lines has its last.
+    """Yield the line number and the cells of each row of a CSV file with a header; a row over several
+    lines has the number of its last line.
 
     Raises
     ------
     SpecError
-        The file cannot be read or decompressed, is too large, or has no header of columns between commas
-        whose names all differ.
+        The file cannot be read or decompressed, is too large, or has no header whose comma-separated
+        names all differ.
     """
     names, lines, rows = _read(_text(path), path)
     for line, cells in zip(lines, rows, strict=True):
@@ -67,7 +68,7 @@ def _text(path: Path) -> str:
 
 
 def _read(text: str, path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Return the names of a file's columns, and the lines and the cells of its rows without blank ones."""
+    """Return the names of a file's columns, and the lines and cells of its rows, except blank rows."""
     lines, rows = _rows(text, path)
     names = rows[0] if rows else []
     because, fix = _header_fault([name for name in names if name])
@@ -77,7 +78,7 @@ def _read(text: str, path: Path) -> tuple[list[str], list[int], list[list[str]]]
 
 
 def _rows(text: str, path: Path) -> tuple[list[int], list[list[str]]]:
-    """Return the lines and the cells of all rows that are not blank."""
+    """Return the lines and cells of all rows that are not blank."""
     reader = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)  # any ends of lines
     try:
         if '"' in text:  # a row may have several lines
@@ -92,14 +93,16 @@ def _rows(text: str, path: Path) -> tuple[list[int], list[list[str]]]:
 
 
 def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
-    """Return cells by name as `csv.DictReader` does: missing cells are None, extra ones are under None."""
+    """Return cells by name like `csv.DictReader`: missing cells are None, and extra cells are under
+    None.
+    """
     row: dict[Any, Any] = dict(zip(names, cells, strict=False))
     row |= dict.fromkeys(names[len(cells) :])
     return row | ({None: cells[len(names) :]} if len(cells) > len(names) else {})
 
 
 def _header_fault(names: list[str]) -> tuple[str, str]:
-    """Return why a header is refused, and the fix; "" if it is not."""
+    """Return why a header is refused, and the fix; "" if it is valid."""
     if not names:
         return "the file has no header", "add a first line with the names of the columns"
     between, commas = other_separator(names[0] if len(names) == 1 else ",")
@@ -115,16 +118,17 @@ def _header_fault(names: list[str]) -> tuple[str, str]:
 
 
 def read_columns(path: Path) -> MeasuredTable:
-    """Return the columns of a file as numbers; skip rows with gaps or times that are not positive.
+    """Return the columns of a file as numbers; rows with empty cells or with times that are not positive
+    are skipped.
 
     A column whose first value is a word becomes one column "name=word" of 0 and 1 for each word, so that
-    a condition on a word is one on a number. Columns are times where their names end in _us, _ms or _s; the
-    part of a time that comes on top of another may be 0.
+    a condition on a word is a condition on a number. Columns are times if their names end in _us, _ms or
+    _s; a time that is added to another time may be 0.
 
     Raises
     ------
     SpecError
-        As `read_rows`; never for a bad row.
+        As for `read_rows`; a bad row never raises an error.
     """
     text = _text(path)
     names, lines, rows = list[str](), list[int](), list[list[str]]()
@@ -150,9 +154,10 @@ def read_columns(path: Path) -> MeasuredTable:
 
 
 def _plain_columns(text: str) -> dict[str, Cells] | None:
-    """Return the cells of each column if every row is one line of equally many cells; None for other texts.
+    """Return the cells of each column if every row is one line and all rows have equally many cells; None
+    for other texts.
 
-    To split the whole text once is several times as fast as to make a list of each row.
+    Splitting the whole text at once is several times as fast as creating a list for each row.
 
     >>> _plain_columns("m,n\\n1,2\\n3,4\\n")
     {'m': ['1', '3'], 'n': ['2', '4']}
@@ -171,7 +176,7 @@ def _plain_columns(text: str) -> dict[str, Cells] | None:
 
 
 def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
-    """Return the columns that hold words, by their first row, with their sorted words."""
+    """Return the columns that contain words, judged by their first row, with their sorted words."""
     names = [
         name
         for name, cells in table.items()
@@ -181,7 +186,7 @@ def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
 
 
 def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict[str, Floats], Mask]:
-    """Return the columns that hold numbers, and a mask of rows that are valid in all of them."""
+    """Return the columns that contain numbers, and a mask of the rows that are valid in all of them."""
     columns: dict[str, Floats] = {}
     good: Mask = np.ones(max(map(len, table.values()), default=0), dtype=bool)
     for name, cells in table.items():
@@ -235,7 +240,9 @@ def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> P
 
 
 def _unreadable(path: Path, why: str, line: int = 0, fix: str = "") -> Problem:
-    """Return the fault of a file that is not a table; `line` is where that shows, 0 if nowhere."""
+    """Return the fault of a file that is not a table; `line` is the line that shows it, or 0 if no line
+    does.
+    """
     allowed, fix = (
         "a CSV file, plain or .gz",
         fix or f"choose a CSV file that exists{' and is readable' * path.exists()}",

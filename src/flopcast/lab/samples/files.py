@@ -1,11 +1,12 @@
 """Measurements as CSV files: samples of traces and logs, and the rows of a trace.
 
-Answers: which columns does a file of samples or events have?
-Elsewhere: what is in them (lab/calibration/traced_shapes.py, lab/calibration/trace.py, nccl_tests.py),
-reading them (columns.py, whose rules hold: a number in every column of numbers, times above 0).
+Answers: which columns does a file of samples or events have? Elsewhere: the content of the columns
+(lab/calibration/traced_shapes.py, lab/calibration/trace.py, nccl_tests.py), reading the files
+(columns.py, which requires a number in every numeric column and times above 0).
 
-Units are in the names; numbers have nine digits. Sizes that an operator does not have are 0. Columns of
-events begin with those of predicted ones (report/events.py); what a profiler does not know is -1.
+Units are part of the names; numbers have nine digits. Sizes that an operator does not have are 0. The
+first columns of events are those of predicted events (report/events.py); values that a profiler does not
+know are -1.
 """
 
 import csv
@@ -32,7 +33,7 @@ EVENT_COLUMNS = (
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
-    """Write a table, and give the number of its rows.
+    """Write a table, and return the number of its rows.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 def collective_cells(rows: Iterable[CollectiveRow]) -> Iterator[Sequence[object]]:
-    """Yield rows of a log of nccl-tests, as COLLECTIVE_COLUMNS."""
+    """Yield the rows of an nccl-tests log, as COLLECTIVE_COLUMNS."""
     for row in rows:
         yield (
             row.collective, row.dtype, row.message_bytes, row.ranks, row.nodes, int(row.in_place),
@@ -58,7 +59,9 @@ def collective_cells(rows: Iterable[CollectiveRow]) -> Iterator[Sequence[object]
 
 
 def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
-    """Yield samples of a trace, as SAMPLE_COLUMNS; a kernel without a known pass has the pass "unknown"."""
+    """Yield the samples of a trace, as SAMPLE_COLUMNS; a kernel without a known pass has the pass
+    "unknown".
+    """
     for sample in samples:
         yield (
             sample.kernel_class, sample.phase or "unknown", sample.dtype,
@@ -68,10 +71,10 @@ def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
 
 
 def event_cells(trace: Trace) -> Iterator[Sequence[object]]:
-    """Yield kernels in the order of time, as EVENT_COLUMNS.
+    """Yield kernels in order of time, as EVENT_COLUMNS.
 
-    A kernel that no operator launched has its own name instead of the operator's. What a profiler does
-    not record (micro-batch, stage, bytes of a message) is -1.
+    A kernel without an operator has its own name instead of the operator's. Values that a profiler does
+    not record (micro-batch, stage, bytes of a message) are -1.
     """
     words = trace.words
     sizes, ranks = np.nan_to_num(trace.message_bytes, nan=-1.0), np.nan_to_num(trace.ranks, nan=-1.0)

@@ -1,19 +1,19 @@
-"""Logs of nccl-tests and rccl-tests (all_reduce_perf, all_gather_perf, …) as they are in the wild.
+"""Logs of nccl-tests and rccl-tests (all_reduce_perf, all_gather_perf, …) as users have them.
 
-Answers: which collective on how many ranks and nodes took how long for which message, and does the log
-agree with itself?
-Elsewhere: what fitting makes of it (lab/calibration/collective_files.py).
+Answers: which collective took how long for which message, on how many ranks and nodes, and is the log
+consistent? Elsewhere: fits to these logs (lab/calibration/collective_files.py).
 
-A log may hold several runs, prefixes of mpirun or srun, lines of NCCL in between, old and new columns, and
-may end anywhere. Size convention: nccl-tests prints the full array, which is what operators/messages.py
-counts (gathered result of an all-gather, full input of one rank of a reduce-scatter or all-to-all, what is
-sent for a send-receive). Where the column `count` shows that a log prints one rank's share instead
-(count · element = size, while there a count is one rank's), the size is multiplied by the ranks.
+A log may contain several runs, prefixes of mpirun or srun, lines of NCCL in between, and old or new
+columns, and it may end anywhere. nccl-tests prints the size of the full array, as operators/messages.py
+counts it: the gathered result of an all-gather, the full input of one rank of a reduce-scatter or
+all-to-all, the sent data of a send-receive. If the column `count` shows that a log prints the share of
+one rank (if count · element equals the size although the count is that of one rank), the size is
+multiplied by the number of ranks.
 
-Every row is checked: busbw must be size / time times the share of the message that crosses a link
-(cost/collectives/formulas.py), within 2 % and the rounding of its two decimals; the printed average must be
-that of the rows. Units: time in µs, rates in GB/s = 1e9 bytes/s.
-Sources: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/*.cu; github.com/ROCm/rccl-tests.
+Every row is checked: busbw must equal size / time times the share of the message that crosses a link
+(cost/collectives/formulas.py), within 2 % and the rounding of its two decimals; the printed average must
+be the average of the rows. Units: time in µs, rates in GB/s = 1e9 bytes/s. Sources:
+github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/*.cu; github.com/ROCm/rccl-tests.
 """
 
 import re
@@ -55,11 +55,11 @@ _HEADER = ("size", "count", "type")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveRow:
-    """One message size of one run, out of place or in place (the result replaces the input).
+    """One message size of one run, either out of place or in place (the result replaces the input).
 
-    `message_bytes` follows operators/messages.py; `ranks` and `nodes` are those of one group, where a run
-    was split into groups that run beside each other. `busbw_bytes_per_s` is as printed, for the reader;
-    `time_s` is what was measured.
+    `message_bytes` follows operators/messages.py; `ranks` and `nodes` are those of one group if a run was
+    split into concurrent groups. `busbw_bytes_per_s` is the printed value, for the reader; `time_s` is
+    the measured value.
     """
 
     collective: str
@@ -75,7 +75,7 @@ class CollectiveRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveLog:
-    """The rows that can be used, and faults and doubts, each with its line."""
+    """The usable rows, and the faults and doubts, each with its line."""
 
     rows: tuple[CollectiveRow, ...]
     problems: tuple[Problem, ...]
@@ -91,7 +91,7 @@ def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
     Raises
     ------
     SpecError
-        The file cannot be read, is too large for a log, or holds no usable row.
+        The file cannot be read, is too large for a log, or has no usable row.
     """
     try:
         text = read_unpacked(path, MOST_BYTES).decode("utf-8", errors="replace")
@@ -107,7 +107,7 @@ def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
     Raises
     ------
     SpecError
-        It holds no usable row; the faults of its rows are reported too.
+        It has no usable row. The faults of its rows are also reported.
     """
     reading = _NcclState(name, PROGRAMS.get(collective, collective))
     for number, line in enumerate(text.splitlines(), start=1):
@@ -119,7 +119,7 @@ def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
 
 
 class _NcclState:
-    """The state of reading; a run begins with its line "nThread", or with ranks after rows."""
+    """The state of reading. A run begins with its line "nThread", or with ranks that follow rows."""
 
     def __init__(self, name: str, collective: str) -> None:
         self.name, self.collective = name, collective
@@ -169,20 +169,22 @@ class _NcclState:
         self.open, self.printed = False, []
 
     def _run_begins(self) -> None:
-        """Begin a run with new ranks and average; the collective and the columns stay until they change."""
+        """Begin a run with new ranks and a new average; the collective and the columns stay until the log
+        changes them.
+        """
         self.close()
         if self.rows or not self.devices:
             self.devices = []
 
     def _device(self, rank: int, group: int, host: str) -> None:
-        """Read a rank of the run; after rows, it is the first of another run."""
+        """Read a rank of the run; a rank that follows rows is the first rank of another run."""
         if self.printed:
             self.close()
             self.devices = []
         self.devices.append((rank, group, host))
 
     def _average(self, number: int, printed: Number) -> None:
-        """End a run's rows: their average must be the printed one."""
+        """End the rows of a run: their average must equal the printed one."""
         mean = sum(self.printed) / len(self.printed) if self.printed else 0.0
         if self.printed and abs(printed - mean) > WORST_ERROR * mean + 0.01:
             because = f"the mean of the rows is {mean:.2f} GB/s, so rows are missing or were changed"
@@ -207,7 +209,7 @@ class _NcclState:
             self._half(number, words, columns, in_place)
 
     def _half(self, number: int, words: Sequence[str], columns: Sequence[str], in_place: bool) -> None:
-        """Read the half of a row that was measured out of place, or in place; "N/A" was not measured."""
+        """Read the out-of-place or the in-place half of a row; "N/A" means that it was not measured."""
         places = [place for place, name in enumerate(columns) if name == "time"]
         if len(places) <= in_place:
             return
@@ -250,7 +252,9 @@ class _NcclState:
             )
 
     def _usable(self, number: int, words: Sequence[str], time_us: Number) -> bool:
-        """Return whether a row is consistent, else report its faults; 0 bytes are latency alone."""
+        """Return whether a row is consistent, and otherwise report its faults; messages of 0 bytes show
+        only the latency.
+        """
         if words[0] == "0" or time_us <= 0:
             return False
         ranks = sorted(rank for rank, _, _ in self.devices)
@@ -278,13 +282,13 @@ class _NcclState:
         return False
 
     def _group(self) -> tuple[int, int]:
-        """Return ranks and nodes of the first group: the whole job, if it was not split."""
+        """Return the ranks and nodes of the first group, or of the whole job if it was not split."""
         first = min(group for _, group, _ in self.devices)
         hosts = [host for _, group, host in self.devices if group == first]
         return len(hosts), len(set(hosts))
 
     def _message_bytes(self, words: Sequence[str]) -> float:
-        """Return the printed size, or that times the ranks if it is one rank's share."""
+        """Return the printed size, multiplied by the number of ranks if it is one rank's share."""
         size, count = int(words[0]), int(words[1])
         ranks, _ = self._group()
         is_share = self.collective in SHARED and ranks > 1 and count * ELEMENTS[words[2]] == size
@@ -304,7 +308,7 @@ class _NcclState:
             )
 
     def _report(self, number: int, field: str, value: object, allowed: str, because: str, fix: str) -> None:
-        """Report a fault with its line, unless the row before already had it."""
+        """Report a fault with its line, unless the previous row already had it."""
         where = f"{self.name}:{number}" if number else self.name
         problem = Problem(field, value, allowed, because, fix, where=where)
         last = self.problems[-1] if self.problems else None

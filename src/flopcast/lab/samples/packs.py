@@ -1,11 +1,11 @@
-"""Sample packs: a folder with manifest.json and tables of samples; written, resumed, read.
+"""Sample packs: folders with manifest.json and tables of samples, which can be written, resumed and read.
 
-Answers: which rows of a pack are good, what is wrong with the others, how is a pack continued?
-Elsewhere: what a row means (lab/measure/sample_pack.py), who measures (cli/measure.py), site files
+Answers: which rows of a pack are good, what is wrong with the others, and how is a pack continued?
+Elsewhere: the meaning of a row (lab/measure/sample_pack.py), the measurement (cli/measure.py), site files
 (sites.py).
 
-Rows are only ever appended and reach the disk in batches: a run that is cut off keeps what it measured.
-A bad row is reported with its line and left out, the good ones are kept.
+Rows are only appended, and are written to the disk in batches, so that an interrupted run keeps its
+measurements. A bad row is reported with its line and left out, and the good rows are kept.
 """
 
 import csv
@@ -48,9 +48,9 @@ Row = TypeVar("Row", Sample, MessageSample, TierSample)
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Pack:
-    """The good rows of a pack, and the faults of those that were left out.
+    """The good rows of a pack, and the faults of the rows that were left out.
 
-    Of rows with equal keys, only the last one counts, because it was measured again.
+    If rows have equal keys, only the last one counts, because it was measured again.
     """
 
     manifest: Manifest
@@ -61,9 +61,9 @@ class Pack:
 
 
 class PackWriter:
-    """A pack that grows: `add` rows, then `close`.
+    """A pack that grows: call `add` for each row, then `close`.
 
-    `done` holds the keys that it had when it was opened: those need not be measured again.
+    `done` holds the keys that it had when it was opened; their shapes need not be measured again.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, done: frozenset[str]) -> None:
@@ -77,7 +77,7 @@ class PackWriter:
         self._write_manifest(manifest)
 
     def add(self, sample: AnySample) -> None:
-        """Keep a row; it is on the disk after BATCH_ROWS of them, or when the pack is closed."""
+        """Keep a row; it is written to the disk after BATCH_ROWS rows, or when the pack is closed."""
         name, row = _table_and_row(sample)
         self._waiting[name].append(row)
         self._added.add(sample.key)
@@ -86,7 +86,7 @@ class PackWriter:
             self._append(name)
 
     def close(self, unsupported: Mapping[str, str]) -> None:
-        """Write what waits, and a manifest that counts it.
+        """Write the waiting rows, and a manifest that counts them.
 
         Shapes that an earlier run could not measure stay `unsupported` until a run has measured them.
         """
@@ -98,7 +98,7 @@ class PackWriter:
         self._write_manifest(Manifest(**whole))
 
     def _append(self, name: str) -> None:
-        """Append the waiting rows and wait for the disk; a file that is new gets its header."""
+        """Append the waiting rows and wait until they are on the disk; a new file gets its header."""
         rows, path = self._waiting[name], self.folder / name
         if not rows:
             return
@@ -134,8 +134,8 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
     Raises
     ------
     SpecError
-        The folder cannot be made, holds something else, or a pack of another device, which is then left
-        as it was.
+        The folder cannot be created, holds something else, or holds a pack of another device, which is
+        then left unchanged.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
 
 
 def _continued(manifest: Manifest, before: Pack, done: frozenset[str]) -> Manifest:
-    """Return the manifest of a resumed run: its own facts, and those that only the old pack has."""
+    """Return the manifest of a resumed run: its own facts, and those that only the existing pack has."""
     kept = {
         "started": before.manifest.started,
         "counts": {
@@ -186,8 +186,8 @@ def read_pack(folder: Path) -> Pack:
     Raises
     ------
     SpecError
-        There is no manifest, it cannot be read, or it is of a later version; or a file is too large to be
-        of a pack. Never for a bad row.
+        The manifest is missing, cannot be read, or belongs to a later version; or a file is too large for
+        a pack. A bad row never raises an error.
     """
     manifest = _manifest(folder / MANIFEST)
     problems: list[Problem] = []
@@ -223,7 +223,7 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _whole(path: Path) -> bytes:
-    """Return the whole file; a part of one would look like a complete pack."""
+    """Return the content of the whole file; a part of it would look like a complete pack."""
     held = read_file(path, MOST_BYTES)
     if len(held) > MOST_BYTES:
         raise SpecError([_not_a_pack(path, f"the file has more than {MOST_BYTES} bytes")])
@@ -237,9 +237,10 @@ def _rows(
     device: str,
     problems: list[Problem],
 ) -> Iterator[Row]:
-    """Yield good rows of a file that may be absent; faults of the others go to `problems`.
+    """Yield the good rows of a file, which may be missing; faults of other rows are added to `problems`.
 
-    A header without the columns of this version makes every row unreadable: one fault reports them all.
+    If the header lacks columns of this version, no row can be read, and a single fault reports all of
+    them.
     """
     if not path.exists():
         return
@@ -264,7 +265,7 @@ def _rows(
 def _lines(
     reader: "csv.DictReader[str]", path: Path, problems: list[Problem]
 ) -> Iterator[Mapping[str, str]]:
-    """Yield rows until the end, or until one that is not CSV."""
+    """Yield rows until the end, or until a row that is not CSV."""
     try:
         yield from reader
     except csv.Error as error:
@@ -272,7 +273,7 @@ def _lines(
 
 
 def _cut_half_row(path: Path) -> None:
-    """Remove what follows the last line's end."""
+    """Remove everything after the last line end."""
     with suppress(FileNotFoundError):
         with opened(path) as file:
             raw = file.read()
@@ -283,7 +284,7 @@ def _cut_half_row(path: Path) -> None:
 
 
 def _not_a_pack(path: Path, because: str) -> Problem:
-    """Return the fault of an invalid manifest, or of a file that no pack has."""
+    """Return the fault of an invalid manifest, or of a file that cannot belong to a pack."""
     allowed = f"the {path.stem} of a sample pack, format_version {FORMAT_VERSION}"
     fix = "give a folder that flopcast measure wrote, or measure into a new one"
     return Problem(path.stem, path.name, allowed, because, fix, where=str(path))

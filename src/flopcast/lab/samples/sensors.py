@@ -1,8 +1,8 @@
-"""Sensor readings of a GPU while it works (clock, power, temperature), and its driver.
+"""Sensor readings of a busy GPU (clock, power, temperature), and its driver.
 
-Answers: how fast does the device run right now, under which driver?
-Elsewhere: when it is asked (lab/measure/). The vendor's tool is asked once and goes on telling, so that a
-reading costs nothing while kernels are timed. Without the tool every reading is empty, never an error.
+Answers: how fast does the device run right now, and under which driver? Elsewhere: when readings are
+taken (lab/measure/). The vendor's tool is started once and keeps printing, so that a reading costs no
+time while kernels are timed. Without the tool, every reading is empty and no error is raised.
 """
 
 import subprocess
@@ -20,18 +20,18 @@ ANSWER_S = 20  # a driver that is not resident takes seconds to load
 
 
 class Sensors:
-    """The latest line that the tool wrote; a thread reads them as they come."""
+    """The latest line that the tool printed; a thread reads the lines as they arrive."""
 
     def __init__(self) -> None:
         """Start without a reading."""
         self.line: str = ""
 
     def read(self) -> Reading:
-        """Return the latest reading; empty before the first."""
+        """Return the latest reading; it is empty before the first line."""
         return reading_of(self.line)
 
     def follow(self, lines: Iterable[str]) -> None:
-        """Keep the last of the lines, until they end."""
+        """Keep the latest of the lines until they end."""
         for line in lines:
             self.line = line
 
@@ -51,9 +51,10 @@ def reading_of(line: str) -> Reading:
 
 @contextmanager
 def sensors(uuid: str) -> Iterator[Sensors]:
-    """Yield the sensors of one device, read until the block ends; of none if `uuid` is empty.
+    """Yield the sensors of one device, which are read until the block ends; without a `uuid`, all
+    readings are empty.
 
-    A reading is INTERVAL_MS old at most: shorter than the load under which a kernel is timed.
+    A reading is at most INTERVAL_MS old, which is shorter than the load during which a kernel is timed.
     """
     readings = Sensors()
     if not uuid:
@@ -81,7 +82,9 @@ def sensors(uuid: str) -> Iterator[Sensors]:
 
 
 def driver_facts(uuid: str) -> dict[str, str]:
-    """Return driver, highest clock and power limit of a device, as the tool prints them; {} without it."""
+    """Return the driver, the highest clock and the power limit of a device as the tool prints them; {}
+    without the tool.
+    """
     names = ("driver_version", "clocks.max.sm", "power.limit")
     words = [TOOL, "-i", uuid, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     if not uuid:

@@ -1,10 +1,9 @@
-"""Measurement of the storage of a folder: files that are written, read and gone.
+"""Measurement of the storage of a folder, with temporary files that are written and read.
 
-Answers: how fast are the drives or the file system of a folder written and read?
-Elsewhere: the other memories (lab/measure/tier_run.py), rows and the fields that they set
-(lab/measure/tier_samples.py).
+Answers: how fast can the drives or the file system of a folder be written and read? Elsewhere: the other
+memories (lab/measure/tier_run.py), rows and the fields that they set (lab/measure/tier_samples.py).
 
-Files are written with several streams, because one does not saturate an array of drives.
+Several streams write files, because one stream does not saturate an array of drives.
 """
 
 import os
@@ -30,11 +29,11 @@ Clock = Callable[[], float]
 def measure_storage(
     folder: Path, device: str, effort: TierEffort, clock: Clock, done: Container[str] = ()
 ) -> Iterator[TierSample | Unsupported]:
-    """Yield the samples of writing and of reading files in a folder, unless both are done.
+    """Yield the samples of writing and reading files in a folder, unless both exist already.
 
-    At most a tenth of the free space is written, for at most ten seconds. The files have no names, so that
-    they vanish with the process, however it ends. The read comes from the drives only where the system can
-    drop its cache of a file; elsewhere, it is not measured.
+    At most a tenth of the free space is written, and for at most ten seconds. The files have no names, so
+    they disappear with the process, however it ends. Reading is measured only if the system can drop its
+    cache of a file, because only then do the data come from the drives.
     """
     left = [tier_key(kind, str(folder)) for kind in STORAGE]
     if all(key in done for key in left):
@@ -63,7 +62,7 @@ def measure_storage(
 def _all_streams(
     work: Callable[[IO[bytes]], int], files: Iterable[IO[bytes]], clock: Clock
 ) -> tuple[int, float]:
-    """Return the bytes that all streams moved together, and the seconds until the last one ended."""
+    """Return the bytes that all streams moved together, and the seconds until the last stream ended."""
     start_s = clock()
     with ThreadPoolExecutor(STREAMS) as threads:
         moved_bytes = sum(threads.map(work, files))
@@ -100,7 +99,9 @@ def _read(file: IO[bytes], clock: Clock) -> int:
 
 
 def _drop_cache(files: Iterable[IO[bytes]]) -> bool:
-    """Ask the system to forget the pages of files that are on the drive; return whether it can."""
+    """Request that the system drop the cached pages of files that are on the drive; return whether the
+    system supports this.
+    """
     if not hasattr(os, "posix_fadvise"):
         return False
     for file in files:

@@ -3,24 +3,25 @@
 Source: data/peers/aiconfigurator/serving_measured_ttft_tpot.csv.gz; on GitHub ai-dynamo/aiconfigurator,
 Apache-2.0. One row is one benchmark of one deployment.
 
-What a row does not say follows the engine: TensorRT-LLM runs checkpoints whose cache is in 8 bits, the
-others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest, and multiplies them by
-8-bit activations on Blackwell. "fp8" of models that are published with scales of blocks means these. Rows
-do not say whether tokens were drafted, which halves the time per token of some: the published launches of
-InferenceX say it (inferencex.py). Where experts are spread
-over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
-that their ids name. Rows without a number of groups whose experts have more ranks than their attention
-divide these ranks into groups. The concurrency is that of the whole instance, which `silicon_data_source`
-repeats. Rows with pools for prompts and decoding that do not say how many instances there are have those
-of the deployment of InferenceX with the same degrees and concurrency; others cannot be predicted. An
-instance of more than eight devices without pools is such a deployment as well: its row states the sum of
-all devices.
-SGLang holds 32 copies of experts where it spreads them over several nodes (ep-num-redundant-experts), and
-gives weights and cache 0.95 of the memory if DeepSeek in 8 bits runs on four devices.
+Facts that a row omits follow from the engine: TensorRT-LLM runs checkpoints whose cache has 8 bits, and
+the other engines keep 16 bits; `gpt-oss` always has 4-bit experts, whatever precision the row states, and
+multiplies them by 8-bit activations on Blackwell. For models that are published with block scales, "fp8"
+means fp8 with these scales. Rows do not state whether tokens were drafted, which halves the time per
+token in some cases. The published launches of InferenceX state it (inferencex.py). If experts are spread
+over the n ranks of an instance, some rows multiply their degrees by n twice: they state 64 or 8 x 8 for
+the 8 ranks that their ids name. If a row states no number of groups and its experts have more ranks than
+its attention, these ranks are divided into groups. The concurrency is that of the whole instance;
+`silicon_data_source` repeats it. Some rows have separate pools for prefill and decoding but do not state
+the numbers of instances. They use the numbers of the InferenceX deployment with the same degrees and
+concurrency; rows without such a deployment cannot be predicted. A row with an instance of more than eight
+devices and without pools also describes such a deployment: it states the total number of devices. SGLang
+holds 32 copies of experts if it spreads them over several nodes (ep-num-redundant-experts). It gives 0.95
+of the memory to weights and cache if DeepSeek runs in 8 bits on four devices.
 
-InferenceMAX sends ten times as many requests as are open at once, with lengths drawn between 0.8 of the
-stated ones and these, without a shared prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows with
-its three pairs of lengths are read so, all others with the stated lengths.
+InferenceMAX sends ten times as many requests as its concurrency. Their lengths are drawn between 0.8 and
+1 times the stated ones, and they share no prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows
+with one of its three pairs of lengths are predicted with such lengths, and all other rows with the stated
+lengths.
 """
 
 import math
@@ -71,10 +72,10 @@ def _groups(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
-    """Yield both means; rows that several published deployments fit teach no constants.
+    """Yield both means. No constants are fitted to rows that match several published deployments.
 
-    Times to first token teach none either if no request warmed the server up, because the first requests
-    then wait for kernels that are compiled.
+    Times to first token of servers without a warm-up are not fitted either, because their first requests
+    wait for the compilation of kernels.
     """
     is_certain = row["system"] not in SYSTEMS or len(_fitting(row)) < 2
     match = MEASURED.search(row.get("silicon_data_source", ""))
@@ -91,7 +92,7 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
 
 
 def _unsupported(row: Mapping[str, str]) -> str:
-    """Return why a row cannot be predicted; empty if it can."""
+    """Return why a row cannot be predicted; empty if it can be predicted."""
     if row["system"] not in SYSTEMS:
         return f"system = {row['system']} is not in the catalogue"
     if _has_pools(row):
@@ -158,13 +159,13 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
 
 
 def _with_copies(row: Mapping[str, str], pool: dict[str, int]) -> dict[str, int]:
-    """Return the fields of a pool, with copies of experts where they are spread over several nodes."""
+    """Return the fields of a pool, with copies of experts if they are spread over several nodes."""
     spread = row["backend"] == "sglang" and pool["expert_parallel"] > NODE_DEVICES
     return pool | ({"redundant_experts": COPIES} if spread else {})
 
 
 def _is_large(row: Mapping[str, str]) -> bool:
-    """Return whether a row is of SGLang and of DeepSeek with weights of 8 bits."""
+    """Return whether a row is a run of SGLang with DeepSeek in 8 bits."""
     of_deepseek = "DeepSeek" in row["model_path"]
     return of_deepseek and row["backend"] == "sglang" and row.get("precision") == "fp8"
 
@@ -180,30 +181,32 @@ def _formats(row: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _lengths(row: Mapping[str, str], tokens: int) -> str | int:
-    """Return the lengths of requests whose longest has so many tokens."""
+    """Return the lengths of requests if the longest has this number of tokens."""
     if not _lengths_vary(row):
         return tokens
     return f"uniform({int(SHORTEST_SHARE * tokens)},{tokens})"
 
 
 def _lengths_vary(row: Mapping[str, str]) -> bool:
-    """Return whether a row has lengths of InferenceMAX, which draws those of each request."""
+    """Return whether a row has the lengths of InferenceMAX, which draws the length of each request."""
     return (int(row["isl"]), int(row["osl"])) in INFERENCE_MAX
 
 
 def _has_numbers(row: Mapping[str, str]) -> bool:
-    """Return whether a row with pools says how many instances each has."""
+    """Return whether a row with pools states the number of instances of each pool."""
     return all(row[f"{name}_num_workers"] for name in POOLS)
 
 
 def _swept(row: Mapping[str, str]) -> inferencex.Swept | None:
-    """Return the published deployment of a row with pools; of several, that of its place, or the first."""
+    """Return the published deployment of a row with pools. If several match, return the one at the row's
+    place, or the first.
+    """
     found = _fitting(row)
     return found[int(row.get(PLACE, 0))] if found else None
 
 
 def _fitting(row: Mapping[str, str]) -> tuple[inferencex.Swept, ...]:
-    """Return the published deployments that fit a row which does not state its own."""
+    """Return the published deployments that match a row which does not state its own."""
     if not _has_pools(row) or (_has_numbers(row) and not inferencex.has_other_degrees(row)):
         return ()
     return inferencex.swept(row, _concurrency(row))
@@ -216,7 +219,7 @@ def _runs(_path: Path, rows: Sequence[Row], _options: ReadOptions) -> Iterator[S
 
 
 def _drafting(drafted: int) -> Drafting | None:
-    """Return how tokens are drafted by the model's own modules; None if none are."""
+    """Return how the model's own modules draft tokens; None if no tokens are drafted."""
     if not drafted:
         return None
     return Drafting(drafter="mtp", drafted=drafted, accepted=measured_acceptance("mtp", drafted) or 1.0)
@@ -228,9 +231,9 @@ def _stated_pools(row: Mapping[str, str]) -> tuple[dict[str, int], ...]:
 
 
 def _pool(row: Mapping[str, str], name: str) -> dict[str, int]:
-    """Return the instances of a pool, whose columns have its name in front.
+    """Return the instances of a pool, whose columns begin with its name.
 
-    No row of pools multiplies degrees twice.
+    No row with pools multiplies its degrees twice.
     """
     columns = {
         "replicas": "num_workers",
@@ -243,14 +246,18 @@ def _pool(row: Mapping[str, str], name: str) -> dict[str, int]:
 
 
 def _degrees(row: Mapping[str, str]) -> dict[str, int]:
-    """Return tensor-parallel ranks, groups of them with requests of their own, ranks of experts, stages."""
+    """Return the tensor-parallel ranks, the groups of ranks with separate requests, the ranks of experts,
+    and the stages.
+    """
     names = ("tensor_parallel", "data_parallel", "expert_parallel", "pipeline_parallel")
     stages = int(float(row["pp_size"] or 1))
     return dict(zip(names, (*_ranks(row), stages), strict=True))
 
 
 def _ranks(row: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return tensor-parallel ranks, groups of them with requests of their own, and ranks of experts."""
+    """Return the tensor-parallel ranks, the groups of ranks with separate requests, and the ranks of
+    experts.
+    """
     ranks, groups = int(float(row["tp_size"])), int(float(row["attention_dp_size"] or 1))
     cut, spread = int(float(row["moe_tp_size"] or 1)), int(float(row["moe_ep_size"] or 1))
     named, root = re.search(r"_tp(\d+)_", row["id"]), math.isqrt(ranks * groups)

@@ -3,10 +3,10 @@
 Source: data/serving/apex_h100_mistral.csv and apex_traces_mistral.csv.gz; on GitHub microsoft/apex_plus,
 MIT. One row is one trace on one deployment.
 
-vLLM served Mistral-Large-2407 and SGLang Mixtral-8x22B (README of the data). The traces lie beside the
-table. Rows whose plan has several replicas served every n-th request of the trace, one row for each
-replica. Served outputs are shorter than those of the trace: all are shortened alike. The means of SGLang
-are mislabelled, so that its sum of latencies stands for them.
+vLLM served Mistral-Large-2407 and SGLang Mixtral-8x22B (README of the data). The traces are stored in the
+same folder as the table. If the plan has several replicas, each replica has one row and served every n-th
+request of the trace. Served outputs are shorter than those of the trace, so all outputs are shortened in
+proportion. The means of SGLang have wrong labels, so its sum of latencies is used instead.
 """
 
 import csv
@@ -30,7 +30,7 @@ Traces = Mapping[str, list[tuple[float, int, int]]]
 
 
 def _runs(path: Path, rows: Sequence[Mapping[str, str]], _options: ReadOptions) -> Iterable[ServingRun]:
-    """Return the runs of a table, whose traces lie in the same folder."""
+    """Return the runs of a table, whose traces are in the same folder."""
     traces = _traces(path.parent)
     table = ServingRows(
         source="APEX",
@@ -48,7 +48,7 @@ def _groups(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _traces(folder: Path) -> Traces:
-    """Return arrivals and lengths of the requests of each trace; empty without the file."""
+    """Return the arrivals and lengths of the requests of each trace; empty without the file."""
     found: dict[str, list[tuple[float, int, int]]] = {}
     path = next((folder / name for name in TRACES if (folder / name).is_file()), None)
     if path is None:
@@ -66,7 +66,7 @@ def _name(row: Mapping[str, str]) -> str:
 
 
 def _unsupported(traces: Traces, row: Mapping[str, str]) -> str:
-    """Return why a row cannot be predicted; empty if it can."""
+    """Return why a row cannot be predicted; empty if it can be predicted."""
     if _name(row) not in traces:
         return f"the trace {_name(row)} is not in {TRACES[0]} in the folder of the table"
     if PLAN.fullmatch(row["plan"]) is None or row["engine"] not in MODELS:
@@ -93,7 +93,7 @@ def _facts(traces: Traces, row: Mapping[str, str]) -> RowFacts:
 
 
 def _requests(row: Mapping[str, str], plan: re.Match[str], trace: list[tuple[float, int, int]]) -> Requests:
-    """Return the requests of one replica, with outputs as long as those that were served."""
+    """Return the requests of one replica, with outputs as long as the served ones."""
     replicas, place = int(plan[1] or 1), int(plan[4] or 0)
     own = np.array(trace)[place::replicas]
     arrival_s, prompts, outputs = own.T

@@ -1,11 +1,11 @@
-"""The rates at which engines copy weights and caches to devices, fitted on measured throughput.
+"""The rates at which engines copy weights and caches to devices, fitted to measured throughput.
 
-Answers: which fractions of their links do copies of an engine reach in these runs, and do they overlap?
+Answers: which fraction of a link's rate do copies of an engine reach in these runs, and do they overlap?
 Elsewhere: the fields (spec/streaming.py, `Streaming`), the tables (offloads.py), scores (score.py).
 
-A run is one static batch: one pass with prompts, then passes that decode. The fit tries every combination
-of a grid and takes that of the least mean error. Only fields that the engine's sources say were fitted are
-changed; without any run, they have the defaults of `Streaming`.
+A run is one static batch: one pass with prompts, followed by passes that decode. The fit tries every
+combination of a grid and selects the one with the smallest mean error. Only fields that are marked as
+fitted in the engine's sources are changed; without any run, they have the defaults of `Streaming`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ GRID: Mapping[str, tuple[float, ...]] = {
 
 
 def fitted_fields(engine: Engine) -> tuple[str, ...]:
-    """Return the fields of an engine's streaming that were fitted on runs, by its sources."""
+    """Return the fields of an engine's streaming that were fitted to runs, according to its sources."""
     covered = {
         word.strip() for source in engine.source if source.fitted_on for word in source.covers.split(",")
     }
@@ -52,12 +52,14 @@ def fitted_fields(engine: Engine) -> tuple[str, ...]:
 
 
 def without_rates(job: ServingJob) -> ServingJob:
-    """Return a job whose engine has no fitted rates of copies."""
+    """Return a job whose engine has no fitted copy rates."""
     return _with(job, UNFITTED)
 
 
 def with_rates_of(job: ServingJob, others: Sequence[ServingRun]) -> ServingJob:
-    """Return a job whose engine has the rates that fit other runs of it; defaults where there is none."""
+    """Return a job whose engine has the copy rates that fit other runs of the engine; without other runs,
+    it has the defaults.
+    """
     fields = fitted_fields(job.engine)
     known = [_Batch.of(run, run.job) for run in others if run.job is not None and _same(run.job, job)]
     if not known or not fields:
@@ -68,13 +70,13 @@ def with_rates_of(job: ServingJob, others: Sequence[ServingRun]) -> ServingJob:
 
 
 def _same(one: ServingJob, other: ServingJob) -> bool:
-    """Return whether two jobs have one engine, and weights or caches outside the devices."""
+    """Return whether two jobs have the same engine and the same weights or caches outside the devices."""
     return one.engine.name == other.engine.name and one.plan.streams
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Batch:
-    """One static batch that was measured: its passes, their seconds without copies, and the copies."""
+    """One static batch that was measured: its passes, their seconds without copies, and its copies."""
 
     tokens: Number  # that the batch generates
     tokens_per_s: Number  # as measured
@@ -109,7 +111,8 @@ class _Batch:
     def error(self, rates: Rates) -> float:
         """Return the relative error of the throughput that these rates predict.
 
-        Seconds of copies were computed with the default rates and scale with the inverse of each rate.
+        Seconds of copies were computed with the default rates and are inversely proportional to each
+        rate.
         """
         weights, caches, unpack = (
             UNFITTED[name] / rates.get(name, UNFITTED[name])

@@ -1,10 +1,11 @@
-"""Measurements of deployments on public pages: vendors' tables, blogs, pull requests of engines.
+"""Measured deployments on public pages: vendors' tables, blogs, and pull requests of engines.
 
-Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each has the address of a page, an
-engine, the names of columns, and rows. A row describes a job as a job file does, and the names of its other
-columns are the measured quantities. `in_flight` is a number of requests, "all" or a rate, as in "4/s".
-`version` selects the releases of the engine, if the catalogue distinguishes them: it begins with a version,
-or states a month. A year alone stands for its middle. All other texts state no release.
+Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each block has the address of a
+page, an engine, the names of columns, and rows. A row describes a job like a job file, and its other
+columns are named after the measured quantities. `in_flight` is a number of requests, "all" or a rate, as
+in "4/s". `version` selects the release of the engine if the catalogue distinguishes releases: it begins
+with a version, or states a month. If only a year is stated, its middle is used. All other texts state no
+release.
 """
 
 import re
@@ -79,7 +80,7 @@ def _base(block: Mapping[str, Any]) -> str:
 
 
 def _engine(block: Mapping[str, Any]) -> dict[str, object]:
-    """Return the engine of a block, of the release that the block states."""
+    """Return the engine of a block in the release that the block states."""
     engine = block["engine"] if isinstance(block["engine"], dict) else {"base": block["engine"]}
     if not has_releases(_base(block)):
         return dict(engine)
@@ -89,7 +90,7 @@ def _engine(block: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _job(engine: object, row: Mapping[str, Any]) -> tuple[ServingJob | None, str]:
-    """Return the job of a row and no reason, or no job and the reason."""
+    """Return the job of a row without a reason, or the reason without a job."""
     requests, load = int(row["requests"]), row["in_flight"]
     described = {
         "model": row["model"],

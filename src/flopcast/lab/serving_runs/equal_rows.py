@@ -1,12 +1,13 @@
-"""Rows with equal facts that two published deployments fit: the faster one decodes faster.
+"""Rows with equal facts that match two published deployments: the faster row belongs to the deployment
+that decodes faster.
 
-Answers: which of two deployments of InferenceX was measured, where rows do not say it?
-Elsewhere: the deployments of a row (inferencex.py), the job of a row (aiconfigurator.py).
+Answers: which of two InferenceX deployments was measured if the rows do not state it? Elsewhere: the
+deployments of a row (inferencex.py), the job of a row (aiconfigurator.py).
 
-Two deployments differ in this way if only one drafts tokens, or if one has more devices that decode. Rows
-whose facts are equal then have two times per output token, and the shorter one is that of the deployment
-with the draft or with more devices. This choice of an input uses measured times, so that such rows teach no
-constants. Where there are more deployments, or one time alone, rows have the first deployment.
+Two deployments differ in this way if only one drafts tokens, or if one has more devices for decoding.
+Rows with equal facts then have two different times per output token, and the shorter time belongs to the
+deployment that drafts or has more devices. This choice of an input uses measured times, so no constants
+are fitted to such rows. If there are more deployments, or only one time, the first deployment is used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +23,13 @@ DEGREES = ("prefill_tp_size", "prefill_moe_ep_size", "decode_tp_size", "tp_size"
 
 
 def with_places(rows: Sequence[Row], fitting: Mapping[int, Sequence[Swept]], time: str) -> list[Row]:
-    """Return the rows, each with the place of its deployment among those that fit it.
+    """Return the rows, each with the index of its deployment among the matching ones.
 
     Parameters
     ----------
     rows : sequence of rows
     fitting : mapping
-        From places of rows that do not state their deployment to the deployments that fit them.
+        Maps the places of rows that do not state their deployment to the matching deployments.
     time : str
         The column of the time per output token.
     """
@@ -48,7 +49,7 @@ def with_places(rows: Sequence[Row], fitting: Mapping[int, Sequence[Swept]], tim
 
 
 def _faster(first: Swept, second: Swept) -> int | None:
-    """Return the place of the deployment that decodes faster; None if that is not certain."""
+    """Return the index of the deployment that decodes faster; None if this is not certain."""
     drafts = second.drafted - first.drafted
     devices = _decoding(second) - _decoding(first)
     if bool(drafts) == bool(devices):
@@ -61,7 +62,7 @@ def _decoding(each: Swept) -> int:
 
 
 def _gap(times: Iterable[float]) -> float | None:
-    """Return a time between two kinds of equal times; None if there are not exactly two kinds."""
+    """Return a time between two clusters of times; None if there are not exactly two clusters."""
     ordered = sorted(times)
     steps = [(before * after) ** 0.5 for before, after in pairwise(ordered) if after > SAME_RATIO * before]
     return steps[0] if len(steps) == 1 else None

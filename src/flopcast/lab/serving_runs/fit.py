@@ -1,20 +1,21 @@
-"""The constants of engines, fitted on measured times per output token and to the first token.
+"""The constants of engines, fitted to measured times per output token and times to first token.
 
-Answers: what do iterations and requests of an engine take beyond its kernels in benchmarks?
-Elsewhere: the constants (spec/engine.py, IterationCost), scoring with them (score.py).
+Answers: how much time do iterations and requests of an engine take in benchmarks in addition to the
+kernels? Elsewhere: the constants (spec/engine.py, IterationCost), scoring with them (score.py).
 
-The time of an iteration is that of its kernels, less `overlap_s` for each of them, with a ratio for kernels
-of experts, plus `host_s`, plus `sequence_s` for each sequence. The measured time per token is that of a
-mean iteration times a number that the scheduler gives, which small changes of the constants leave as it is.
-So constants follow from a linear fit of relative errors. Twice and half of what was measured count alike,
-and absolute errors count, not their squares, so that a few odd rows do not decide. None is below its least
-value. What a request waits for beside the passes follows from times to the first token in the same way. The
-time of launches (`prompt_launch_s`) is not fitted here: it decides which passes are as long as their
-kernels. The time of sending single tokens (`streamed_s`) is not either: the servers of these rows send
-several at once.
+The time of an iteration is the time of its kernels, less `overlap_s` for each kernel, with a ratio for
+kernels of experts, plus `host_s`, plus `sequence_s` for each sequence. The measured time per token is the
+time of a mean iteration times a number that follows from the scheduling, and which small changes of the
+constants do not affect. The constants therefore follow from a linear fit of relative errors. Twice and
+half the measured time count equally. The fit minimises absolute errors and not their squares, so that a
+few outliers do not determine the result. Each constant has a lower bound. The time that a request waits
+in addition to its passes is fitted to times to first token in the same way. The time of launches
+(`prompt_launch_s`) is not fitted here, because it determines which passes take exactly as long as their
+kernels. The time to send single tokens (`streamed_s`) is not fitted either, because the servers of these
+rows send several tokens at once.
 
-All engines are fitted together first, and then each by itself from there: an engine that was measured with
-experts alone says nothing of other kernels.
+All engines are first fitted together, and each engine is then fitted alone, starting from that result: an
+engine that was measured only with experts contains no information about other kernels.
 """
 
 from collections.abc import Iterable, Sequence
@@ -74,10 +75,10 @@ class Observed:
 def observed(row: ComparedServing, report: ServingReport) -> Observed:
     """Return the equation that a measured row gives for the constants of its engine.
 
-    A time per output token gives one equation in the overlap of kernels, the ratio of experts, the host's
-    seconds of an iteration, and those of each sequence. A time to the first token gives one in the seconds
-    of a request, in the share of an iteration that it waits, and in the seconds of each layer of experts
-    and of linear attention: most prompts are computed in one iteration.
+    A time per output token gives an equation for the overlap of kernels, the ratio of experts, the host's
+    seconds per iteration, and the seconds per sequence. A time to first token gives an equation for the
+    seconds of a request, the share of an iteration that it waits, and the seconds of each layer of
+    experts and of linear attention, because most prompts are computed in one iteration.
     """
     measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
@@ -95,14 +96,14 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
 
 
 def _layers(model: Model) -> tuple[float, float]:
-    """Return the number of layers with routed experts, and of those with linear attention."""
+    """Return the numbers of layers with routed experts and with linear attention."""
     blocks = [(layer, count) for layer, count in model.sequence() if isinstance(layer, Block)]
     experts = sum(count for block, count in blocks if isinstance(block.feed_forward, Experts))
     return float(experts), float(sum(count for block, count in blocks if block.mixer.is_recurrent))
 
 
 def fit(rows: Iterable[Observed], prior: IterationCost = PRIOR) -> IterationCost | None:
-    """Return the constants that fit best; None of too few rows."""
+    """Return the constants that fit best; None if there are too few rows."""
     known = list(rows)
     found: dict[str, float] = {}
     for names in (OF_ITERATIONS, OF_REQUESTS):
@@ -113,7 +114,7 @@ def fit(rows: Iterable[Observed], prior: IterationCost = PRIOR) -> IterationCost
 
 
 def _fit(rows: Sequence[Observed], names: tuple[str, ...], prior: IterationCost) -> dict[str, float]:
-    """Return the constants of these names, and the spread of times that they leave."""
+    """Return the constants with these names, and the remaining spread of times."""
     measured_s = np.array([row.measured_s for row in rows])
     matrix = np.array([row.parts for row in rows]) / measured_s[:, None]
     known = np.array([row.known_s for row in rows]) / measured_s
@@ -128,10 +129,11 @@ def _fit(rows: Sequence[Observed], names: tuple[str, ...], prior: IterationCost)
 
 
 def _least_absolute(matrix: Counts, wanted: Counts, least: Counts, prior_rows: Counts) -> Counts:
-    """Return coefficients of least absolute errors, by reweighted least squares.
+    """Return the coefficients with the least absolute errors, by reweighted least squares.
 
-    An error is the distance of a ratio r of predicted over measured to 1, over the root of r. Each
-    coefficient is drawn to 1, its prior, as by so many rows, and held at its least value.
+    For a ratio r of predicted over measured, the error is the distance of r from 1, divided by the square
+    root of r. A prior, which weighs as much as a number of rows, pulls each coefficient towards 1, and
+    each coefficient has a lower bound.
     """
     found: Counts = np.ones(matrix.shape[1])
     drawn = prior_rows / USUAL_ERROR

@@ -1,32 +1,32 @@
-"""How InferenceX deployed and launched the engines of its results, which their rows do not state.
+"""Deployments and launch flags of the engines in InferenceX's results, which the rows do not state.
 
-Answers: with which pools was a row measured that states degrees and a concurrency alone? How many tokens
-has a pass of a single server, in which format is the cache, how often does the engine look for new
-requests, and are tokens drafted?
-Elsewhere: the rows, which are copies of these results (aiconfigurator.py), the published facts
-(catalog/runs/inferencex.yaml).
+Answers: with which pools was a row measured that states only degrees and a concurrency? How many tokens
+does a pass of a single server have, in which format is the cache, how often does the engine check for new
+requests, and are tokens drafted? Elsewhere: the rows, which are copies of these results
+(aiconfigurator.py), the published facts (catalog/runs/inferencex.yaml).
 
 A sweep is one system, engine, number format and pair of lengths. Each of its deployments is written as
-CONCURRENCIES:PREFILL+DECODE, with "m" and the number of drafted tokens in front where tokens are drafted by
-the model's own modules. A pool is a number of instances, a letter and the devices of an instance: T for
-tensor parallelism alone, E for experts that are spread over these ranks, D for attention that is
-data-parallel as well, P for data-parallel attention with experts that are cut. Behind "x" stands the
+CONCURRENCIES:PREFILL+DECODE. If the model's own modules draft tokens, "m" and the number of drafted
+tokens come first. A pool is a number of instances, a letter and the number of devices of an instance: T
+is tensor parallelism only, E is experts spread over these ranks, D is data-parallel attention in
+addition, and P is data-parallel attention with experts that are split. The number after "x" is the
 largest batch of a decoding instance, or of each of its groups with data-parallel attention. It is part of
-the names of TensorRT-LLM's recipes ("gen4_tep8_batch16", CONFIG_FILE in the same file); where such a name
-says that attention is not data-parallel, that counts. For gpt-oss it is DECODE_MAX_BATCH_SIZE.
-Recipes on H200 and those of 2025 state the open requests of one decoding instance; rows state those of all.
+the names of TensorRT-LLM's recipes ("gen4_tep8_batch16", CONFIG_FILE in the same file); if such a name
+states that attention is not data-parallel, the name counts. For gpt-oss, it is DECODE_MAX_BATCH_SIZE.
+Recipes on H200, and those of 2025, state the open requests of one decoding instance; rows state those of
+all instances.
 
-Servers of SGLang on Blackwell look for new requests after every tenth decoding pass, or after every
-thirtieth from 16 open requests on (--scheduler-recv-interval). Servers of TensorRT-LLM with data-parallel
-attention let a prompt wait up to 60 passes, until the other groups have one as well (attention_dp_config:
-enable_balance, timeout_iters; 50 by default), which is predicted as looks for new requests after as many
-passes. With other flags (batch_wait_timeout_iters and batch_wait_max_tokens_ratio), prompts wait until they
-fill a pass: in dsr1_fp8_b200_trt.sh, and with fewer than eight ranks in 70b_fp4_b200_trt_slurm.sh,
-70b_fp8_b200_trt_slurm.sh and 70b_fp8_h200_trt_slurm.sh.
+Servers of SGLang on Blackwell check for new requests after every tenth decoding pass or, from 16 open
+requests on, after every thirtieth (--scheduler-recv-interval). Servers of TensorRT-LLM with data-parallel
+attention let a prompt wait up to 60 passes, until the other groups also have one (attention_dp_config:
+enable_balance, timeout_iters; 50 by default). This is predicted as a check for new requests after that
+number of passes. With other flags (batch_wait_timeout_iters and batch_wait_max_tokens_ratio), prompts
+wait until they fill a pass. This applies to dsr1_fp8_b200_trt.sh and, with fewer than eight ranks, to
+70b_fp4_b200_trt_slurm.sh, 70b_fp8_b200_trt_slurm.sh and 70b_fp8_h200_trt_slurm.sh.
 
-Rows that were dumped from the database of the benchmark ("db-dump") have no drafted tokens. Of all others
-the launch of a server with drafted tokens and that without them can have the same degrees: then the image
-tells them apart, or the concurrencies of both. Where nothing does, no tokens are drafted.
+Rows from a dump of the benchmark's database ("db-dump") have no drafted tokens. In all other rows, a
+launch with drafted tokens and a launch without them can have the same degrees. The container image or the
+concurrencies of both then distinguish them. If nothing distinguishes them, no tokens are drafted.
 """
 
 import math
@@ -63,7 +63,7 @@ class SweptPool:
 
     @property
     def experts(self) -> int:
-        """Return the ranks over which experts are spread."""
+        """Return the number of ranks over which experts are spread."""
         return self.devices if self.kind in "ED" else 1
 
     def fields(self) -> dict[str, int]:
@@ -80,7 +80,7 @@ class SweptPool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Swept:
-    """One deployment of a sweep, with the concurrencies that it was measured at."""
+    """One deployment of a sweep, with the concurrencies at which it was measured."""
 
     concurrencies: tuple[int, ...]
     prefill: SweptPool
@@ -93,12 +93,12 @@ class Swept:
         return sum(pool.instances * pool.devices for pool in (self.prefill, self.decode))
 
     def nearest(self, concurrency: int) -> int:
-        """Return the concurrency of its measurements that is nearest to one."""
+        """Return the measured concurrency that is nearest to a given one."""
         return min(self.concurrencies, key=lambda each: abs(math.log(each / concurrency)))
 
 
 class Launched(StrictModel):
-    """The key of a server: engine, system and precision as in rows, and a word of the model's name."""
+    """The key of a server: the engine, system and precision of rows, and a word in the model's name."""
 
     engine: str
     system: str
@@ -106,7 +106,7 @@ class Launched(StrictModel):
     precision: str
 
     def fits(self, row: Mapping[str, str]) -> bool:
-        """Return whether a row is of such a server."""
+        """Return whether a row was measured on such a server."""
         mine = self.engine, self.system, self.precision
         return mine == (row["backend"], row["system"], row.get("precision", "")) and (
             self.model in row["model_path"]
@@ -114,8 +114,8 @@ class Launched(StrictModel):
 
 
 class Server(Launched):
-    """Flags of a server. `intervals` are decoding passes between two looks for new requests: with few
-    open requests, and with many.
+    """Flags of a server. `intervals` holds the number of decoding passes between two checks for new
+    requests, with few and with many open requests.
     """
 
     max_tokens: int
@@ -123,12 +123,12 @@ class Server(Launched):
     intervals: tuple[int, int] = (1, 1)
 
     def interval(self, concurrency: int) -> int:
-        """Return the decoding passes between two looks for new requests."""
+        """Return the number of decoding passes between two checks for new requests."""
         return self.intervals[concurrency >= MANY]
 
 
 class DraftedRange(Launched):
-    """Concurrencies, from `least` to `most`, at which only servers that draft tokens were launched."""
+    """Concurrencies from `least` to `most`, at which only servers that draft tokens were launched."""
 
     lengths: str = ""  # of prompts and outputs; "" for all
     tensor: int
@@ -150,7 +150,9 @@ class InferenceX(StrictModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchWait:
-    """Passes for which prompts wait for others, and the part of max_tokens that is full enough for them."""
+    """The number of passes for which prompts wait for others, and the share of max_tokens at which a pass
+    counts as full.
+    """
 
     passes: int
     fraction: float
@@ -169,7 +171,7 @@ def published() -> InferenceX:
 
 @lru_cache(maxsize=256)
 def deployments(text: str) -> tuple[Swept, ...]:
-    """Return the deployments that a text describes.
+    """Return the deployments in a text.
 
     >>> (found,) = deployments("m3 8,24:1D4+4E8x16")
     >>> found.concurrencies, found.decode.fields()["expert_parallel"], found.drafted
@@ -190,10 +192,11 @@ def deployments(text: str) -> tuple[Swept, ...]:
 
 
 def swept(row: Mapping[str, str], concurrency: int) -> tuple[Swept, ...]:
-    """Return the possible deployments of a row without numbers of instances, those without a draft first.
+    """Return the possible deployments of a row without numbers of instances, those without drafting
+    first.
 
-    Rows state the devices of an instance of each pool, or in 2025 those of all instances together, or none.
-    Of the latter two, the deployments with the nearest concurrency are returned.
+    A row states the devices of an instance of each pool, or in 2025 the devices of all instances
+    together, or none. In the last two cases, the deployments with the nearest concurrency are returned.
     """
     found = [each for each in deployments(_sweep_of(row)) if _has_devices(each, row)]
     if _states_pools(row):
@@ -208,12 +211,14 @@ def swept(row: Mapping[str, str], concurrency: int) -> tuple[Swept, ...]:
 
 
 def has_other_degrees(row: Mapping[str, str]) -> bool:
-    """Return whether the deployment of a row had other degrees than stated, as SGLang's pools of 2025."""
+    """Return whether the deployment of a row had other degrees than the stated ones, as in SGLang's pools
+    of 2025.
+    """
     return row["backend"] == "sglang" and OF_2025 in row["silicon_data_source"]
 
 
 def _sweep_of(row: Mapping[str, str]) -> str:
-    """Return the published deployments of a row's system, engine, format and lengths."""
+    """Return the published deployments for a row's system, engine, format and lengths."""
     known = published()
     of_model = (texts for word, texts in known.sweeps_of_models.items() if word in row["model_path"])
     usual = known.sweeps_of_2025 if OF_2025 in row["silicon_data_source"] else known.sweeps
@@ -222,7 +227,9 @@ def _sweep_of(row: Mapping[str, str]) -> str:
 
 
 def _stated_devices(row: Mapping[str, str]) -> tuple[int, int]:
-    """Return the devices that a row states for an instance of both pools; of one number, it twice."""
+    """Return the devices that a row states for an instance of each pool; a single number counts for
+    both.
+    """
     numbers = [row.get(f"{pool}_tp_size") or row["tp_size"] for pool in ("prefill", "decode")]
     return int(float(numbers[0])), int(float(numbers[1]))
 
@@ -242,12 +249,12 @@ def _has_devices(each: Swept, row: Mapping[str, str]) -> bool:
 
 
 def server_of(row: Mapping[str, str]) -> Server | None:
-    """Return the flags of the server of a row; None where they are not known."""
+    """Return the flags of the server of a row; None if they are unknown."""
     return next((server for server in published().servers if server.fits(row)), None)
 
 
 def receive_interval(row: Mapping[str, str], groups: int, concurrency: int) -> int:
-    """Return the decoding passes after which the server of a row takes new requests.
+    """Return the number of decoding passes after which the server of a row accepts new requests.
 
     Parameters
     ----------
@@ -262,7 +269,7 @@ def receive_interval(row: Mapping[str, str], groups: int, concurrency: int) -> i
 
 
 def batch_wait(row: Mapping[str, str], ranks: int, groups: int, concurrency: int) -> BatchWait | None:
-    """Return how prompts of a row's server wait for others; None if they join the next pass.
+    """Return how prompts on a row's server wait for others; None if they join the next pass.
 
     Parameters
     ----------
@@ -278,7 +285,8 @@ def batch_wait(row: Mapping[str, str], ranks: int, groups: int, concurrency: int
 
 
 def drafted_tokens(row: Mapping[str, str], ranks: tuple[int, int, int], concurrency: int) -> int:
-    """Return the tokens that a row's server drafted for each sequence and pass; 0 if it drafted none.
+    """Return the number of tokens that a row's server drafted per sequence and pass; 0 if it drafted no
+    tokens.
 
     Parameters
     ----------

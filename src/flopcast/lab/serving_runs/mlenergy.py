@@ -1,14 +1,13 @@
 """ML.ENERGY Benchmark: latency between tokens, throughput, watts and joules of vLLM on H100 and B200.
 
 Source: data/serving/mlenergy_llm.csv; on GitHub ml-energy/leaderboard and ml-energy/benchmark, and
-arXiv:2505.06371. One row is one task on one deployment, measured while the batch is full.
+arXiv:2505.06371. Each row is one task on one deployment, measured while the batch is full.
 
-The configuration files of the benchmark (configs/vllm of ml-energy/benchmark) say that a pass has at most
-8192 new tokens, that attention is divided over all devices where experts are spread over them, and how many
-requests a task has. What they leave open is assumed here: lengths of prompts and sizes of images, which the
-benchmark does not publish (the times between tokens hardly depend on them), and that lengths of outputs
-vary about their mean as a lognormal distribution does. Enough requests are played that the batch stays
-full.
+According to the configuration files of the benchmark (configs/vllm of ml-energy/benchmark), a pass has at
+most 8192 new tokens, attention is divided over all devices if experts are spread over them, and each task
+has a fixed number of requests. All other facts are assumed: the lengths of prompts and sizes of images,
+which the benchmark does not publish (the times between tokens hardly depend on them), and a lognormal
+distribution of output lengths around their mean. Enough requests are simulated to keep the batch full.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +47,7 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
 
 
 def _unsupported(row: Mapping[str, str]) -> str:
-    """Return why a row cannot be predicted; empty if it can."""
+    """Return why a row cannot be predicted; empty if it can be predicted."""
     if row["task"] not in PROMPTS:
         return f"task = {row['task']}: prompts of video or sound are not supported yet"
     if row["gpu_model"] not in CLUSTERS:

@@ -3,12 +3,12 @@
 Source: data/serving/mlperf_inference_v5.1_llm.csv; on GitHub mlcommons/inference_results_v5.1. One row is
 one scenario of one submitted system.
 
-Submitters choose their plans and do not print them: flopcast's own choice of a plan stands in, one instance
-beside the other on all devices. Each number is the best of a submitter's search. The table
-does not print lengths of prompts: their means are assumed, about those of the data sets of the benchmarks.
-Mean lengths of outputs are the tokens of a second over the queries of a second in the rows with arrivals.
-"Offline" keeps every place of the batch taken; other scenarios have random arrivals at the rate of the row.
-A result is therefore at most that rate times the mean length.
+Submitters choose their plans and do not publish them. Predictions use the plan that flopcast chooses,
+with as many instances as fit on all devices. Each number is the best of a submitter's search. The table
+does not state the lengths of prompts, so their means are assumed to be about those of the benchmarks'
+data sets. In rows with arrivals, the mean length of outputs is the tokens per second divided by the
+queries per second. "Offline" keeps the batch full; other scenarios have random arrivals at the rate of
+the row. The result of such a scenario is therefore at most this rate times the mean length.
 """
 
 import re
@@ -72,7 +72,7 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
 
 
 def _unsupported(row: Mapping[str, str]) -> str:
-    """Return why a row cannot be predicted; empty if it can."""
+    """Return why a row cannot be predicted; empty if it can be predicted."""
     if row["accelerator"] not in CLUSTERS:
         return f"accelerator = {row['accelerator']} has no cluster in the catalogue"
     if row["software"].split()[0] not in ENGINES:
@@ -87,7 +87,7 @@ def _unsupported(row: Mapping[str, str]) -> str:
 
 
 def _era(software: str) -> str:
-    """Return the release that a row states; "" for builds of submitters, which schedule otherwise.
+    """Return the release that a row states; "" for submitters' own builds, whose scheduling differs.
 
     >>> _era("vLLM 0.9.0.2.dev108+g71faa1880, ROCm"), _era("vLLM 0.6.5.dev964+mlperf50")
     ('0.9.0', '')

@@ -1,11 +1,12 @@
-"""Measured rates of engines whose weights are outside the device: FlexGen, ZeRO-Inference, Accelerate.
+"""Measured rates of engines with weights outside the device: FlexGen, ZeRO-Inference, Accelerate.
 
 Source: data/offload/offload_inference_throughput.yaml (FMInference/FlexLLMGen and
-deepspeedai/DeepSpeedExamples on GitHub). The file has a list of blocks. Each has a machine, the lengths of
-requests, the names of columns, and rows. One row is one batch.
+deepspeedai/DeepSpeedExamples on GitHub). The file has a list of blocks. Each block has a machine, the
+lengths of requests, the names of columns, and rows. One row is one batch.
 
-FlexGen's percentages are not stated. Where its lowest tier is the host, a tenth of the weights is taken to
-be on the device. The rest, all keys and values and hidden states are on the host, which attends to them.
+The percentages of FlexGen are not stated. If its lowest tier is the host, a tenth of the weights is
+assumed to be on the device. The remaining weights, all keys and values, and the hidden states are on the
+host, which computes the attention.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ def _flags(row: Mapping[str, Any]) -> list[str]:
 
 
 def _job(block: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[ServingJob | None, str]:
-    """Return the job of a row and no reason, or no job and the reason."""
+    """Return the job of a row without a reason, or the reason without a job."""
     machine, system = block["hardware"], str(row["system"])
     if machine["gpu"] not in CLUSTERS:
         return None, f"gpu = {machine['gpu']} has no cluster in the catalogue"
@@ -110,7 +111,7 @@ def _job(block: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[ServingJob |
 
 
 def _places(row: Mapping[str, Any], system: str) -> dict[str, object]:
-    """Return where weights and caches are, and the format of the weights."""
+    """Return the places of weights and caches, and the format of the weights."""
     if "weights_4bit" in row:
         caches = {"kv_on": "host"} if row["kv_on_host"] else {}
         return {"weights": "int4" if row["weights_4bit"] else "bf16", **HOST, **caches}
@@ -120,7 +121,7 @@ def _places(row: Mapping[str, Any], system: str) -> dict[str, object]:
 
 
 def _machine(name: str, capacity_bytes: float) -> Cluster:
-    """Return one device of a cluster of the catalogue, beside so much memory of the host."""
+    """Return one device of a cluster in the catalogue, with the given amount of host memory."""
     cluster = catalog.cluster(name, 1)
     group = cluster.groups[0]
     memory = group.node.memory

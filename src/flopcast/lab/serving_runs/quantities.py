@@ -1,7 +1,8 @@
-"""Measured numbers of serving in a report: which prediction stands beside a latency, a rate or a request?
+"""Predictions of measured serving quantities: which number of a report belongs to a latency, a rate or a
+request?
 
-Elsewhere: the numbers of a report (serving/serving_report.py), the tables that use these (one file a
-table).
+Elsewhere: the numbers of a report (serving/serving_report.py), the tables with these quantities (one file
+per table).
 
 Each function returns a reader for `Measured.read` (rows.py).
 """
@@ -28,37 +29,37 @@ def latency(metric: str, unit: str, name: str = "mean") -> Reader:
 
 
 def output_tokens_per_s(report: ServingReport) -> Estimate:
-    """Return the output tokens of a second, of all replicas."""
+    """Return the output tokens per second of all replicas."""
     return report.output_tokens_per_s
 
 
 def output_tokens_per_s_per_device(report: ServingReport) -> Estimate:
-    """Return the output tokens of a second of each device."""
+    """Return the output tokens per second and device."""
     return report.output_tokens_per_s.times(1 / report.job.devices)
 
 
 def requests_per_s(report: ServingReport) -> Estimate:
-    """Return the requests that end in a second, of all replicas."""
+    """Return the requests per second that all replicas complete."""
     return report.requests_per_s
 
 
 def power_w(report: ServingReport) -> Estimate:
-    """Return the mean watts of all devices; not a number where a data sheet states no board power."""
+    """Return the mean watts of all devices; NaN if a data sheet states no board power."""
     return (report.device_power_w or UNKNOWN).times(report.job.devices)
 
 
 def joules_per_token(report: ServingReport) -> Estimate:
-    """Return the joules of all devices for an output token; not a number as for watts."""
+    """Return the joules of all devices per output token; NaN if a data sheet states no board power."""
     return report.joules_per_token or UNKNOWN
 
 
 def sum_of_latencies_s(report: ServingReport) -> Estimate:
-    """Return the seconds from arrival to last token of all requests together."""
+    """Return the sum over all requests of the seconds from arrival to the last token."""
     return report.latencies["end_to_end"]["mean"].times(report.served.requests.size)
 
 
 def time_of_request(event: Event, place: int) -> Reader:
-    """Return the reader of the time, in seconds from the first arrival, of an event of one request.
+    """Return the reader for the time of an event of one request, in seconds since the first arrival.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def time_of_request(event: Event, place: int) -> Reader:
 
     Notes
     -----
-    The interval is that of the mean latency, applied to the time from the request's own arrival.
+    The interval is that of the mean latency, applied to the time since the request's own arrival.
     """
 
     def read(report: ServingReport) -> Estimate:
@@ -87,7 +88,7 @@ def time_of_request(event: Event, place: int) -> Reader:
 
 
 def order_of_first_tokens(measured_s: Floats) -> Reader:
-    """Return the reader of the rank correlation between predicted and measured times to first token.
+    """Return the reader for the rank correlation between predicted and measured times to first token.
 
     Parameters
     ----------

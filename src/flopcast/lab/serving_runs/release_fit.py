@@ -1,11 +1,12 @@
-"""The doubt about older releases of engines, fitted to measured times.
+"""The uncertainty about older releases of engines, fitted to measured times.
 
-Answers: how far do releases lie from their predictions, for each year of their age?
-Elsewhere: what the doubt widens (serving/unknown_release.py).
+Answers: how much do releases differ from their predictions, per year of their age? Elsewhere: the
+intervals that this uncertainty widens (serving/unknown_release.py).
 
-The error of a measurement is the sum of two independent errors: one of all other factors, whose sigmas are
-those of the predicted interval, and one of the release, whose variance is proportional to the age. Both are
-normal distributions of logarithms with a sigma for each side. Each source has the same weight.
+The error of a measurement is the sum of two independent errors. The error of all other factors has the
+sigmas of the predicted interval, and the error of the release has a variance in proportion to its age.
+Both are normal distributions of logarithms with a separate sigma for each side. Each source has the same
+weight.
 """
 
 import math
@@ -31,10 +32,10 @@ Sigmas = tuple[float, float]  # of faster and of slower releases
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """How far a measured time lies from its prediction.
+    """The difference between a measured time and its prediction.
 
     `log_ratio` is the logarithm of measured over predicted time. `faster` and `slower` are the sigmas of
-    the other factors, `age` is that of the release in years.
+    the other factors, and `age` is the age of the release in years.
     """
 
     source: str
@@ -45,7 +46,7 @@ class Deviation:
     slower: Number
 
     def sigmas(self, year: Sigmas) -> Sigmas:
-        """Return the sigmas of both sides, the doubt about the release included."""
+        """Return the sigmas of both sides, including the uncertainty about the release."""
         root = math.sqrt(self.age)
         return math.hypot(self.faster, root * year[0]), math.hypot(self.slower, root * year[1])
 
@@ -56,9 +57,10 @@ class Deviation:
 
 
 def deviations(runs: Iterable[ServingRun]) -> list[Deviation]:
-    """Return how far runs of releases that are older than the fitted ones lie from their predictions.
+    """Return the differences from the prediction for runs of releases that are older than the fitted
+    ones.
 
-    Runs of unknown releases are left out, and so are rates of requests that arrive at a fixed rate.
+    Runs of unknown releases, and throughputs of requests that arrive at a fixed rate, are left out.
     """
     found = []
     for run in runs:
@@ -93,7 +95,7 @@ def _deviation(row: ComparedServing, job: ServingJob, *, is_rate: bool) -> Devia
 
 
 def fit(found: Sequence[Deviation]) -> Sigmas:
-    """Return the sigmas for a year under which the deviations are most likely.
+    """Return the sigmas for an age of one year under which the differences are most likely.
 
     >>> one = Deviation(source="a", age=1.0, log_ratio=0.5, faster=0.1, slower=0.1)
     >>> [round(each, 2) for each in fit([one, replace(one, log_ratio=0.6)])]
@@ -112,6 +114,6 @@ def fit(found: Sequence[Deviation]) -> Sigmas:
 
 
 def without_each_source(found: Sequence[Deviation]) -> dict[str, Sigmas]:
-    """Return the sigmas fitted without each source."""
+    """Return the sigmas, fitted without each source in turn."""
     sources = dict.fromkeys(each.source for each in found)
     return {name: fit([each for each in found if each.source != name]) for name in sources}

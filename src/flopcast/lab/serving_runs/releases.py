@@ -1,15 +1,14 @@
-"""What releases of engines run that those of the catalogue do not.
+"""Kernels of releases of engines that differ from those in the catalogue.
 
-Answers: which formats of experts did a release of vLLM run in DeepGEMM's kernels?
-Elsewhere: what these kernels compute (operators/fused_experts.py), the engine's other facts
-(catalog/engines).
+Answers: for which formats of experts did a release of vLLM use DeepGEMM's kernels? Elsewhere: the work of
+these kernels (operators/fused_experts.py), other facts about the engine (catalog/engines).
 
-vLLM 0.11 and 0.12 run experts in 8 bits with scales of blocks by DeepGEMM, which is on by default
-(vllm-project/recipes, MiniMax-M2.md). On Blackwell they do so with any number of tokens
-(vllm/model_executor/layers/fused_moe/triton_deep_gemm_moe.py), and since pull request 26197 of 3 October
-2025, which makes scales of powers of two the default on Hopper, on Hopper as well. Since pull request 29346
-of 24 November 2025, Triton runs them with eight tensor-parallel ranks. Since pull requests 32414 and 34260
-of January and February 2026, the order of the kernels depends on the device.
+vLLM 0.11 and 0.12 run experts in 8 bits with block scales in DeepGEMM, which is on by default
+(vllm-project/recipes, MiniMax-M2.md). On Blackwell they use it for any number of tokens
+(vllm/model_executor/layers/fused_moe/triton_deep_gemm_moe.py). On Hopper they also use it since pull
+request 26197 of 3 October 2025, which makes scales that are powers of two the default on Hopper. Since
+pull request 29346 of 24 November 2025, Triton runs them with eight tensor-parallel ranks. Since pull
+requests 32414 and 34260 of January and February 2026, the order of the kernels depends on the device.
 """
 
 DEEP_GEMM = ("0.11.1", "0.11.2", "0.12.0")  # releases between the first and the last of these changes

@@ -1,12 +1,12 @@
-"""Requests of a vLLM run, one a row: arrival, lengths, first and last token.
+"""Requests of a vLLM run, one per row: arrival, lengths, first and last token.
 
 Source: data/serving/vllm_requests_*.csv; on GitHub casys-kaist/LLMServingSim, bench/examples, MIT.
 
-The file name states the device and the model: vllm_requests_DEVICE_MODEL.csv. The settings are those of the
-`meta.json` beside each run: 128 sequences and 2048 new tokens in a pass, and 16-bit weights. Qwen3-32B ran
-on two devices. The engine ran in the process that sent the requests. The arrivals and lengths of the file
-are replayed; each request is then a row, and the means over all of them and the order of their first tokens
-are rows of their own.
+The file name states the device and the model: vllm_requests_DEVICE_MODEL.csv. The settings are those in
+the `meta.json` of each run: 128 sequences and 2048 new tokens in a pass, and 16-bit weights. Qwen3-32B
+ran on two devices. The engine ran in the process that sent the requests. The arrivals and lengths in the
+file are replayed. Each request then gives a run; the means over all requests and the order of their first
+tokens are separate runs.
 """
 
 import re
@@ -27,10 +27,10 @@ RANKS = {"Qwen3-32B": 2}  # tensor-parallel, where it is not 1
 
 
 def _runs(path: Path, table: Sequence[Mapping[str, str]], _options: ReadOptions) -> Iterator[ServingRun]:
-    """Yield a run for all requests of a file together, and one for each of them.
+    """Yield a run for all requests of a file together, and one run for each request.
 
-    All runs of a file have one job and are played once. The file's name gives device and model; without a
-    cluster or a model in the catalogue, the runs have the reason instead of a job.
+    All runs of a file have the same job, which is simulated once. The file's name states the device and
+    the model; if the catalogue lacks the cluster or the model, the runs have the reason instead of a job.
     """
     named = NAME.fullmatch(path.name)
     reason, job, trace = "the file's name is not vllm_requests_DEVICE_MODEL.csv", None, None

@@ -1,9 +1,8 @@
-"""Measured runs of serving engines, and how a row of a table becomes one.
+"""Measured runs of serving engines, and the conversion of table rows to runs.
 
-Answers: what was measured of a run, and which job do the facts of a row describe, or why can it not be
-predicted?
-Elsewhere: which facts a table states (one file a table), the models that differ in their weights alone
-(catalog/runs/served_models.yaml), predicting jobs (score.py).
+Answers: which quantity of a run was measured, and which job do the facts of a row describe, or why can it
+not be predicted? Elsewhere: the facts in a table (one file per table), models that differ only in their
+weights (catalog/runs/served_models.yaml), predictions of jobs (score.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,10 +34,10 @@ LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the hos
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Measured(MeasuredNumber):
-    """One measured number, and where a report says the same.
+    """One measured number, and the corresponding number of a report.
 
-    `read` returns the prediction in the unit of the number (quantities.py). `teaches` says which constants
-    of engines are fitted on the number: those of iterations, those of requests, or none.
+    `read` returns the prediction in the unit of the number (quantities.py). `teaches` states which
+    constants of engines are fitted to the number: those of iterations, those of requests, or none.
     """
 
     read: Callable[[ServingReport], Estimate]
@@ -47,10 +46,11 @@ class Measured(MeasuredNumber):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServingRun(MeasuredRun[Measured]):
-    """One row of a table: the job that it describes, or the reason why it cannot be predicted.
+    """One row of a table: its job, or the reason why it cannot be predicted.
 
-    `trace` has the requests of a job whose traffic names one. `leave_out_share` of the requests is not
-    judged at the beginning and at the end each; benchmarks that do not wait for a steady state judge all.
+    `trace` holds the requests of a job whose traffic names a trace. The first and the last
+    `leave_out_share` of the requests are not scored; benchmarks that do not wait for a steady state score
+    all requests.
     """
 
     job: ServingJob | None
@@ -64,15 +64,15 @@ ServingScores = Scores[ServingRun, Measured]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowFacts:
-    """What a row says of a deployment and its traffic.
+    """The facts of a row about a deployment and its traffic.
 
-    `plan` holds fields of a Deployment; without a tensor-parallel degree, it is the one that flopcast
-    chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
-    `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
-    end. `receive_interval`, `stream_interval`, `memory_fraction` (by default the engine's), `wait_passes`,
-    `wait_fraction` and `sampling` are those of the engine, whose `release` determines some kernels. `era`
-    is a release or a month that selects the entry of older releases. Unless Python launches the kernels of
-    prompts, the host takes no longer than these kernels.
+    `plan` holds fields of a Deployment; without a tensor-parallel degree, flopcast chooses the degree.
+    `traffic` holds fields of a Traffic, and `trace` holds the requests if the traffic names a trace.
+    Instances fill `devices` devices; by default, there is one instance. If `in_process` is set, requests
+    reach the engine without a front end. `receive_interval`, `stream_interval`, `memory_fraction` (by
+    default the engine's), `wait_passes`, `wait_fraction` and `sampling` are settings of the engine, whose
+    `release` determines some kernels. `era` is a release or a month that selects the entry for older
+    releases. Unless Python launches the kernels of prompts, the host is never slower than these kernels.
     """
 
     model: str
@@ -96,10 +96,10 @@ class RowFacts:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServingRows:
-    """How each row of a table becomes a run.
+    """The conversion of each row of a table to a run.
 
     `identity` names the columns that identify a row. `unsupported` returns why a row cannot be predicted,
-    "" if it can; only then `facts` are asked for.
+    or "" if it can; `facts` is called only in the latter case.
     """
 
     source: str
@@ -111,7 +111,9 @@ class ServingRows:
     leave_out_share: Number = 0.0
 
     def run_of(self, row: Row) -> ServingRun:
-        """Return the run of a row; one that cannot be predicted has the reason in the place of a job."""
+        """Return the run of a row; if the row cannot be predicted, the run has the reason instead of a
+        job.
+        """
         reason, job, trace = self.unsupported(row), None, None
         if not reason:
             facts = self.facts(row)
@@ -130,19 +132,19 @@ class ServingRows:
 
 
 class ServedModels(StrictModel):
-    """Models that differ from one of the catalogue in their weights alone."""
+    """Models that differ from a model of the catalogue only in their weights."""
 
     same_shapes: Mapping[str, str]
 
 
 def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
-    """Return the job of a row and no reason, or no job and the reason.
+    """Return the job of a row without a reason, or the reason without a job.
 
     Parameters
     ----------
     facts : RowFacts
-        What the row states. The job has as many replicas as the devices of the row hold. If the row states
-        no degree, the job has the smallest degree with which the model fits.
+        The facts of the row. The job has as many replicas as the devices of the row can hold. If the row
+        states no degree, the job has the smallest degree at which the model fits.
     """
     name = catalog_facts("served_models", ServedModels).same_shapes.get(facts.model, facts.model)
     if catalog.known("models", name) is None:

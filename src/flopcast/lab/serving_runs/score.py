@@ -1,6 +1,6 @@
-"""Predictions of measured serving, and how far they are from what was measured.
+"""Predictions of measured serving, and their errors.
 
-Answers: how large are the errors, by engine, model and device, with which constants of the engines?
+Answers: how large are the errors, by engine, model and device, and with which constants of the engines?
 Elsewhere: the tables (lab/measured_tables.py), a prediction (serving/serve.py), fitting the constants
 (fit.py), statistics (lab/scores.py).
 """
@@ -36,7 +36,7 @@ Reports = dict[str, ServingReport]  # by job
 def score_runs(
     runs: Sequence[ServingRun], constants: Constants = "catalogue", known: Reports | None = None
 ) -> ServingScores:
-    """Predict every run that has a job; runs of equal jobs are predicted once.
+    """Predict every run that has a job; runs with equal jobs are predicted once.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def score_runs(
 
 
 def fitted_constants(runs: Sequence[ServingRun]) -> dict[str, IterationCost]:
-    """Return the constants of each engine, fitted on all runs."""
+    """Return the constants of each engine, fitted to all runs."""
     reports: Reports = {}
     scores = _scored(runs, None, reports)
     return by_engine(
@@ -82,7 +82,7 @@ def _with_job(run: ServingRun, changed: Callable[[ServingJob], ServingJob]) -> S
 
 
 def _with_other_rates(run: ServingRun, runs: Sequence[ServingRun], group: str) -> ServingRun:
-    """Return a run whose engine copies at rates that were fitted on the other groups, if it copies."""
+    """Return a run whose engine has copy rates that were fitted to the other groups, if it copies."""
     others = [other for other in runs if other.groups[group] != run.groups[group]]
     if run.job is None or not run.job.plan.streams:
         return run
@@ -90,7 +90,9 @@ def _with_other_rates(run: ServingRun, runs: Sequence[ServingRun], group: str) -
 
 
 def _with_constants(run: ServingRun, fitted: Mapping[str, IterationCost]) -> ServingRun:
-    """Return a run whose engine has fitted constants; one without enough points keeps the prior's."""
+    """Return a run whose engine has fitted constants; an engine with too few measured values keeps the
+    prior's constants.
+    """
     if run.job is None:
         return run
     cost = fitted.get(run.groups["engine"], NO_CONSTANTS)
@@ -103,7 +105,7 @@ def _with_cost(job: ServingJob, cost: IterationCost) -> ServingJob:
 
 
 def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Reports) -> ServingScores:
-    """Return the scores of runs, all with one cost of an iteration if one is given."""
+    """Return the scores of runs; if an iteration cost is given, it applies to all of them."""
     rows: list[ComparedServing] = []
     left_out: list[ServingRun] = []
     for run in runs:

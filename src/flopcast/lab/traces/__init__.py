@@ -1,4 +1,4 @@
 """Traces of profilers: PyTorch's Kineto and NVIDIA's Nsight Systems.
 
-`read_trace` (any_format.py) returns a `Trace` (lab/calibration/trace.py) of a file of any length.
+`read_trace` (any_format.py) returns the `Trace` (lab/calibration/trace.py) in a file of any length.
 """

@@ -1,7 +1,6 @@
 """Traces of any known profiler.
 
-Answers: which reader does a file of a trace need?
-Elsewhere: the readers (kineto.py, nsys.py).
+Answers: which reader does a trace file need? Elsewhere: the readers (kineto.py, nsys.py).
 """
 
 from pathlib import Path
@@ -14,11 +13,12 @@ DATABASES = (".sqlite", ".sqlite3", ".db")
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace: a file with a suffix of SQLite is of Nsight Systems, any other of torch.profiler.
+    """Read a trace: a file with a suffix of SQLite comes from Nsight Systems, and any other file from
+    torch.profiler.
 
     Raises
     ------
     SpecError
-        As `read_kineto` and `read_nsys`.
+        As for `read_kineto` and `read_nsys`.
     """
     return (read_nsys if path.suffix in DATABASES else read_kineto)(path)

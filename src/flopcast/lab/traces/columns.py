@@ -1,10 +1,10 @@
-"""The last step of every reader of traces: kernels and their launches become one Trace.
+"""The last step of every trace reader: kernels and their launches become one Trace.
 
-Answers: of which device is the trace, in which step and pass and of which class is each kernel?
-Elsewhere: the formats (kineto.py, nsys.py), the noun (lab/calibration/trace.py).
+Answers: to which device does the trace belong, and what are the step, the pass and the class of each
+kernel? Elsewhere: the formats (kineto.py, nsys.py), the data type (lab/calibration/trace.py).
 
-A kernel belongs to the step, and to the pass, in which it was *launched*: the device runs behind the host,
-so its own start may lie in the next step. Without a known launch its start decides.
+A kernel belongs to the step and the pass in which it was *launched*: the device runs behind the host, so
+the kernel itself may start in the next step. Without a known launch, its own start counts.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,11 @@ KEPT = ("kernel", "operator", "shapes", "dtypes", "call", "queue", "message_byte
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Launched:
-    """Kernels of all devices with their launches; arrays (kernels,). Words are positions in `words`.
+    """Kernels of all devices with their launches; all arrays have shape (kernels,). Words are indices
+    into `words`.
 
-    Seconds count from any one moment. `launch_s` is NaN and `call` -1 where no launch is known; `backward`
-    is 1, 0, or -1 for that.
+    Seconds may count from any moment. If no launch is known, `launch_s` is NaN and `call` is -1;
+    `backward` is 1, 0, or -1 if it is unknown.
     """
 
     words: Words
@@ -54,7 +55,7 @@ class TracedSteps:
     number : array of int, shape (steps,)
     start_s, end_s : arrays of shape (steps,)
     on_host : bool
-        Whether these are spans of the host, to which launches belong, and not of a device.
+        Whether these are spans of the host, to which launches belong, or of a device.
     """
 
     number: Integers
@@ -64,11 +65,12 @@ class TracedSteps:
 
 
 def traced(name: str, kernels: Launched, steps: TracedSteps, remarks: tuple[str, ...]) -> Trace:
-    """Return the trace of the device that ran most kernels, the lowest of equals; others give remarks.
+    """Return the trace of the device that ran the most kernels, or of the lowest such device; other
+    devices are mentioned in remarks.
 
-    There must be a kernel. Steps may be empty: then shares refer to the whole trace, and it is remarked.
-    Kernels are in the order of their starts, seconds count from the first of them. Steps that launched
-    nothing are left out.
+    At least one kernel is required. If there are no steps, shares refer to the whole trace, and a remark
+    states this. Kernels are ordered by their start times, and seconds count from the first start. Steps
+    that launched nothing are left out.
     """
     devices, counts = np.unique(kernels.device, return_counts=True)
     device = int(devices[np.argmax(counts)])
@@ -98,9 +100,10 @@ def traced(name: str, kernels: Launched, steps: TracedSteps, remarks: tuple[str,
 
 
 def _classes(kernels: Launched, mine: Integers) -> tuple[Integers, Integers]:
-    """Return class and stream of each kernel; a collective's own name takes precedence.
+    """Return the class and stream of each kernel; if a collective has a name of its own, this name takes
+    precedence.
 
-    Names are few and kernels many: each combination is asked once.
+    There are few names and many kernels, so each combination is looked up once.
     """
     columns = (kernels.kernel, kernels.operator, kernels.backward, kernels.group, kernels.collective)
     first, inverse = _combinations([column[mine] for column in columns])
@@ -117,7 +120,7 @@ def _classes(kernels: Launched, mine: Integers) -> tuple[Integers, Integers]:
 
 
 def _combinations(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
-    """Return the first row of each combination of entries, and each row's combination.
+    """Return the first row of each combination of entries, and the combination of each row.
 
     >>> [part.tolist() for part in _combinations([np.array([5, 5, 7]), np.array([1, 1, 1])])]
     [[0, 2], [0, 0, 1]]
@@ -130,7 +133,7 @@ def _combinations(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
 
 
 def _remarks(kernels: Launched, mine: Integers, devices: Integers, place: Integers) -> list[str]:
-    """Return remarks about other devices, and kernels without a launch or outside of steps."""
+    """Return remarks about other devices, and about kernels without a launch or outside all steps."""
     remarks = []
     others = len(kernels.start_s) - len(mine)
     if others:

@@ -1,12 +1,13 @@
-"""JSON that is too long to be held: the values of its outermost object, one at a time.
+"""Reader of JSON that is too long for memory: it yields the values of the outermost object one at a time.
 
-Answers: which values, and which events of `traceEvents`, does this file hold, in bounded memory?
-Elsewhere: what the events mean (kineto.py).
+Answers: which values, and which events in `traceEvents`, does this file hold? Elsewhere: the meaning of
+the events (kineto.py).
 
-A text arrives in chunks. One value is decoded as soon as it is whole, then forgotten: what is held is one
-chunk and one value. Trace files are read in both of their forms: an object with a list `traceEvents`, and
-the bare list (Trace Event Format, "JSON Object Format" and "JSON Array Format"). Bytes that are no UTF-8
-become a replacement character, and control characters inside texts are allowed: profilers write both.
+A text arrives in chunks. Each value is decoded as soon as it is complete, and then dropped, so that
+memory holds only one chunk and one value. Both forms of trace files are read: an object with a list
+`traceEvents`, and the list alone (Trace Event Format, "JSON Object Format" and "JSON Array Format").
+Bytes that are not UTF-8 become a replacement character, and control characters inside texts are allowed,
+because profilers write both.
 """
 
 import codecs
@@ -33,7 +34,7 @@ def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
     Raises
     ------
     SpecError
-        It is no regular file, may not be read, is damaged, or has more than MOST_BYTES.
+        It is not a regular file, cannot be read, is damaged, or has more than MOST_BYTES.
     """
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     try:
@@ -46,7 +47,7 @@ def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
 
 
 def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
-    """Yield key and value of everything in the outermost object, the events of `traceEvents` one by one.
+    """Yield the keys and values of the outermost object, with the events of `traceEvents` one by one.
 
     Parameters
     ----------
@@ -56,13 +57,13 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
     Yields
     ------
     (key, value)
-        Events have the key `traceEvents`, as have the elements of a bare list.
+        Events have the key `traceEvents`, and so do the elements of a list without an object.
 
     Raises
     ------
     SpecError
-        It is empty, no JSON, neither an object nor a list, or ends before its end. What was whole
-        before that has been yielded.
+        It is empty, is not JSON, is neither an object nor a list, or is incomplete. All complete values
+        before the fault are yielded.
 
     Examples
     --------
@@ -91,7 +92,9 @@ def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
 
 
 def _members(text: "_Text") -> Iterator[tuple[str, object]]:
-    """Yield members of an object whose brace is already open; its list of events is opened too."""
+    """Yield the members of an object after its opening brace; the list of events is read one by one,
+    too.
+    """
     text.take()
     while text.next_character() != "}":
         key = text.value()
@@ -113,7 +116,7 @@ def _elements(text: "_Text") -> Iterator[tuple[str, object]]:
 
 
 class _Text:
-    """The part of the text that has arrived and is not yet used: the only thing that changes."""
+    """The part of the text that was read and not yet used, which is the only mutable state."""
 
     def __init__(self, chunks: Iterable[str], name: str) -> None:
         self.chunks, self.name = iter(chunks), name
@@ -121,9 +124,10 @@ class _Text:
         self.passed_lines = 0
 
     def grow(self) -> bool:
-        """Read one more chunk, or as much as is held if that is more; return False at the end of the text.
+        """Read one more chunk, or as much as memory already holds if this is more; return False at the
+        end of the text.
 
-        Asking for as much again as is held keeps a value of many chunks from being tried once a chunk.
+        Doubling the text prevents a value of many chunks from being decoded again after each chunk.
         """
         self.passed += self.at
         self.passed_lines += self.held.count("\n", 0, self.at)
@@ -138,7 +142,9 @@ class _Text:
         return len(self.held) > len(parts[0])
 
     def next_character(self) -> str:
-        """Return the next character that is not a blank or comma, without consuming it; "" at the end."""
+        """Return the next character that is not a blank or a comma, without consuming it; "" at the
+        end.
+        """
         while True:
             match = _BLANK.match(self.held, self.at)
             self.at = match.end() if match else self.at
@@ -150,19 +156,19 @@ class _Text:
                 return ""
 
     def take(self) -> None:
-        """Pass over the character that was looked at."""
+        """Consume the character that was returned last."""
         self.at += 1
 
     def value(self) -> object:
-        """Return the next whole value.
+        """Return the next complete value.
 
-        A value that ends with the chunk may continue in the next one (12 may become 123), so that it is
-        decoded again after more text is read.
+        A value that ends with the chunk may continue in the next one (12 may become 123), so it is
+        decoded again after more text was read.
 
         Raises
         ------
         SpecError
-            The text is no JSON, is cut off, or has a value that is too long or nested too deeply.
+            The text is not JSON, is cut off, or has a value that is too long or nested too deeply.
         """
         while True:
             self.next_character()
@@ -183,7 +189,9 @@ class _Text:
                 raise SpecError([self.cut() if open_text or at_end else self.broken(why)])
 
     def cut(self) -> Problem:
-        """Return the fault of a text that ends too early, as of a job that was killed while it wrote."""
+        """Return the fault of a text that ends too early, for example because the job was killed while
+        writing.
+        """
         because = (
             f"the file ends after {self.passed + len(self.held)} characters without its closing bracket"
         )
@@ -195,16 +203,16 @@ class _Text:
         )
 
     def broken(self, why: str) -> Problem:
-        """Return the fault of a text that is not JSON, with the place."""
+        """Return the fault of a text that is not JSON, with its place."""
         because = f"the file is not valid JSON near character {self.passed + self.at}: {why}"
         return fault(
             self.name, because, "export the trace again, or correct that place", self._line(self.at)
         )
 
     def line(self) -> str:
-        """Return file and line of the next character."""
+        """Return the file and line of the next character."""
         return self._line(self.at)
 
     def _line(self, at: int) -> str:
-        """Return file and line of a position in the chunk."""
+        """Return the file and line of a position in the chunk."""
         return f"{self.name}:{self.passed_lines + self.held.count(chr(10), 0, at) + 1}"

@@ -1,19 +1,20 @@
 """Traces of the PyTorch profiler (Kineto, Chrome trace JSON), plain or gzipped, of any length.
 
-Answers: which kernels ran when, launched by which operator on which shapes, in which step and pass?
+Answers: which kernels ran when, which operator launched them on which shapes, and in which step and pass?
 Elsewhere: reading long JSON (json_stream.py), classes and totals (lab/calibration/trace.py), samples
 (lab/calibration/traced_shapes.py).
 
-How it is joined: a kernel names its operator's call by "External id"; older traces name it on the launch
-(category cuda_runtime), which shares the kernel's "correlation". A call lies in the backward pass if it
-runs inside a span of the autograd engine ("autograd::engine::evaluate_function", or a "Fwd thread id"
-above 0) of its thread; what is recomputed there counts as backward. Steps are the host's ProfilerStep#N.
-Collectives tell their size on the kernel or on the call "record_param_comms"; old versions do not.
+A kernel names its operator's call by "External id"; in older traces, the launch (category cuda_runtime)
+names it and shares the kernel's "correlation". A call belongs to the backward pass if it runs inside a
+span of the autograd engine ("autograd::engine::evaluate_function", or a "Fwd thread id" above 0) on its
+thread; kernels that are recomputed there count as backward. Steps are the host's annotations
+ProfilerStep#N. The size of a collective's message is in the kernel or in the call "record_param_comms";
+old versions do not state it.
 
-Memory: a chunk of the file, each name and shape once, and at its peak about 0.4 kB a kernel with its launch
-and its operator's call; events that are none of these are forgotten at once. The fields are those of
-torch.profiler's `export_chrome_trace`, older spellings too (torch/csrc/autograd/profiler_kineto.cpp;
-github.com/pytorch/kineto, libkineto/src/output_json.cpp).
+Memory holds a chunk of the file, each name and shape once, and at its peak about 0.4 kB per kernel with
+its launch and its operator's call; all other events are dropped at once. The fields are those of
+torch.profiler's `export_chrome_trace`, including older spellings
+(torch/csrc/autograd/profiler_kineto.cpp; github.com/pytorch/kineto, libkineto/src/output_json.cpp).
 """
 
 import math
@@ -52,18 +53,18 @@ Message = tuple[int, int, float, float]  # group and collective (words), bytes, 
 
 
 def read_kineto(path: Path) -> Trace:
-    """Return the trace that a file holds, of the device that ran most kernels.
+    """Return the trace in a file, for the device that ran the most kernels.
 
     Raises
     ------
     SpecError
-        The file cannot be read, is no JSON, is cut, or holds no kernel of a device.
+        The file cannot be read, is not JSON, is incomplete, or holds no kernel of a device.
     """
     return kineto_trace(read_text(path), path.name)
 
 
 def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
-    """Return the same as `read_kineto`, from the parts of its text.
+    """Return the same as `read_kineto`, from the parts of the file's text.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
     Raises
     ------
     SpecError
-        The trace has no kernel of a device, or is no JSON.
+        The trace has no kernel of a device, or is not JSON.
     """
     reading = _TraceState()
     for key, value in values(chunks, name):
@@ -111,7 +112,7 @@ class _Columns:
         self.columns: dict[str, array[float]] = {name: array(kind) for name, kind in kinds.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return a column, not copied: it must not grow any more."""
+        """Return a column without copying it: it must not grow any more."""
         column = self.columns[name]
         return np.frombuffer(column, dtype=column.typecode) if column else np.array(column)
 
@@ -122,7 +123,7 @@ class _Columns:
 
 
 class _TraceState:
-    """The columns read so far: kernels, calls, launches, the engine's spans and steps."""
+    """The columns that were read so far: kernels, calls, launches, the engine's spans, and steps."""
 
     def __init__(self) -> None:
         self.words = Words()
@@ -142,7 +143,7 @@ class _TraceState:
         self.base_us, self.num_bad = math.nan, 0
 
     def take(self, event: Event) -> None:
-        """Add one event; only complete events ("ph": "X") with a begin and a duration matter.
+        """Add one event; only complete events ("ph": "X") with a start and a duration matter.
 
         Kernels, calls of operators, launches, spans of the autograd engine and annotated steps are kept,
         each as numbers in columns. Kernels without a time are counted and reported.
@@ -185,7 +186,7 @@ class _TraceState:
         )
 
     def _call(self, name: str, start_s: float, duration_s: float, args: Event, event: Event) -> None:
-        """Add an operator's call on the host, and the engine's span, if it is one."""
+        """Add an operator's call on the host, and also a span if the autograd engine made the call."""
         thread = self.words.number(f"thread {event.get('pid')} {event.get('tid')}")
         if name.startswith(ENGINE) or _integer(args.get("Fwd thread id")) > 0:
             self.spans.add(thread, start_s, duration_s)
@@ -199,7 +200,7 @@ class _TraceState:
             self.messages[external] = message
 
     def _message(self, args: Event) -> Message | None:
-        """Return what a kernel or a call of record_param_comms says of its message."""
+        """Return the message that a kernel or a call of record_param_comms describes."""
         name = args.get("Collective name")
         if not isinstance(name, str) or not name:
             return None
@@ -213,7 +214,9 @@ class _TraceState:
         )
 
     def steps(self) -> TracedSteps:
-        """Return the host's annotations, or a device's if the host has none; each number once."""
+        """Return the host's annotations, or those of a device if the host has none; each number occurs
+        once.
+        """
         on_host = bool(len(self.annotated[True]["step"]))
         annotated = self.annotated[on_host]
         numbers, first = np.unique(annotated["step"], return_index=True)
@@ -256,7 +259,9 @@ class _TraceState:
         )
 
     def _messages_of(self, external: Integers) -> Floats:
-        """Return group, collective, bytes and ranks of each kernel, (4, kernels): its own or its call's."""
+        """Return the group, collective, bytes and ranks of each kernel, (4, kernels), from the kernel or
+        from its call.
+        """
         message = np.stack([self.kernels[name] for name in ("group", "collective", "message", "ranks")])
         if self.messages:
             for at in np.flatnonzero((message[1] == 0) & np.isin(external, list(self.messages))):
@@ -276,12 +281,14 @@ class _TraceState:
 
 
 def _external(args: Event) -> int:
-    """Return the id of an operator's call, in its two spellings; 0 for none."""
+    """Return the id of an operator's call, in either spelling; 0 if it has none."""
     return _integer(args.get("External id", args.get("external id")))
 
 
 def _find(wanted: Integers, known: Integers) -> Integers:
-    """Return the position of each wanted id among known ones, the first of equals; -1 if 0 or absent."""
+    """Return the index of each id among the known ids, the first if there are several; -1 if the id is 0
+    or unknown.
+    """
     if not len(known):
         return np.full(len(wanted), -1)
     order = np.argsort(known, kind="stable")
@@ -291,12 +298,12 @@ def _find(wanted: Integers, known: Integers) -> Integers:
 
 
 def _taken(column: Integers, place: Integers) -> Integers:
-    """Return the column's entries at these positions; 0, the word "", if the position is -1."""
+    """Return the column's entries at these indices; 0, the word "", if the index is -1."""
     return np.append(column, 0)[place]
 
 
 def _united(start_s: Floats, end_s: Floats) -> tuple[Floats, Floats]:
-    """Return nested and touching spans merged into ones that do not overlap."""
+    """Return nested and touching spans, merged into spans that do not overlap."""
     order = np.argsort(start_s, kind="stable")
     start_s, until_s = start_s[order], np.maximum.accumulate(end_s[order])
     opens = np.concatenate([[True], start_s[1:] > until_s[:-1]])

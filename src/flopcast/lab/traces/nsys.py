@@ -1,18 +1,18 @@
 """Traces of Nsight Systems, exported to SQLite (`nsys export --type sqlite`).
 
-Answers: which kernels ran when, launched inside which NVTX range, in which step?
-Elsewhere: classes and totals (lab/calibration/trace.py), samples (lab/calibration/traced_shapes.py).
+Answers: which kernels ran when, in which NVTX range were they launched, and in which step? Elsewhere:
+classes and totals (lab/calibration/trace.py), samples (lab/calibration/traced_shapes.py).
 
-Kernels carry the ids of their names in StringIds; a launch (CUPTI_ACTIVITY_KIND_RUNTIME) of the same
-process and correlation id tells thread and moment; the innermost NVTX range of that thread around it is
-the operator. Ranges of torch's `emit_nvtx(record_shapes=True)` say name, sequence number and sizes:
-"aten::mm, seq = 7, op_id = 9, sizes = [[4096, 1024], [1024, 8]]". Ranges named like "step 12" or
-"iteration12" are steps. Nsight does not tell the sizes of NCCL's messages.
+Kernels have the ids of their names in StringIds; a launch (CUPTI_ACTIVITY_KIND_RUNTIME) with the same
+process and correlation id gives the thread and the time; the innermost NVTX range of that thread at this
+time is the operator. Ranges of torch's `emit_nvtx(record_shapes=True)` state the name, sequence number
+and sizes: "aten::mm, seq = 7, op_id = 9, sizes = [[4096, 1024], [1024, 8]]". Ranges named like "step 12"
+or "iteration12" are steps. Nsight does not record the sizes of NCCL's messages.
 
-Tables exist only where something was recorded, and columns differ between versions (a kernel's process, the
-id of a range's text): what is absent is not asked for. Times are nanoseconds.
-References: Nsight Systems, "SQLite Export Schema Reference" (docs.nvidia.com/nsight-systems); the texts of
-ranges: torch/csrc/profiler/standalone/nvtx_observer.cpp and util.cpp.
+Tables exist only if something was recorded, and columns differ between versions (a kernel's process, the
+id of a range's text). Missing columns are not queried. Times are nanoseconds. References: Nsight Systems,
+"SQLite Export Schema Reference" (docs.nvidia.com/nsight-systems); the texts of ranges:
+torch/csrc/profiler/standalone/nvtx_observer.cpp and util.cpp.
 """
 
 import math
@@ -50,7 +50,7 @@ Row = tuple[int, int, int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """One NVTX range of one thread; nanoseconds."""
+    """One NVTX range of one thread; times are in nanoseconds."""
 
     start: int
     end: int
@@ -59,12 +59,12 @@ class _Range:
 
 
 def read_nsys(path: Path) -> Trace:
-    """Return the trace that a file holds, of the device that ran most kernels. The file is only read.
+    """Return the trace in a file, for the device that ran the most kernels. The file is opened read-only.
 
     Raises
     ------
     SpecError
-        It does not exist, is no SQLite database or a damaged one, or holds no kernel.
+        It does not exist, is not an SQLite database, is damaged, or holds no kernel.
     """
     try:
         with opened(path) as file:
@@ -119,7 +119,7 @@ def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
 
 
 def _kernels(database: sqlite3.Connection, columns: set[str], words: Words) -> Iterator[Row]:
-    """Yield kernels by their full name, or the short one if an export has no other."""
+    """Yield kernels with their full name, or with the short one if an export has no other."""
     names = dict(database.execute("SELECT id, value FROM StringIds"))
     key = next((name for name in ("demangledName", "shortName", "mangledName") if name in columns), "0")
     for start, end, name, *rest in database.execute(_selected(KERNELS, columns, key)):
@@ -134,7 +134,7 @@ def _activities(database: sqlite3.Connection, table: str, columns: set[str], nam
 
 
 def _selected(table: str, columns: set[str], name: str) -> str:
-    """Return the query of one table of activities: 0 for columns that this version lacks."""
+    """Return the query of one table of activities, with 0 for columns that this version lacks."""
     wanted = ("deviceId", "streamId", "correlationId", "globalPid")
     rest = ", ".join(_whole(column) if column in columns else "0" for column in wanted)
     times = f"{_whole('start')}, {_whole('end')}"
@@ -148,10 +148,10 @@ def _whole(column: str) -> str:
 def _launches(
     database: sqlite3.Connection, columns: set[str], by_process: bool
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return thread and start of each launch, by process and correlation id.
+    """Return the thread and start of each launch, by process and correlation id.
 
-    Where kernels do not say their process, it is 0 for all: then ids of several processes may collide, and
-    the last of equals is taken.
+    If kernels do not state their process, it is 0 for all. Ids of several processes may then collide, and
+    the last one is used.
     """
     if not {"start", "globalTid", "correlationId"} <= columns:
         return {}
@@ -164,7 +164,7 @@ def _launches(
 
 
 def _ranges(database: sqlite3.Connection, columns: set[str]) -> dict[int, list[_Range]]:
-    """Return closed ranges by thread, by start; the text is in the row or in StringIds."""
+    """Return closed ranges by thread, ordered by start; their text is in the row or in StringIds."""
     if not {"start", "end", "globalTid"} <= columns:
         return {}
     named = [name for name, column in (("text", "text"), ("value", "textId")) if column in columns]
@@ -182,7 +182,9 @@ def _ranges(database: sqlite3.Connection, columns: set[str]) -> dict[int, list[_
 
 
 def _steps(ranges: Mapping[int, list[_Range]]) -> TracedSteps:
-    """Return ranges named as steps; each number once, its longest range."""
+    """Return ranges that are named as steps; if a number occurs several times, its longest range
+    counts.
+    """
     longest: dict[int, _Range] = {}
     for one in (each for of_thread in ranges.values() for each in of_thread):
         if match := _STEP.match(one.text.strip()):
@@ -200,7 +202,7 @@ def _steps(ranges: Mapping[int, list[_Range]]) -> TracedSteps:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Joined:
-    """Kernels with what their launches say: the operator's range, the pass, the moment."""
+    """Kernels with the facts of their launches: the operator's range, the pass, the time."""
 
     words: Words
     ranges: Mapping[int, list[_Range]]
@@ -209,7 +211,7 @@ class _Joined:
     def launched(self, rows: list[Row]) -> Launched:
         """Return all rows as columns; the operator is the innermost named range that is not a step.
 
-        Dtypes, groups, and sizes of messages are unknown to Nsight Systems and are marked so.
+        Nsight Systems does not record dtypes, groups and message sizes, so they are marked as unknown.
         """
         around = self._around(rows)
         labels = [_label(stack) for stack in around]
@@ -239,11 +241,13 @@ class _Joined:
         )
 
     def _launch(self, row: Row) -> tuple[int, int] | None:
-        """Return thread and moment of a kernel's launch."""
+        """Return the thread and time of a kernel's launch."""
         return self.launches.get((row[6] >> PROCESS_SHIFT, row[5]))
 
     def _around(self, rows: list[Row]) -> list[tuple[_Range, ...]]:
-        """Return the ranges around each kernel's launch, outermost first; empty if no launch is known."""
+        """Return the ranges around each kernel's launch, the outermost first; empty if no launch is
+        known.
+        """
         around: list[tuple[_Range, ...]] = [()] * len(rows)
         by_thread: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for at, row in enumerate(rows):
@@ -258,7 +262,9 @@ class _Joined:
 def _stacks(
     moments: Iterable[tuple[int, int]], ranges: list[_Range]
 ) -> Iterator[tuple[int, tuple[_Range, ...]]]:
-    """Yield the ranges that are open at each moment; both in the order of time, ranges may cross."""
+    """Yield the ranges that are open at each moment; moments and ranges are ordered by time, and ranges
+    may overlap partly.
+    """
     opened: list[_Range] = []
     place = 0
     for moment, at in moments:
@@ -270,7 +276,9 @@ def _stacks(
 
 
 def _label(stack: tuple[_Range, ...]) -> tuple[str, str, int]:
-    """Return operator, sizes and number of the innermost range that is no step; "", "", -1 if none."""
+    """Return the operator, sizes and number of the innermost range that is not a step; "", "", -1 if
+    there is none.
+    """
     for one in reversed(stack):
         if one.text and not _STEP.match(one.text.strip()):
             sizes = _SIZES.search(one.text)
@@ -279,7 +287,9 @@ def _label(stack: tuple[_Range, ...]) -> tuple[str, str, int]:
 
 
 def _in_backward(stack: tuple[_Range, ...]) -> int:
-    """Return 1 if any range around says so, 0 if none does, -1 without a range."""
+    """Return 1 if a surrounding range belongs to the backward pass, 0 if none does, and -1 without a
+    range.
+    """
     if not stack:
         return -1
     return int(any(_ENGINE.search(one.text) for one in stack))

@@ -1,8 +1,8 @@
-"""Suites predicted and compared with what was measured, by the protocol of each.
+"""Predictions of suites, compared with the measurements by the protocol of each suite.
 
-Answers: how far off is every row, every component, every source?
-Protocols: the host's cost of a system is fitted on the rows of the other systems; the jitter of a row is
-that of the other rows of its cluster. Nothing else is fitted here.
+Answers: how large are the errors of every row, component and source? The host's cost of a system is
+fitted to the rows of the other systems; the jitter of a row comes from the other rows of its cluster.
+Nothing else is fitted.
 """
 
 import math
@@ -29,8 +29,8 @@ SUMS_IN_LAYER = ("encoder_fwd", "encoder_bwd")
 class ComparedStep:
     """A measured step and its prediction, with the 90 % interval.
 
-    `factors` are those of the step with their sensitivities; `breakdown` holds seconds by component, which
-    sum to the predicted step with its jitter.
+    `factors` holds the factors of the step with their sensitivities; `breakdown` holds seconds by
+    component, which add up to the predicted step including its jitter.
     """
 
     measured_step_time_s: float
@@ -47,18 +47,19 @@ class ComparedStep:
 
     @property
     def covered(self) -> bool:
-        """Return whether the interval holds the measurement."""
+        """Return whether the interval contains the measurement."""
         return self.low_s <= self.measured_step_time_s <= self.high_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRow(ComparedStep):
-    """One run of a suite against one of its measurements.
+    """One run of a suite, compared with one of its measurements.
 
-    `reference` is "best", the fastest profiled step, predicted without jitter (nor does the interval hold
-    the jitter's part), or "mean", the mean steady step, with it. Memory is the peak allocated on the first
-    stage, resident memory what that stage keeps between steps; what the source does not print is None.
-    `assumptions` are what the source does not say and the job had to.
+    `reference` is "best" or "mean". The best step is the fastest profiled one, and neither its prediction
+    nor its interval includes jitter. The mean steady step is predicted with jitter. Memory is the peak of
+    allocated bytes on the first stage, and resident memory is what this stage keeps between steps; values
+    that the source does not print are None. `assumptions` are values of the job that the source does not
+    state.
     """
 
     id: str
@@ -76,7 +77,7 @@ class ComparedRow(ComparedStep):
 class ComparedComponent:
     """One component of one run.
 
-    `predicted_s` is None if the prediction has no component of that name at the stage.
+    `predicted_s` is None if the prediction has no component of this name on the stage.
     """
 
     id: str
@@ -108,10 +109,10 @@ class ComparedSuite:
 
 
 def compare(suite: Suite, predict: Predict, watched: Watched[SuiteRow] = iter) -> ComparedSuite:
-    """Predict every row of a suite under its protocol; rows in its order, "best" before "mean".
+    """Predict every row of a suite by its protocol; rows keep their order, with "best" before "mean".
 
-    `predict` is called once for a row, and twice more where the host's cost is cross-fitted. `watched`
-    wraps the iteration over the rows; rows that it leaves out are not compared.
+    `predict` is called once for a row, and twice more if the host's cost is fitted to other systems.
+    `watched` wraps the iteration over the rows; rows that it leaves out are not compared.
     """
     host = _cross_fitted_host(suite, predict) if suite.cross_fit_host else {}
     jitter = _left_out_jitter(suite) if suite.leave_out_jitter else {}
@@ -202,9 +203,9 @@ def _with_host(job: Job, ratio: float | None) -> Job:
 def _cross_fitted_host(suite: Suite, predict: Predict) -> dict[str, float]:
     """Return, for every system, the host factor fitted to the layers of all other systems.
 
-    Nothing of the judged system enters: its own layers are used for the others only. A layer's forward and
-    backward are predicted with the host's time once and twice, its all-reduces taken as measured; the
-    factor that closes the gap is the median over passes and rows.
+    The scored system does not influence its own factor: its layers are used only for the others. The
+    forward and backward pass of a layer are predicted with the host's time counted once and twice, and
+    with measured all-reduces; the factor that closes the gap is the median over passes and rows.
     """
     wanted: dict[str, list[float]] = defaultdict(list)
     for row in suite.rows:
@@ -228,7 +229,7 @@ def _cross_fitted_host(suite: Suite, predict: Predict) -> dict[str, float]:
 
 
 def _excess_of_sums(row: SuiteRow, report: Report, component: str) -> float:
-    """Return measured less predicted seconds of the all-reduces inside one pass of a layer."""
+    """Return the measured minus the predicted seconds of the all-reduces in one pass of a layer."""
     predicted = component_seconds(report, "tp_allreduce", "middle", update_skipped=False)
     for entry in row.components:
         if entry.component == "tp_allreduce" and predicted:
@@ -238,9 +239,10 @@ def _excess_of_sums(row: SuiteRow, report: Report, component: str) -> float:
 
 
 def jitter_of(suite: Suite) -> dict[str, tuple[float, float, int]]:
-    """Return mean over best step of every system: geometric mean, sigma of its logarithm, rows.
+    """Return the ratio of the mean step to the best step of every system: geometric mean, sigma of its
+    logarithm, number of rows.
 
-    These are the numbers that a cluster's file carries; a validation leaves the judged row out instead.
+    A cluster's file holds these numbers; a validation leaves the scored row out instead.
     """
     return {
         system: (math.exp(statistics.mean(logs.values())), statistics.stdev(logs.values()), len(logs))
@@ -259,9 +261,10 @@ def _log_jitters(suite: Suite) -> dict[str, dict[str, float]]:
 
 
 def _left_out_jitter(suite: Suite) -> dict[str, tuple[float, float]]:
-    """Return, for every row, mean over best step and its sigma, from the other rows of its system.
+    """Return, for every row, the ratio of the mean step to the best step and its sigma, from the other
+    rows of its system.
 
-    Geometric mean and sigma of the logarithm; a system needs three rows for it.
+    They are the geometric mean and the sigma of the logarithm. A system needs three rows.
     """
     result = {}
     for known in _log_jitters(suite).values():

@@ -1,8 +1,9 @@
-"""Decisions in numbers: a source's sweeps together, as JSON, and why a wrong plan was recommended.
+"""Statistics of decisions: the sweeps of a source together, as JSON, and the reasons for wrong
+recommendations.
 
-Answers: how well does flopcast choose among the plans of a source, beside the trivial model?
-Elsewhere: one sweep (decisions.py), the printed tables (render/decisions.py).
-Sources are never pooled, nor decisions of different kinds.
+Answers: how well does flopcast choose among the plans of a source, compared with the trivial model?
+Elsewhere: one sweep (decisions.py), the printed tables (render/decisions.py). Sources are never pooled,
+and neither are decisions of different kinds.
 """
 
 import statistics
@@ -24,16 +25,17 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
     Returns
     -------
     dict
-        `sweeps`, `plans`: how many. `mean_spearman` of sweeps in which some plan was measured further from
-        another than repeats are, null if there is none; a sweep of two plans has 1 or -1. `mean_regret`,
-        `worst_regret`: measured time of the recommended plan over that of the fastest, less one. The same
-        with `trivial_` before it: the trivial model's.
-        `fastest_equal`: sweeps whose fastest plan is said to be as fast as the recommended one.
-        `pairs` of plans; `apart`, measured further apart than repeats are, of which `right` are predicted
-        in that order; `tied`, the others, of which `tied_equal` are called equal; `settled`, whose interval
-        says which is faster, of which `settled_wrong` are measured apart the other way round; `covered`,
-        whose measured ratio lies in the 90 % interval of the predicted one, give or take what repeats are
-        apart, as a share of all pairs.
+        `sweeps`, `plans`: their numbers. `mean_spearman`: the mean over the sweeps in which the measured
+        times of some plans differ by more than repeats do, and null if there are none; a sweep of two
+        plans has 1 or -1. `mean_regret`, `worst_regret`: the measured time of the recommended plan
+        divided by that of the fastest, minus 1. Names that begin with `trivial_`: the same numbers for
+        the trivial model. `fastest_equal`: the number of sweeps in which the prediction calls the fastest
+        plan as fast as the recommended one. `pairs`: the number of pairs of plans; `apart`: pairs whose
+        measured times differ by more than repeats do, of which `right` are predicted in this order;
+        `tied`: the other pairs, of which `tied_equal` are called equal; `settled`: pairs whose interval
+        states which plan is faster, of which `settled_wrong` were measured in the opposite order;
+        `covered`: the share of all pairs whose measured ratio lies in the 90 % interval of the predicted
+        ratio, extended by the scatter of repeats.
     """
     pairs = [sweep.pairs for sweep in sweeps]
     apart, number = sum(p.apart for p in pairs), sum(p.number for p in pairs)
@@ -62,21 +64,26 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
 
 
 def by_source(sweeps: Iterable[Sweep]) -> dict[tuple[str, str], list[Sweep]]:
-    """Return sweeps by what they vary and source; those that vary only plans come first."""
+    """Return sweeps by source and by the settings that they vary; sweeps that vary only plans come
+    first.
+    """
     return grouped(sweeps, lambda sweep: (sweep.free, sweep.source))
 
 
 def wrong(sweeps: Iterable[Sweep]) -> list[Sweep]:
-    """Return sweeps whose recommended plan is slower than the fastest by more than noise, worst first."""
+    """Return sweeps whose recommended plan is slower than the fastest by more than noise, the worst
+    first.
+    """
     slower = [sweep for sweep in sweeps if sweep.regret_ratio > TIED_RATIO - 1.0]
     return sorted(slower, key=lambda sweep: -sweep.regret_ratio)
 
 
 def gained(taken: Choice, fastest: Choice) -> dict[str, float]:
-    """Return by which components the chosen plan was predicted to be faster than the one that was fastest.
+    """Return the components through which the chosen plan was predicted to be faster than the plan that
+    was fastest.
 
-    Component → share of the fastest plan's predicted time, negative where the taken one needs less of it,
-    the largest ones first. All of them sum to the predicted difference.
+    Maps a component to a share of the fastest plan's predicted time, negative if the chosen plan needs
+    less of it, the largest shares first. All shares add up to the predicted difference.
     """
     names = taken.breakdown.keys() | fastest.breakdown.keys()
     gains = {

@@ -1,12 +1,12 @@
-"""Decisions against measurements: does the plan that is recommended turn out to be the fastest one?
+"""Decisions compared with measurements: is the recommended plan the fastest one?
 
-Answers: how well does a model order the plans of one sweep, what does it cost to follow its advice, and are
-plans called equal where measurements cannot tell them apart?
-Elsewhere: which runs are plans of one sweep (sweeps.py), sources together (decision_statistics.py).
+Answers: how well does a model order the plans of one sweep, how much time is lost by following its
+advice, and are plans called equal if measurements cannot distinguish them? Elsewhere: the runs that are
+plans of one sweep (sweeps.py), statistics over sources (decision_statistics.py).
 
-A time is device-seconds a token throughout, so that other batches and numbers of devices compare. Each
-choice of a sweep has three: measured, predicted, and that of the trivial model (FLOP × bubble, without an
-efficiency, which would move no order).
+All times are in device-seconds per token, so that different batches and numbers of devices can be
+compared. Each choice of a sweep has three times: the measured one, the predicted one, and that of the
+trivial model (FLOP × bubble, without an efficiency, which would not change the order).
 """
 
 import math
@@ -24,10 +24,11 @@ from flopcast.units import nine_digits
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One plan of a sweep, all times in device-seconds a token.
+    """One plan of a sweep, with all times in device-seconds per token.
 
-    `name` is that of the run, `plan` its short form. A plan that is said not to fit (`fits`) is not
-    recommended. Common `factors` of two predictions cancel; the `breakdown` sums to the prediction.
+    `name` is the name of the run, and `plan` its short form. A plan that is predicted not to fit (`fits`)
+    is not recommended. Common `factors` of two predictions cancel; the `breakdown` adds up to the
+    prediction.
     """
 
     name: str
@@ -44,11 +45,12 @@ class Choice:
 class Pairs:
     """All pairs of choices, counted.
 
-    Those `apart` are measured further apart than repeats are; all others are tied. `right_share` of those
-    apart are predicted in the measured order (predicted equal counts one half; 1 where none is apart). Of
-    the tied ones, `tied_equal` are called equal: the 90 % interval of their ratio holds 1. The interval of
-    `settled` pairs leaves 1 out; of them, `settled_wrong` are apart the other way round. Of `covered`
-    pairs, the measured ratio lies in the interval, give or take what repeats are apart.
+    Pairs are `apart` if their measured times differ by more than repeats do; all other pairs are tied.
+    `right_share` is the share of the pairs apart that are predicted in the measured order (a pair
+    predicted as equal counts one half; 1 if no pair is apart). Of the tied pairs, `tied_equal` are called
+    equal: the 90 % interval of their ratio contains 1. The interval of `settled` pairs excludes 1;
+    `settled_wrong` of them were measured apart in the opposite order. For `covered` pairs, the measured
+    ratio lies in the interval, extended by the scatter of repeats.
     """
 
     number: int
@@ -61,16 +63,16 @@ class Pairs:
 
     @property
     def tied(self) -> int:
-        """Return whether both were measured as equal."""
+        """Return the number of pairs whose measured times count as equal."""
         return self.number - self.apart
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """Choices that one source measured, at least two, of which one is to be taken.
+    """At least two choices that one source measured, from which one plan is chosen.
 
-    `free` is what may differ beside the plan: "plan" (nothing), "batch", "precision", "devices". `fixed` is
-    what all choices have in common, for people.
+    `free` states what may differ in addition to the plan: "plan" (nothing), "batch", "precision",
+    "devices". `fixed` describes the common properties of all choices for readers.
     """
 
     source: str
@@ -101,13 +103,17 @@ class Sweep:
 
     @cached_property
     def recommended(self) -> tuple[Choice, ...]:
-        """Return the choices that are predicted to be fastest among those that fit; several if they tie."""
+        """Return the choices with the shortest predicted time among those that fit; several if they
+        tie.
+        """
         fitting = [choice for choice in self.choices if choice.fits] or self.choices
         return _shortest(fitting, lambda choice: choice.predicted_s)
 
     @cached_property
     def regret_ratio(self) -> float:
-        """Return measured time of the recommended choice over the fastest, minus 1; the mean of ties."""
+        """Return the measured time of the recommended choice divided by the fastest, minus 1; if several
+        choices tie, the mean counts.
+        """
         return self._regret_ratio(self.recommended)
 
     @cached_property
@@ -128,11 +134,11 @@ class Sweep:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Return how many pairs of choices the prediction orders rightly.
+        """Return the number of pairs of choices that the prediction orders correctly.
 
-        Pairs whose measured times differ by more than repeats of one run do are *apart*; `right_share` is
-        the share of these in the right order. A pair is *settled* if the interval of its predicted ratio
-        excludes 1, and *covered* if that interval holds the measured ratio.
+        Pairs are *apart* if their measured times differ by more than repeats of one run do; `right_share`
+        is the share of these in the right order. A pair is *settled* if the interval of its predicted
+        ratio excludes 1, and *covered* if that interval holds the measured ratio.
         """
         pairs = [_pair(one, other) for one, other in combinations(self.choices, 2)]
         apart = [pair for pair in pairs if pair.apart]
@@ -149,7 +155,7 @@ class Sweep:
 
 
 class _Pair(NamedTuple):
-    """Two choices: how far apart they are, measured and predicted.
+    """Two choices: the measured and the predicted difference between them.
 
     They are `apart` if their measured times differ by more than repeats do. `right_share` is 1 if the
     measured order is predicted, 0 if the other one is, and 0.5 if neither is. They are `equal` if the
@@ -177,9 +183,9 @@ def _pair(one: Choice, other: Choice) -> _Pair:
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Return the rank correlation (Spearman's) of two numbers each; ties share their mean rank.
+    """Return Spearman's rank correlation of two arrays of numbers; equal numbers share their mean rank.
 
-    None where all numbers of one side are equal, since they order nothing.
+    None if all numbers of one array are equal, because they have no order.
 
     References
     ----------
@@ -199,7 +205,7 @@ def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> f
 
 
 def _ranks(values: Iterable[float]) -> list[float]:
-    """Return ranks from 1; numbers that are equal to nine digits get their mean rank."""
+    """Return ranks, beginning with 1; numbers that are equal to nine digits share their mean rank."""
     rounded = [nine_digits(value) for value in values]
     return [
         (sum(other < value for other in rounded) + sum(other <= value for other in rounded) + 1) / 2

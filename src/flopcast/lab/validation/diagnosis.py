@@ -1,8 +1,8 @@
 """Diagnosis of an error: the factor that is most likely wrong, and the main component of the step.
 
-Answers: which one thing would have to be how much longer or shorter for a prediction to be right?
-Elsewhere: factors and how the step reacts to them (timeline/uncertainty.py).
-It is a first guess from the prediction's own factors: what no factor stands for is in none of them.
+Answers: which single factor would make the prediction right, and how much longer or shorter would it have
+to be? Elsewhere: factors and their effect on the step (timeline/uncertainty.py). The diagnosis is a first
+guess from the prediction's own factors: it cannot find effects that no factor describes.
 """
 
 import math
@@ -18,11 +18,12 @@ from flopcast.timeline.uncertainty import log_sigmas
 class Diagnosis:
     """The first suspect of one row.
 
-    `factor` has the largest share of the step times sigma; `share` and `log_sigma_factor` are its own.
-    `needed_ratio` is what it would have to be multiplied by for the step to be as measured, all else as it
-    is; None where not even nothing at all is short enough. `component` is the largest of the breakdown.
-    `surprise_ratio` is the error over one standard deviation of the prediction, positive where it is too
-    slow. `extrapolated` are curves that were asked beyond what was measured.
+    `factor` has the largest product of step share and sigma; `share` and `log_sigma_factor` belong to
+    this factor. `needed_ratio` is the ratio by which the factor would have to change for the step to
+    equal the measurement, with all else unchanged; it is None if no ratio makes the step short enough.
+    `component` is the largest of the breakdown. `surprise_ratio` is the error divided by one standard
+    deviation of the prediction, positive if the prediction is too slow. `extrapolated` lists curves that
+    were used beyond their measured range.
     """
 
     factor: str
@@ -55,7 +56,7 @@ def first_suspect(report: Report, measured_step_time_s: float) -> Diagnosis:
     Parameters
     ----------
     report : Report
-        Its factors are sorted by share times sigma; "unexplained" ones are passed over.
+        Its factors are sorted by share times sigma; "unexplained" factors are skipped.
     measured_step_time_s : float
 
     Returns

@@ -1,8 +1,8 @@
-"""The audit of printed FLOP: by which formula does a row count, and what does it count as trained?
+"""Audit of printed FLOP: the formula by which a row counts, and the weights that it counts as trained.
 
-Answers: do TFLOP/s and tokens/s of one row belong together, and under which convention?
-Elsewhere: the conventions (report/flop_conventions.py); what the printed FLOP decide before a job is made
-(lab/published/model.py). Predicted times play no part in it.
+Answers: are TFLOP/s and tokens/s of one row consistent, and under which convention? Elsewhere: the
+conventions (report/flop_conventions.py); the printed FLOP that determine the job
+(lab/published/model.py). Predicted times are not used.
 """
 
 from functools import lru_cache
@@ -26,10 +26,10 @@ FRAMEWORKS = {  # stack → who wrote the formula that its tables print by
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlopAudit:
-    """The formula nearest to the FLOP that a row counts.
+    """The formula that is closest to a row's FLOP.
 
-    `mismatch_ratio` is FLOP by the formula over FLOP by the row, less one; where none is within 5 %,
-    `formula` is UNKNOWN, and it is that of `nearest`.
+    `mismatch_ratio` is the formula's FLOP divided by the row's FLOP, minus 1; if no formula is within 5
+    %, `formula` is UNKNOWN, and the ratio is that of `nearest`.
     """
 
     formula: str
@@ -44,10 +44,11 @@ class FlopAudit:
 
 @lru_cache(maxsize=1024)  # a table is compared under several ways of judging
 def flop_audit(run: Run, job: Job) -> FlopAudit | None:
-    """Return the formula by which a row counts FLOP; None if it lacks a rate of FLOP or of tokens.
+    """Return the formula by which a row counts FLOP; None if the row lacks a rate of FLOP or of tokens.
 
-    Adapters are asked for: does the row count all weights as trained though the job freezes them (some
-    conventions always do), or, where no convention fits, as frozen though the job trains them?
+    For adapters, the audit also tests whether the row counts all weights as trained although the job
+    freezes some (some conventions always do). If no convention fits, it tests whether the row counts
+    weights as frozen although the job trains them.
     """
     printed = _printed_flop(run, job)
     if printed is None:
@@ -63,7 +64,9 @@ def flop_audit(run: Run, job: Job) -> FlopAudit | None:
 
 
 def _printed_flop(run: Run, job: Job) -> float | None:
-    """Return the FLOP per step from the row's own rates, or from its rate and its step."""
+    """Return the FLOP per step, computed from the row's two rates, or from its FLOP rate and its step
+    time.
+    """
     seen = run.observed
     if seen.device_flop_per_s is None:
         return None
@@ -76,7 +79,9 @@ def _printed_flop(run: Run, job: Job) -> float | None:
 
 
 def _other_trainings(job: Job) -> list[tuple[str, float]]:
-    """Return the model FLOP, full and causal, if other weights were trained than the job states."""
+    """Return the model FLOP, with full and with causal attention, for other trained weights than those of
+    the job.
+    """
     trained = job.model_copy(update={"model": job.model.model_copy(update={"adapters": None})})
     others = []
     for causal in (True, False):
@@ -89,7 +94,9 @@ def _other_trainings(job: Job) -> list[tuple[str, float]]:
 
 
 def _weight_gradients(job: Job) -> float:
-    """Return the FLOP that frozen weights save: half of the backward of every product with a weight."""
+    """Return the FLOP that frozen weights save: half of the backward pass of every product with a
+    weight.
+    """
     length = job.batch.sequence_length
     linear = job.model.forward_flop(length, windows=False) - job.model.attention_flop(length, windows=False)
     return job.plan.global_batch * linear * BACKWARD_OVER_FORWARD / 2.0

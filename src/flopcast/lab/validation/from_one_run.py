@@ -1,14 +1,14 @@
-"""Published runs of one machine, predicted after a calibration with some of them.
+"""Published runs of one machine, predicted after a calibration with some of these runs.
 
 Answers: how much does one log of a site improve the predictions of its other runs, and do the intervals
-hold? How much do all other logs?
-Elsewhere: the update (lab/validation/from_run.py, cost/site_runs.py), the predictions before it
-(published.py), what is printed (render/from_one_run_tables.py).
+still contain 90 % of the measurements? How much do all other logs improve them? Elsewhere: the update
+(lab/validation/from_run.py, cost/site_runs.py), the predictions before it (published.py), the printed
+tables (render/from_one_run_tables.py).
 
-A machine is a source's cluster and device under one era of a stack. Each run of it in turn calibrates the
-prediction of every other run; a run that is predicted counts once, however many others calibrate it. Then
-each run is predicted after a calibration with all others. Predictions move along the shares of their
-factors, as the update has it: to first order what a prediction with the site file gives.
+A machine is the cluster and device of a source with one stack era. Each of its runs in turn calibrates
+the prediction of every other run; a predicted run counts once, however many others calibrate it. Each run
+is then predicted after a calibration with all others. Predictions change along the shares of their
+factors, as in the update: to first order, this equals a prediction with the site file.
 """
 
 import math
@@ -32,10 +32,12 @@ Machine = tuple[str, str, str, str]  # source, cluster, device, stack
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guess:
-    """One run, predicted before and after a calibration; logarithms of predicted over measured.
+    """One run, predicted before and after a calibration; the values are logarithms of predicted over
+    measured.
 
-    `weight_ratio` is 1 over the number of guesses of this run; `moved_share` the share of factors that the
-    run does not have in common with the one that calibrated it, 0 if there were several.
+    `weight_ratio` is 1 divided by the number of guesses for this run; `moved_share` is the share of
+    factors that the run does not have in common with the run that calibrated it, or 0 if several runs
+    did.
     """
 
     row: ComparedRun
@@ -48,15 +50,16 @@ class Guess:
 
 
 def machine_of(row: ComparedRun) -> Machine:
-    """Return what runs of one machine share."""
+    """Return the common properties of the runs of one machine."""
     job = row.job
     return row.run.source, job.cluster.name, job.cluster.node.device.name, job.stack.label
 
 
 def machines(rows: Sequence[ComparedRun]) -> dict[Machine, list[ComparedRun]]:
-    """Return the runs of each machine that has three or more.
+    """Return the runs of each machine with at least three runs.
 
-    Hybrids are left out: their unmeasured kernels of Mamba-2 say nothing about the machine.
+    Hybrids are left out, because their unmeasured kernels of Mamba-2 contain no information about the
+    machine.
     """
     by_machine = grouped([row for row in rows if row.family != "hybrids"], machine_of)
     return {machine: members for machine, members in by_machine.items() if len(members) >= FEWEST_RUNS}
@@ -100,10 +103,11 @@ def _guess(row: ComparedRun, runs: Sequence[SiteRun], weight_ratio: float) -> Gu
 
 
 def statistics_of(guesses: Sequence[Guess]) -> dict[str, float]:
-    """Return errors and intervals before and after, each run counted once.
+    """Return errors and intervals before and after, with each run counted once.
 
-    `runs`; and of either time, "before" and "after": `mean_`, `median_` (of absolute errors of the step),
-    `inside_` (share of measurements inside of 90 % intervals) and `width_` (median half-width).
+    They are the number of `runs`, and for each of the prefixes "before" and "after": `mean_` and
+    `median_` (of absolute errors of the step), `inside_` (share of measurements inside the 90 %
+    intervals) and `width_` (median half-width).
     """
     weights = np.array([guess.weight_ratio for guess in guesses])
     statistics: dict[str, float] = {"runs": len({guess.row.run.id for guess in guesses})}
@@ -130,7 +134,9 @@ def _median(any_ratio: Floats, weights: Counts) -> float:
 
 
 def calibrated(rows: Sequence[ComparedRun]) -> dict[str, list[Guess]]:
-    """Return the guesses of all machines by way of calibration: with "one" run, and with all "others"."""
+    """Return the guesses of all machines by kind of calibration: with "one" run, and with all
+    "others".
+    """
     groups = machines(rows).values()
     return {
         "one": [guess for members in groups for guess in by_one(members)],

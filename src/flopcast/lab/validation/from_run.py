@@ -1,21 +1,20 @@
-"""One measured run, and what it says of the factors: a Bayes update of a prediction.
+"""Bayesian update of the factors of a prediction from one measured run.
 
-Answers: which factors does this run move, by how much, how sure are they then, and is the run so far off
-that wrong inputs are likelier than a slow machine?
-Elsewhere: how a run is read (lab/logs, lab/traces), factors (cost/factors.py), their shares of a step
-(timeline/uncertainty.py), parts of a step (step_parts.py), the file that is written
-(cli/import_measurements.py).
+Answers: which factors does this run change, by how much, how certain are they afterwards, and is the
+error so large that wrong inputs are more likely than a slow machine? Elsewhere: reading a run (lab/logs,
+lab/traces), factors (cost/factors.py), their shares of a step (timeline/uncertainty.py), parts of a step
+(step_parts.py), the file that is written (cli/import_measurements.py).
 
-The model is that of cost/site_runs.py: linear and Gaussian in logarithms. Its mean is the prediction as it
-stands; similar steps have similar errors that no factor explains. With H the shares
-(d log(seconds) / d log(factor)), P the prior variances on a diagonal and R those of the noise, factors get
+The model is that of cost/site_runs.py: linear and Gaussian in logarithms. Its mean is the current
+prediction; similar steps have similar errors that no factor explains. With the shares H (d log(seconds) /
+d log(factor)), the diagonal prior variances P and the noise variances R, the factors have
 
     gain = P Hᵀ (H P Hᵀ + R)⁻¹,   mean = gain · log(observed / predicted),   covariance = P - gain H P
 
-(Bishop, Pattern Recognition and Machine Learning, 2006, eq. 2.113 to 2.117). Observations of one run are
-taken as independent given the factors. Shares hold for small changes: predict again with the site file,
-and repeat where the step is still off by more than the noise. A site file keeps its runs, so that a second
-run is joined with the first whatever their order.
+(Bishop, Pattern Recognition and Machine Learning, 2006, eq. 2.113 to 2.117). Given the factors, the
+observations of one run are assumed to be independent. Shares are valid for small changes: predict again
+with the site file, and repeat the update if the step still differs by more than the noise. A site file
+keeps its runs, so that a second run is combined with the first in any order.
 """
 
 import math
@@ -46,8 +45,8 @@ SURER = 0.99  # of a sigma, likewise
 class Observation:
     """One measured time: of the step, or of a component in a step.
 
-    `log_sigma_factor` is the noise of the measurement, about its relative error: the spread of the mean
-    over repeated runs, not that of single steps.
+    `log_sigma_factor` is the noise of the measurement, which is about its relative error: the spread of
+    the mean over repeated runs and not of single steps.
     """
 
     name: str = STEP  # or a component
@@ -57,10 +56,12 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FactorUpdate:
-    """One factor, before and after. Ratios are relative to the prediction: before, every ratio is 1.
+    """One factor, before and after the update. Ratios are relative to the prediction: before the update,
+    every ratio is 1.
 
     `step_share` is d log(step) / d log(factor). `taken_share` is the part of the step's discrepancy (in
-    logarithms) that the factor's move explains; of the step's change, where the step was not observed.
+    logarithms) that the change of the factor explains. If the step was not observed, it is the part of
+    the step's change.
     """
 
     name: str
@@ -75,8 +76,8 @@ class FactorUpdate:
 class Check:
     """One observation and its predictions before and after the update.
 
-    `surprise` is the discrepancy in sigmas, prediction and noise together, before: 1 is usual, above 3
-    either the run was not what the job says, or the model misses something.
+    `surprise` is the discrepancy before the update in sigmas of prediction and noise together. A value of
+    1 is usual. Above 3, either the job does not describe the run, or the model lacks something.
     """
 
     name: str
@@ -88,9 +89,10 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Posterior:
-    """The factors after the run, the one that explains most first, and the step with its 90 % interval.
+    """The factors after the run, the one that explains the most first, and the step with its 90 %
+    interval.
 
-    The interval counts what factors share: each alone would make it wider.
+    The interval uses the covariance of the factors: with independent factors, it would be wider.
     """
 
     factors: tuple[FactorUpdate, ...]
@@ -103,15 +105,15 @@ class Posterior:
 
 
 def update(report: Report, observed: Sequence[Observation], known: Sequence[SiteRun] = ()) -> Posterior:
-    """Return the factors of a report, given what was measured.
+    """Return the factors of a report, given the measurements.
 
     Parameters
     ----------
     report : Report
-        Of the job that ran, with the site that it was predicted with.
+        The report of the job that ran, predicted with its current site.
     observed : sequence of Observation
-        All that was measured of one run, or of several of the same job, in any order; several observations
-        of one name are several measurements of it.
+        All measurements of one run, or of several runs of the same job, in any order; several
+        observations with one name are several measurements of one quantity.
     known : runs that this site holds already
 
     Returns
@@ -121,7 +123,8 @@ def update(report: Report, observed: Sequence[Observation], known: Sequence[Site
     Raises
     ------
     SpecError
-        An observation is of no time or no noise, or names what the prediction does not hold; all at once.
+        An observation has no time or no noise, or names a part that the prediction lacks. All such errors
+        are reported together.
     """
     parts = components(report)
     _refuse(observed, {STEP, *parts})
@@ -156,13 +159,13 @@ def update(report: Report, observed: Sequence[Observation], known: Sequence[Site
 
 
 def step_run(factors: Iterable[Sensitivity], gap_ratio: float, log_sigma_factor: float) -> SiteRun:
-    """Return a measured step in the form of a site file.
+    """Return a measured step as a site file stores it.
 
     Parameters
     ----------
     factors : of the prediction, which no run of the site has touched
     gap_ratio, log_sigma_factor
-        Measured / predicted, and the noise of the measurement.
+        The ratio of measured to predicted time, and the noise of the measurement.
     """
     listed = tuple(factors)
     blank = condition((), prior_log_sigmas(listed))
@@ -171,7 +174,7 @@ def step_run(factors: Iterable[Sensitivity], gap_ratio: float, log_sigma_factor:
 
 
 def _recorded(runs: KnownRuns, row: Counts) -> tuple[RunShare, ...]:
-    """Return the shares of a time as a site keeps them; those below a thousandth are left out."""
+    """Return the shares of a time as a site stores them; those below a thousandth are left out."""
     sigmas = np.sqrt(runs.variances)
     return tuple(
         RunShare(name=name, share=float(share), log_sigma_factor=float(sigma))
@@ -221,7 +224,9 @@ def _posterior(
 
 
 def _priors(report: Report) -> dict[str, float]:
-    """Return sigmas by name: those of the step, then those that scale only hidden parts of it."""
+    """Return the sigmas by name: first those of the step, then those of factors that scale only hidden
+    parts of it.
+    """
     others = {name: factor.log_sigma_factor for name, factor in report.priced.factors.items()}
     priors = prior_log_sigmas(report.factors)
     return priors | {
@@ -257,7 +262,7 @@ def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
 
 
 def _surprised(check: Check) -> str:
-    """Return the first things to check if a run is far from its prediction."""
+    """Return the first things to check if a run differs much from its prediction."""
     ratio = check.observed_s / check.predicted_s
     return (
         f"{check.name}: observed is {ratio:.2f} times predicted, {check.surprise_ratio:.1f} sigmas off."
@@ -266,12 +271,12 @@ def _surprised(check: Check) -> str:
 
 
 def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
-    """Return the site with these runs, and with every factor that moved or whose sigma is smaller.
+    """Return the site with these runs, and with every factor that changed or whose sigma became smaller.
 
-    `site` is the one that the report was predicted with; `name` is that of the new site, where the old one
-    has none; `title` says where the measurement comes from. Ratios are multiplied; sigmas are those after
-    the update, each factor's alone. A prediction takes the covariance of factors and the unexplained part
-    from the runs (cost/site_runs.py).
+    `site` is the site with which the report was predicted; `name` is the name of the new site if the old
+    one has none; `title` states the source of the measurement. Ratios are multiplied; the sigmas are
+    those of single factors after the update. A prediction computes the covariance of factors and the
+    unexplained part from the runs (cost/site_runs.py).
     """
     moved = {one.name: one for one in posterior.factors if _worth_a_line(one)}
     kept = {factor.name: factor for factor in site.factors}
@@ -296,7 +301,7 @@ def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
 
 
 def _worth_a_line(one: FactorUpdate) -> bool:
-    """Return whether a factor moved or became more certain; unexplained errors have lines of their own."""
+    """Return whether a factor changed or became more certain; unexplained errors have separate lines."""
     surer = one.log_sigma_factor < SURER * one.prior_log_sigma_factor
     return not one.name.startswith(UNEXPLAINED) and (abs(one.ratio - 1.0) > LEAST_MOVE or surer)
 

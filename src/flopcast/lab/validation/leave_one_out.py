@@ -1,15 +1,16 @@
-"""Constants fitted on published runs, and runs predicted with constants that were fitted without them.
+"""Constants fitted to published runs, and runs predicted with constants that were fitted without them.
 
-Answers: which levels do these runs give, and how large are the errors of runs that were left out of the
-fit?
-Elsewhere: the fit of observations (lab/calibration/constant_fit.py), predictions of runs (published.py).
+Answers: which levels follow from these runs, and how large are the errors of runs that were left out of
+the fit? Elsewhere: the fit to observations (lab/calibration/constant_fit.py), predictions of runs
+(published.py).
 
-A fit predicts every run, fits the levels, predicts again with them and fits again, because the overlap of
-items depends on the levels. To leave out a source means to fit without its runs and to predict them with
-the result: a stack that only this source used gets the mean of all stacks, and a device that only it used
-keeps its kernels' own level. Leaving out a device generation works in the same way: constants of its
-devices are absent, and constants of stacks come from other generations. These fits start from predictions
-without levels, so a source that is left out does not even affect the point at which shares are taken.
+A fit predicts every run, fits the levels, and then predicts and fits again with these levels, because the
+overlap of items depends on the levels. Leaving out a source means to fit without its runs and to predict
+them with the result. A stack that only this source used then gets the mean of all stacks, and a device
+that only it used keeps the level of its kernels. Leaving out a device generation works in the same way:
+constants of its devices are missing, and constants of stacks come from other generations. These fits
+start from predictions without levels, so a source that is left out does not even affect the point at
+which shares are computed.
 """
 
 import math
@@ -39,7 +40,7 @@ NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS, UNKNOWN
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstPass:
-    """Runs that were predicted without levels, in the form that a fit reads, and the priors.
+    """Runs that were predicted without levels, as a fit reads them, and the priors.
 
     Attributes
     ----------
@@ -56,27 +57,29 @@ class FirstPass:
     priors: Priors
 
     def without(self, ids: Collection[str]) -> Fitted:
-        """Return the constants fitted on all runs except these."""
+        """Return the constants fitted to all runs except these."""
         return fit([one for one in self.observed if one.id not in ids], self.priors, {})
 
     def ids(self, group: GroupOfRun) -> dict[str, frozenset[str]]:
-        """Return the ids of the predicted runs of each group, in the order of its first run."""
+        """Return the ids of the predicted runs of each group; groups are ordered by their first run."""
         groups = grouped(self.published.rows, group)
         return {name: frozenset(row.run.id for row in rows) for name, rows in groups.items()}
 
 
 def first_pass(predict_runs: PredictRuns) -> FirstPass:
-    """Predict the runs once, from kernels alone; fits without some runs start from this."""
+    """Predict the runs once from kernels alone. All fits without some runs start from these
+    predictions.
+    """
     published = predict_runs({}, frozenset())
     fittable = [row for row in published.rows if not row.run.judged_only]
     return FirstPass(published=published, observed=_seen(published), priors=_priors(fittable))
 
 
 def fit_runs(predict_runs: PredictRuns) -> Fitted:
-    """Return the constants fitted on the runs.
+    """Return the constants fitted to the runs.
 
-    `predict_runs` takes levels, and the ids of the runs that are wanted (none: all), and gives the runs
-    with their predictions.
+    `predict_runs` takes levels and the ids of runs (None means all), and returns these runs with their
+    predictions.
     """
     first = first_pass(predict_runs)
     fitted = first.without(())
@@ -96,9 +99,9 @@ GROUPS: Mapping[Constants, GroupOfRun] = {  # what is left out together
 def leave_out(
     predict_runs: PredictRuns, sources: Collection[str], known: FirstPass | None = None
 ) -> Published:
-    """Return the runs of some sources alone, predicted with constants fitted on all others.
+    """Return only the runs of some sources, predicted with constants fitted to all others.
 
-    `known` is the first pass over all runs, made here where there is none.
+    `known` is the first pass over all runs; without it, the function computes the first pass.
     """
     first = known or first_pass(predict_runs)
     ids = frozenset(row.run.id for row in first.published.rows if row.run.source in sources)
@@ -115,7 +118,7 @@ def leave_out(
 def leave_each_out(
     predict_runs: PredictRuns, known: FirstPass | None = None, constants: Constants = "others"
 ) -> Published:
-    """Predict every run with constants fitted on the other sources, generations of devices or models."""
+    """Predict every run with constants fitted to the other sources, generations of devices or models."""
     first = known or first_pass(predict_runs)
     groups = first.ids(GROUPS[constants])
     rows = [row for ids in groups.values() for row in _judged(predict_runs, first, ids)]
@@ -127,7 +130,7 @@ def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) ->
 
 
 def _seen(published: Published) -> tuple[ObservedStep, ...]:
-    """Return the runs on which constants may be fitted, in the form of the fit."""
+    """Return the runs to which constants may be fitted, as the fit reads them."""
     return tuple(_observed(row) for row in published.rows if not row.run.judged_only)
 
 
@@ -150,7 +153,7 @@ def _fitted(factor: Sensitivity) -> bool:
 
 
 def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
-    """Return the prior of every factor: the widest sigma that a prediction gave the factor."""
+    """Return the prior of every factor: the largest sigma that a prediction gave the factor."""
     priors: dict[str, Prior] = {}
     for row in rows:
         for factor in row.factors:

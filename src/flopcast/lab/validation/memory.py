@@ -1,8 +1,7 @@
-"""Memory compared with what runs logged: no prices, so no curves.
+"""Predicted memory compared with the memory in logs, without prices and therefore without curves.
 
-Answers: how far off are predicted bytes, row by row and in all?
-Elsewhere: the rows (lab/published/suite_files.py, lab/published/functional_tests.py), the bytes
-(memory/peak.py).
+Answers: how large are the errors of predicted bytes, for each row and for all rows? Elsewhere: the rows
+(lab/published/suite_files.py, lab/published/functional_tests.py), the bytes (memory/peak.py).
 """
 
 import statistics
@@ -23,8 +22,8 @@ Remember = Callable[[Job], tuple[PeakMemory, tuple[int, ...]]]
 class MemoryRow(StrictModel):
     """One run's memory on one rank.
 
-    `quantity`: "allocated" at the peak, or "resident" between steps. `stage`: the one whose rank was read;
-    "fullest" where the source gives the most of all ranks.
+    `quantity`: "allocated" at the peak, or "resident" between steps. `stage`: the stage of the rank that
+    was read; "fullest" if the source states the maximum over all ranks.
     """
 
     id: str
@@ -35,7 +34,9 @@ class MemoryRow(StrictModel):
 
 
 class MemorySuite(StrictModel):
-    """Rows of one source; `fitted` states what was fitted on them, and `remarks` what they do not state."""
+    """Rows of one source; `fitted` states what was fitted to them, and `remarks` states which facts they
+    omit.
+    """
 
     name: str
     source: str
@@ -47,7 +48,7 @@ class MemorySuite(StrictModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedMemory:
-    """One row's bytes, measured and predicted."""
+    """The measured and predicted bytes of one row."""
 
     id: str
     quantity: str
@@ -65,7 +66,7 @@ def compare_memory(
 ) -> tuple[ComparedMemory, ...]:
     """Return every row with its prediction.
 
-    `remember` gives the memory of a job and the class of each of its stages (prediction.py,
+    `remember` returns the memory of a job and the class of each of its stages (prediction.py,
     `memory_by_class`). `watched` wraps the iteration over the rows.
     """
     compared = []
@@ -88,7 +89,7 @@ def compare_memory(
 def summary(compared: Sequence[ComparedMemory]) -> dict[str, float]:
     """Return mean, median, 90th percentile, largest and bias of the relative errors.
 
-    The percentile is the error that nine of ten rows do not exceed. Without rows, it contains nothing else.
+    Nine of ten rows have errors up to the percentile. Without rows, the result contains nothing else.
     """
     if not compared:
         return {"rows": 0.0}

@@ -1,8 +1,8 @@
-"""Components of a prediction as a profiler of GPT-NeoX names them.
+"""Components of a prediction under the names of GPT-NeoX's profiler.
 
-Answers: which predicted seconds stand against which measured component?
-`encoder_*` is one layer, `stage_*` all tasks of a stage for one micro-batch without the gather of what
-a neighbour sent; the reduction counts its copies; the optimizer counts the common synchronisation.
+Answers: which predicted seconds correspond to a measured component? `encoder_*` is one layer. `stage_*`
+is all tasks of a stage for one micro-batch, without gathering the data that a neighbour sent; the
+reduction includes its copies; the optimizer includes the common synchronisation.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,13 @@ def component_seconds(report: Report, component: str, stage: str, update_skipped
     component : a name of `COMPONENTS`, as the profiles of the paper spell it
     stage : "first", "middle" (the second stage) or "last"
     update_skipped
-        The step measured made no update: its optimizer did nothing but the checks before it.
+        The measured step made no update: its optimizer only ran the checks before an update.
 
     Returns
     -------
     float or None
-        None where the prediction has no such thing, e.g. no all-reduce without tensor parallelism.
+        None if the prediction lacks the component: for example, there is no all-reduce without tensor
+        parallelism.
     """
     find = (IN_SKIPPED_STEP if update_skipped else {}).get(component, COMPONENTS.get(component))
     if find is None:
@@ -46,7 +47,7 @@ def _block(report: Report) -> Layer:
 
 
 def _one_layer(report: Report, items: tuple[Item, ...]) -> float:
-    """Return one pass of one block for a middle micro-batch, with launches and exposed host time."""
+    """Return one pass of one block for a middle micro-batch, including launches and exposed host time."""
     alone = simulate([Segment(items=items, repeat=np.ones((1, 1)))], report.priced, attribute=False)
     return float(alone.duration_s[MIDDLE, 0, 0])
 
@@ -60,8 +61,8 @@ def _item_seconds(report: Report, item: Item, stage: int) -> float:
 def _stage(report: Report, stage: int, backward: bool) -> float:
     """Return one pass of all chunks of a stage.
 
-    The profiler's clock starts when the input has been put together: gathers of what a neighbour sent
-    in slices are inside our program but before its clock, so they are taken off.
+    The profiler's clock starts after the input was assembled. The predicted program also gathers the
+    slices that a neighbour sent, so the time of these gathers is subtracted.
     """
     programs = report.priced.programs
     simulated = report.timeline.backward if backward else report.timeline.forward
@@ -86,8 +87,8 @@ def _tp_all_reduce(report: Report) -> float | None:
 def sums_in_layer(report: Report, backward: bool) -> int:
     """Return the number of all-reduces over tensor-parallel ranks in one pass of a layer.
 
-    With recompute the backward holds those of the forward a second time. The protocol of the host's
-    cost needs this number, to use measured all-reduces instead of predicted ones.
+    With recompute, the backward pass contains the all-reduces of the forward pass a second time. The
+    protocol for the host's cost needs this number to replace predicted all-reduces by measured ones.
     """
     block = _block(report)
     items = block.backward if backward else block.forward

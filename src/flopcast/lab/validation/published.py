@@ -1,13 +1,14 @@
-"""Published runs predicted and compared with what was measured.
+"""Predictions of published runs, compared with the measurements.
 
-Answers: what is the error of every run, which runs are left out and why, and which are predicted not to
-fit? Elsewhere: the facts of a row (run.py), the job of a row (lab/published), statistics
+Answers: what is the error of every run, which runs are left out for which reason, and which are predicted
+not to fit? Elsewhere: the facts of a row (run.py), the job of a row (lab/published), statistics
 (published_statistics.py).
 
-Each prediction is compared with a baseline: the FLOP of a step, including recomputation, at the peak of the
-plan's precision, times the pipeline's bubble, over an efficiency. That of a row is the geometric mean over
-the other rows with its device, precision and family. If there are none, it is the mean over the other rows
-on its device, and otherwise over all other rows. So no row affects its own baseline. Nothing is fitted.
+Each prediction is compared with a baseline: the FLOP of a step, including recomputation, divided by the
+peak in the plan's precision and by an efficiency, times the pipeline bubble. The efficiency for a row is
+the geometric mean over the other rows with its device, precision and family. If there are none, it is the
+mean over the other rows on its device, and otherwise over all other rows. So no row affects its own
+baseline. Nothing is fitted.
 """
 
 import math
@@ -60,12 +61,12 @@ SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 class ComparedRun(ComparedStep):
     """One run and its prediction.
 
-    `ideal_s` is the trivial model at an efficiency of 1: FLOP over peak, bubble included. `used_fraction`
-    is the memory that the driver would show on the fullest device over its capacity, of which
-    `largest_categories` take most; above 1 the run is predicted not to fit. `assumptions` are values that
-    the row does not state, and the formula by which it counts FLOP; `audit` checks the FLOP that it prints,
-    if it also prints a token rate or a step time. `likely` is the first suspect of the error.
-    `baseline_error` is the relative error of the baseline; None if there is no other row.
+    `ideal_s` is the trivial model at an efficiency of 1: FLOP divided by peak, including the bubble.
+    `used_fraction` is the memory that the driver would show on the fullest device divided by its
+    capacity; `largest_categories` are its largest parts. Above 1, the run is predicted not to fit.
+    `assumptions` are values that the row does not state, and the formula by which it counts FLOP; `audit`
+    checks its printed FLOP if it also prints a token rate or a step time. `likely` is the first suspect
+    of the error. `baseline_error` is the relative error of the baseline; None if there is no other row.
     """
 
     run: Run
@@ -84,19 +85,23 @@ class ComparedRun(ComparedStep):
 
     @property
     def memory_error(self) -> float | None:
-        """Return the relative error of allocated bytes; None if the row prints no allocated bytes."""
+        """Return the relative error of allocated bytes; None if the row does not print allocated
+        bytes.
+        """
         if self.measured_memory_bytes is None:
             return None
         return self.predicted_memory_bytes / self.measured_memory_bytes - 1.0
 
     @property
     def memory_is_inside(self) -> bool:
-        """Return whether the measured memory lies in its 90 % interval; false if none was measured."""
+        """Return whether the measured memory lies in its 90 % interval; false if no memory was
+        measured.
+        """
         return self.low_memory_bytes <= (self.measured_memory_bytes or 0.0) <= self.high_memory_bytes
 
     @property
     def fits(self) -> bool:
-        """Return whether the prediction says that the run, which did run, fits its devices."""
+        """Return whether the prediction states that the run fits its devices, as it did."""
         return self.used_fraction <= 1.0
 
     @property
@@ -127,11 +132,11 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """All rows of some tables: predicted, left out, and the ids of repeated ones.
+    """All rows of some tables: the predicted ones, the left-out ones, and the ids of repeated ones.
 
-    `constants` says which constants the predictions use, as `JUDGED` explains; `fitted_on` holds the
-    sources of the catalogue's. `groups` is the number of sources, generations or models that were left out
-    in turn; 1 means that no run was left to fit on.
+    `constants` states which constants the predictions use, as explained in `JUDGED`; `fitted_on` holds
+    the sources to which the catalogue's constants were fitted. `groups` is the number of sources,
+    generations or models that were left out in turn; 1 means that no run remained for the fit.
     """
 
     rows: tuple[ComparedRun, ...]
@@ -143,7 +148,7 @@ class Published:
 
     @property
     def constants_sentence(self) -> str:
-        """Return the sentence about the constants that a page states before its first number."""
+        """Return the sentence about the constants that a page shows before its first number."""
         if self.constants == "catalogue" and self.fitted_on is not None:
             return JUDGED["catalogue"] if self.fitted_on & {row.run.source for row in self.rows} else UNSEEN
         alone = self.groups == 1 and self.constants in ALONE
@@ -151,7 +156,7 @@ class Published:
 
     @property
     def unfitted(self) -> tuple[ComparedRun, ...]:
-        """Return the rows that are scored but on which no constant was fitted."""
+        """Return the rows that are scored but to which no constant was fitted."""
         return tuple(row for row in self.rows if row.run.judged_only)
 
 
@@ -164,9 +169,10 @@ def compare_runs(
 ) -> Published:
     """Predict every run of some tables.
 
-    A run of a later table that an earlier one holds counts once. `reproduce` refuses a run with every
-    reason; `predict` is called once for jobs that are equal but for what they assume. `broken` are faults
-    of rows that could not be read, one or more of each; `unread` are the ids of these rows by their place.
+    A run that occurs in several tables counts once. `reproduce` raises an error with every reason if it
+    refuses a run; `predict` is called once for jobs that differ only in their assumptions. `broken` holds
+    the faults of rows that could not be read, one or more for each row; `unread` holds the ids of these
+    rows by their place.
     """
     rows: list[ComparedRun] = []
     left_out = _unreadable(broken, unread)
@@ -203,10 +209,10 @@ def with_baseline(rows: Sequence[ComparedRun]) -> tuple[ComparedRun, ...]:
 
 
 def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs) -> list[float | None]:
-    """Return the relative error of the baseline for each row, None for a row without any other.
+    """Return the relative error of the baseline for each row, or None if a row has no other row.
 
-    `groups` are for each row the groups that it belongs to, the nearest first; `log_efficiencies`, (rows,),
-    are log(ideal / measured).
+    `groups` holds the groups of each row, the nearest first; `log_efficiencies`, (rows,), are log(ideal /
+    measured).
 
     Examples
     --------
@@ -219,7 +225,9 @@ def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs
 
 
 def _error(number: int, groups: Sequence[Sequence[Hashable]], logs: Logs) -> float | None:
-    """Return the baseline of one row, from the other rows of its nearest group that has other rows."""
+    """Return the baseline error of one row, from the other rows of its nearest group that has other
+    rows.
+    """
     for level, group in enumerate(groups[number]):
         others = [
             place for place, own in enumerate(groups) if place != number and level < len(own)
@@ -237,12 +245,13 @@ def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
 
 
 def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
-    """Return the measured step and what was assumed to know it; called before anything is predicted.
+    """Return the measured step time and the assumptions that it needs; called before anything is
+    predicted.
 
     Raises
     ------
     SpecError
-        The row measured no time, or one that no device reaches.
+        The row has no measured time, or a time that no device can reach.
     """
     measured_s, note = measured_step_time_s(run, job)
     if measured_s is None:
@@ -289,7 +298,9 @@ def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report
 
 
 def _counted_bytes(memory: MemoryReport, run: Run) -> tuple[float, float, float]:
-    """Return the predicted peak and its 90 % interval, of the kind of memory that the row's unit names."""
+    """Return the predicted peak and its 90 % interval, for the kind of memory that the row's unit
+    names.
+    """
     kind, cached_ratio, driver_bytes = memory_kind(run.observed.memory_unit), 1.0, 0.0
     if kind != "allocated":
         cached_ratio = memory.reserved_bytes / memory.allocated_bytes
@@ -303,12 +314,12 @@ def _counted_bytes(memory: MemoryReport, run: Run) -> tuple[float, float, float]
 def ideal_s(job: Job) -> float:
     """Return the step time of the trivial model at an efficiency of 1.
 
-    That is `FLOP / peak · (1 + (pp − 1) / (vpp · m))`, recomputed FLOP included, full attention, m
+    It is `FLOP / peak · (1 + (pp − 1) / (vpp · m))` with recomputed FLOP, full attention and m
     micro-batches.
 
     References
     ----------
-    The bubble: arXiv:2104.04473, section 2.2.
+    Source of the bubble: arXiv:2104.04473, section 2.2.
     """
     plan = job.plan
     flop = counted_flop(job, causal=False) + recomputed_flop(job, causal=False)
@@ -317,7 +328,9 @@ def ideal_s(job: Job) -> float:
 
 
 def _same(row: ComparedRun, other: ComparedRun) -> bool:
-    """Return whether two rows describe one run: the same job, number of devices and measured time."""
+    """Return whether two rows describe the same run: the same job, number of devices and measured
+    time.
+    """
     mine, theirs = row.job, other.job
     times = row.measured_step_time_s / other.measured_step_time_s
     return (
@@ -330,7 +343,7 @@ def _same(row: ComparedRun, other: ComparedRun) -> bool:
 
 
 def _unreadable(problems: Iterable[Problem], names: Mapping[str, str]) -> list[LeftOut]:
-    """Return rows that cannot be read as runs, each with all of its faults."""
+    """Return rows that cannot be read as runs, each with all its faults."""
     by_row: dict[str, list[str]] = {}
     for problem in problems:
         reason = f"{problem.field} = {problem.value!r}: {problem.because}"

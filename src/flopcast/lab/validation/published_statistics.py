@@ -1,8 +1,8 @@
-"""Published runs in numbers: errors by source and by kind of run, beside the trivial model.
+"""Statistics of published runs: errors by source and by kind of run, compared with the trivial model.
 
-Answers: what does `flopcast validate --runs` say of the rows together, as JSON?
-Elsewhere: the rows (published.py), the printed table (render/published_text.py).
-Sources are never pooled with one another but in `kinds`, which group all rows by one property.
+Answers: which numbers about all rows does `flopcast validate --runs` give as JSON? Elsewhere: the rows
+(published.py), the printed table (render/published_text.py). Sources are pooled only in `kinds`, which
+groups all rows by one property.
 """
 
 import math
@@ -37,14 +37,14 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
     Returns
     -------
     dict
-        As `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval, `do_not_fit`
-        (rows), `half_width_median` of the intervals, `memory_rows`, `memory_median` and `memory_mape` where
-        rows print memory; `trivial_efficiency`, the geometric mean of these rows' efficiencies;
-        `trivial_mape` and `trivial_median` of the baseline (published.py).
-        `configurations`, and `clustered_median`, `_mape` and `_p90` with each configuration counted once.
-        `noise_within_rows` and `noise_across_rows`: repeated measurements of one configuration within a
-        release, and across releases; `noise_within_mape` and `noise_across_mape`: the error that a perfect
-        prediction of these would have, if there are any.
+        They are those of `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval,
+        `do_not_fit` (rows), `half_width_median` of the intervals, and `memory_rows`, `memory_median` and
+        `memory_mape` if rows print memory; `trivial_efficiency`, the geometric mean of these rows'
+        efficiencies; `trivial_mape` and `trivial_median` of the baseline (published.py);
+        `configurations`, and `clustered_median`, `_mape` and `_p90` with each configuration counted once;
+        `noise_within_rows` and `noise_across_rows`: the numbers of repeated measurements of one
+        configuration within a release and across releases; `noise_within_mape` and `noise_across_mape`:
+        the errors that a perfect prediction of these rows would have, if there are any.
     """
     statistics_of_rows = errors(row.relative_error for row in rows)
     efficiency = math.exp(statistics.mean(math.log(row.ideal_s / row.measured_step_time_s) for row in rows))
@@ -81,7 +81,7 @@ def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
 
 
 def by_memory(rows: Iterable[ComparedRun]) -> dict[tuple[str, str, str], list[ComparedRun]]:
-    """Return the rows that print a peak of memory, by framework, family and kind of memory."""
+    """Return the rows that print peak memory, by framework, family and kind of memory."""
 
     def key(row: ComparedRun) -> tuple[str, str, str]:
         return row.run.software.framework, row.family, memory_kind(row.run.observed.memory_unit)
@@ -90,26 +90,30 @@ def by_memory(rows: Iterable[ComparedRun]) -> dict[tuple[str, str, str], list[Co
 
 
 def by_family(rows: Sequence[ComparedRun]) -> dict[str, dict[str, float]]:
-    """Return the statistics of dense rows and of rows of experts (`of_rows`), for families with rows."""
+    """Return the statistics (`of_rows`) of dense rows and of rows with experts, for families with
+    rows.
+    """
     families = grouped(rows, KINDS["family"])
     return {family: of_rows(families[family]) for family in FAMILIES if family in families}
 
 
 def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
-    """Return the rows with the largest errors, by the ratio of predicted and measured time."""
+    """Return the rows with the largest errors, judged by the ratio of predicted to measured time."""
     return sorted(rows, key=lambda row: -abs(math.log1p(row.relative_error)))[:WORST]
 
 
 def formulas(rows: Iterable[ComparedRun]) -> dict[str, int]:
-    """Return the number of rows by formula of FLOP, most first; rows of an unknown formula last."""
+    """Return the number of rows by FLOP formula, the most frequent first; rows with an unknown formula
+    come last.
+    """
     counts = Counter(row.audit.formula for row in rows if row.audit)
     return dict(sorted(counts.items(), key=lambda entry: (entry[0] == UNKNOWN, -entry[1], entry[0])))
 
 
 def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
-    """Return the number of rows of each source that are left out, by reason, most first.
+    """Return the number of left-out rows of each source by reason, the most frequent first.
 
-    What could not be read has no source; its file and line stand in its place.
+    Rows that could not be read have no source; their file and line are given instead.
     """
     return dict(
         Counter(

@@ -1,11 +1,10 @@
-"""Runs of one configuration, measured again: the noise floor, and errors by configuration.
+"""Repeated runs of one configuration: the noise floor, and errors by configuration.
 
-Answers: how far off would a perfect prediction be on these rows, and how large are the errors where repeats
-of one configuration count once?
-Elsewhere: errors row by row (published_statistics.py).
+Answers: how large would the error of a perfect prediction be on these rows, and how large are the errors
+if repeats of one configuration count once? Elsewhere: errors of single rows (published_statistics.py).
 
-A configuration is a model, a cluster, a plan, a batch and a framework; inside a release, also a stack. A
-time that one release prints twice is one measurement: tables are quoted in other tables.
+A configuration is a model, a cluster, a plan, a batch and a framework; within a release, also a stack. A
+time that one release prints twice is one measurement, because tables quote other tables.
 """
 
 import math
@@ -21,10 +20,10 @@ QUOTED_RATIO = 1e-4  # of two times of one release: nearer, the later is the ear
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseFloor:
-    """The mean absolute error that no prediction goes below which gives one time a configuration.
+    """The smallest mean absolute error of a prediction that gives one time per configuration.
 
-    `rows` are the measurements that it was seen on: 0 where nothing was measured twice, and `mean_ratio`
-    is None then.
+    `rows` is the number of measurements from which it was computed. If nothing was measured twice, `rows`
+    is 0 and `mean_ratio` is None.
     """
 
     rows: int
@@ -32,10 +31,10 @@ class NoiseFloor:
 
 
 def noise_floor(groups: Iterable[Sequence[ComparedRun]]) -> tuple[NoiseFloor, NoiseFloor]:
-    """Return the noise of repeats inside one release, and of releases against each other.
+    """Return the noise of repeats within one release, and between releases.
 
-    `groups` are rows `by_configuration`. Across releases, a release counts once, by the geometric mean of
-    its times.
+    `groups` are rows `by_configuration`. Between releases, each release counts once, with the geometric
+    mean of its times.
     """
     repeated = [group for group in groups if len(group) > 1]
     within = [_different(release) for group in repeated for release in grouped(group, _release).values()]
@@ -49,9 +48,9 @@ def noise_floor(groups: Iterable[Sequence[ComparedRun]]) -> tuple[NoiseFloor, No
 def release_errors(groups: Iterable[Sequence[ComparedRun]]) -> list[tuple[float, float]]:
     """Return two relative errors for every release of the configurations that several releases measured.
 
-    The first is the error of one time for all releases of a configuration, their geometric mean (see
-    `noise_floor`): a prediction that ignores releases cannot be expected to do better. The second is the
-    error of the predictions of that release, by their mean predicted/measured ratio.
+    The first is the error of a single time for all releases of a configuration, their geometric mean (see
+    `noise_floor`). A prediction that ignores releases cannot be better. The second is the error of the
+    predictions for that release, from their mean ratio of predicted to measured time.
     """
     found = []
     for group in groups:
@@ -67,14 +66,16 @@ def release_errors(groups: Iterable[Sequence[ComparedRun]]) -> list[tuple[float,
 
 
 def clustered_errors(groups: Iterable[Sequence[ComparedRun]]) -> dict[str, float]:
-    """Return `summary.errors` over rows `by_configuration`, each by its mean predicted/measured ratio."""
+    """Return `summary.errors` over rows `by_configuration`, each with its mean ratio of predicted to
+    measured time.
+    """
     return errors(
         math.exp(statistics.mean(math.log1p(row.relative_error) for row in group)) - 1.0 for group in groups
     )
 
 
 def by_configuration(rows: Iterable[ComparedRun]) -> list[list[ComparedRun]]:
-    """Return the rows of each configuration, in the order of its first row."""
+    """Return the rows of each configuration; configurations are ordered by their first row."""
     return list(grouped(rows, configuration).values())
 
 
@@ -91,7 +92,7 @@ def _deviations(times_s: Sequence[float]) -> list[float]:
 
 
 def configuration(row: ComparedRun) -> Hashable:
-    """Return the common properties of equal runs: model, machine, plan and software, of any release."""
+    """Return the common properties of equal runs: model, machine, plan and software, in any release."""
     job = row.job
     return job.model, job.cluster, job.plan, job.batch, row.run.software.framework
 
@@ -117,7 +118,7 @@ def _times_s(rows: Iterable[ComparedRun]) -> list[float]:
 
 
 def _different(rows: Iterable[ComparedRun]) -> list[float]:
-    """Return measured times without duplicates that are quoted from another source."""
+    """Return measured times without duplicates that one source quotes from another."""
     kept: list[float] = []
     for time_s in _times_s(rows):
         if all(abs(time_s / other_s - 1.0) > QUOTED_RATIO for other_s in kept):

@@ -1,8 +1,8 @@
 """A published run: what one row of a table states about a measured training run.
 
-Answers: which facts may a row state, and how many seconds did a step of it take?
-Elsewhere: reading rows (lab/published/table.py), the job that reproduces one (lab/published/job.py), how
-far off predictions are (published.py). A field is None, or empty, where the row does not say it.
+Answers: which facts may a row state, and how many seconds did a step of its run take? Elsewhere: reading
+rows (lab/published/table.py), the job that reproduces a run (lab/published/job.py), errors of predictions
+(published.py). A field is None or empty if the row does not state it.
 """
 
 import re
@@ -21,7 +21,7 @@ PASSES = 1.0 + BACKWARD_OVER_FORWARD
 
 
 class Architecture(StrictModel):
-    """Sizes of the model as the row states them, by the names that layers have for them."""
+    """Sizes of the model as stated by the row, under the names of layers' fields."""
 
     num_layers: Count = Field(default=None, ge=1)
     hidden: Count = Field(default=None, ge=1)
@@ -41,7 +41,7 @@ class Architecture(StrictModel):
 
 
 class Machine(StrictModel):
-    """Hardware as printed: names of vendors, which the catalogue's table turns into clusters."""
+    """Hardware as printed: vendors' names, which a table of the catalogue converts to clusters."""
 
     device: str = ""
     devices_per_node: Count = Field(default=None, ge=1)
@@ -82,9 +82,9 @@ class Software(StrictModel):
 class Observed(StrictModel):
     """The measurements of a run.
 
-    Rates are per device where their name says so, and of the whole job otherwise. `flop_convention` and
-    `attention` say which FLOP a rate counts. `memory_bytes` is the peak of the fullest device, and
-    `memory_unit` the source's own words for what it counts.
+    Rates are per device if their name contains it, and of the whole job otherwise. `flop_convention` and
+    `attention` state which FLOP a rate counts. `memory_bytes` is the peak on the fullest device, and
+    `memory_unit` is the source's description of what it counts.
     """
 
     step_time_s: float | None = Field(default=None, gt=0)
@@ -101,10 +101,10 @@ class Observed(StrictModel):
 class Run(StrictModel):
     """One row.
 
-    `where` is its file and line. `refused` says why runs of this table cannot be judged, `judged_only` why
-    no constant may be fitted on this run, although it is judged; both may be "". `notes` are the table's
-    remarks: tasks (LoRA, packed sequences), and values that are not from the source itself. `site` is the
-    site of the catalogue on which the run was made, or "". `unused` are cells that hold a value which no
+    `where` is its file and line. `refused` states why runs of this table cannot be scored. `judged_only`
+    states why no constant may be fitted to this run although it is scored. Both may be "". `notes` are
+    the table's remarks: tasks (LoRA, packed sequences), and values that do not come from the source
+    itself. `site` is the catalogue's site of the run, or "". `unused` lists cells with values that no
     part of the job uses, each as "column = value".
     """
 
@@ -127,7 +127,9 @@ class Run(StrictModel):
 
     @property
     def fully_specified(self) -> bool:
-        """Return whether the row states model, sequence length, devices, tp, pp and both batch sizes."""
+        """Return whether the row states the model, sequence length, devices, tp, pp and both batch
+        sizes.
+        """
         plan = self.mapping
         printed = (
             self.model or self.architecture.num_layers,
@@ -141,7 +143,7 @@ class Run(StrictModel):
         return all(printed)
 
     def fault(self, field: str, value: object, allowed: str, because: str) -> Problem:
-        """Return why the row cannot be judged, at its line."""
+        """Return why the row cannot be scored, with its line."""
         return Problem(field, value, allowed, because, "leave the row out", where=self.where)
 
     def says(self, word: str) -> bool:
@@ -152,8 +154,9 @@ class Run(StrictModel):
 def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
     """Return the kind of bytes that a printed memory peak counts, from the text after its unit.
 
-    "allocated" is what the framework gave out, "reserved" includes the allocator's cache, "device" is what
-    the driver shows. A unit without words is taken as allocated: `torch.cuda.max_memory_allocated`.
+    "allocated" is the memory that the framework allocated, "reserved" includes the allocator's cache, and
+    "device" is the memory that the driver shows. A unit without further text counts as allocated:
+    `torch.cuda.max_memory_allocated`.
 
     Examples
     --------
@@ -169,19 +172,19 @@ def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
 
 
 def counted_flop(job: Job, causal: bool) -> float:
-    """Return the model FLOP of a step: three forwards, less what frozen weights save."""
+    """Return the model FLOP of a step: three forward passes, less the FLOP that frozen weights save."""
     length = job.batch.sequence_length  # published runs have one length
     forward = PASSES * job.model.forward_flop(length, causal=causal)
     return job.plan.global_batch * (forward - job.model.frozen_flop(length))
 
 
 def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
-    """Return the seconds of the run's step, and what had to be assumed to know them.
+    """Return the seconds of the run's step, and the assumptions that they need.
 
-    The job gives the tokens of a step, and its FLOP where the row prints nothing but a rate of them. The
-    time is the printed one, or else the tokens of a step over their rate, or else the step's FLOP over
-    theirs: by the convention that the row names, full attention without recompute where it names none. None
-    where the row states no measured time at all.
+    The job gives the tokens of a step and, if the row prints only a FLOP rate, the FLOP of a step. The
+    time is the printed one, or the tokens of a step divided by their rate, or the FLOP of a step divided
+    by their rate. FLOP follow the row's convention, or full attention without recompute if the row states
+    none. None if the row has no measured time.
     """
     seen, devices = run.observed, job.cluster.num_devices
     if seen.step_time_s is not None:

@@ -1,8 +1,9 @@
-"""Residuals of sites that nobody fitted, and intervals of runs whose own source is left out of these.
+"""Residuals of sites without fitted constants, and intervals of runs whose own source is left out of
+these residuals.
 
-Answers: which residuals teach the constants `unknown_site[...]`, and what is the interval of a measured run
-whose source taught them?
-Elsewhere: the fit (lab/calibration/site_fit.py), what is unknown about a site (cost/unknown_site.py).
+Answers: to which residuals are the constants `unknown_site[...]` fitted, and what is the interval of a
+measured run of one of these sources? Elsewhere: the fit (lab/calibration/site_fit.py), what is unknown
+about a site (cost/unknown_site.py).
 """
 
 import math
@@ -20,7 +21,7 @@ FAMILIES = ("dense", "experts")  # of hybrids, no run of an unknown site is know
 
 
 def residuals_of(rows: Iterable[ComparedRun]) -> tuple[SiteResiduals, ...]:
-    """Return the residuals of the runs of unknown sites, by source, family and what is unknown.
+    """Return the residuals of the runs on unknown sites, by source, family and the unknown property.
 
     The rows must be predicted with constants that were fitted without their sources.
     """
@@ -47,7 +48,9 @@ def residuals_of(rows: Iterable[ComparedRun]) -> tuple[SiteResiduals, ...]:
 def without_own_source(
     rows: Sequence[ComparedRun], residuals: Sequence[SiteResiduals]
 ) -> tuple[ComparedRun, ...]:
-    """Return the rows with intervals whose doubt about the site comes from the sites of other sources."""
+    """Return the rows with intervals whose uncertainty about the site comes from the sites of other
+    sources.
+    """
     levels: dict[str, Mapping[str, FittedLevel]] = {}
     for source in {each.source for each in residuals} & {row.run.source for row in rows}:
         others = [each for each in residuals if each.source != source]

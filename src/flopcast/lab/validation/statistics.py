@@ -1,8 +1,8 @@
-"""A comparison in numbers and in text: per source, per row, per class of component.
+"""Statistics of a comparison, as numbers and as text: per source, per row, per class of component.
 
-Answers: what does `flopcast validate` print, as text, JSON and Markdown?
-Elsewhere: how a row is predicted and under which protocol (compare.py). An error is predicted over
-measured, less one: positive where flopcast is too slow.
+Answers: what does `flopcast validate` print, as text, JSON and Markdown? Elsewhere: the prediction of a
+row and its protocol (compare.py). An error is predicted / measured - 1, which is positive if flopcast is
+too slow.
 """
 
 import statistics
@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Return rows grouped by one property, in the order of its first row."""
+    """Return rows grouped by one property; groups are ordered by their first row."""
     groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -30,8 +30,8 @@ def errors(values: Iterable[float]) -> dict[str, float]:
     Returns
     -------
     dict
-        `rows` (how many), `mape` (mean absolute), `median`, `p90` and `worst` of the absolute errors, and
-        `bias`, the mean with its sign.
+        They are `rows` (their number), `mape` (mean absolute), `median`, `p90` and `worst` of the
+        absolute errors, and `bias`, the mean with its sign.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def errors(values: Iterable[float]) -> dict[str, float]:
 def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
     """Return errors and interval coverage, one entry per source, system and reference.
 
-    Systems and references are never pooled: a mean over best and mean steps would say nothing.
+    Systems and references are never pooled, because a mean over best steps and mean steps has no meaning.
     """
     groups = grouped(rows, lambda row: (row.source, row.system, row.reference))
     return [
@@ -69,9 +69,9 @@ def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
 
 
 def by_component(components: Sequence[ComparedComponent]) -> dict[str, dict[str, float]]:
-    """Return errors of every class of component, over all rows and stages that measured it.
+    """Return the errors of every class of component, over all rows and stages that measured it.
 
-    A component that the prediction lacks is left out here, and stands as null in the JSON.
+    A component that the prediction lacks is left out here, and is null in the JSON.
     """
     known = [entry for entry in components if entry.relative_error is not None]
     return {

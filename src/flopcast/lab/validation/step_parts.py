@@ -1,11 +1,11 @@
 """The parts of a predicted step: their seconds, and the factors that scale them.
 
-Answers: how long does each part of a step take as predicted, and which factors scale it?
-Elsewhere: what a measured run says of the factors (from_run.py), the report itself (report/report.py).
+Answers: how long is each predicted part of a step, and which factors scale it? Elsewhere: the update of
+factors from a measured run (from_run.py), the report itself (report/report.py).
 
-Parts are those of the busiest stage as the prediction sees it (report.breakdown): "gemm", "attention"
-(fused, or its batched products), "memory_bound", "communication" (exposed) and "host". Jitter scales the
-step only.
+Parts belong to the stage that is busiest in the prediction (report.breakdown): "gemm", "attention"
+(fused, or its batched products), "memory_bound", "communication" (exposed) and "host". Jitter scales only
+the whole step.
 """
 
 from collections import defaultdict
@@ -22,9 +22,9 @@ from flopcast.report.report import Report
 
 
 def components(report: Report) -> dict[str, float]:
-    """Return predicted seconds of a step by component, on the busiest stage, largest first.
+    """Return the predicted seconds of a step by component, on the busiest stage, the largest first.
 
-    Waiting for other stages and jitter are in no component, nor is communication that compute hides.
+    No component includes waiting for other stages, jitter, or communication that compute hides.
     """
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
@@ -34,7 +34,7 @@ def components(report: Report) -> dict[str, float]:
 
 
 def component_of(item: Item | None) -> str:
-    """Return the component of an item; launches that the device waits for belong to the host."""
+    """Return the component of an item; launches for which the device waits belong to the host."""
     if item is None:
         return HOST
     if isinstance(item.work, AbstractOperator):
@@ -43,13 +43,13 @@ def component_of(item: Item | None) -> str:
 
 
 def step_row(report: Report, names: Sequence[str]) -> Counts:
-    """Return shares of the step, (factors,)."""
+    """Return the share of the step that each factor scales, (factors,)."""
     shares: Mapping[str, float] = {factor.name: factor.share for factor in report.factors}
     return np.array([shares.get(name, 0.0) for name in names])
 
 
 def part_row(report: Report, component: str, names: Sequence[str]) -> Counts:
-    """Return shares of a component, (factors,): the part of its seconds that each factor scales."""
+    """Return the share of a component's seconds that each factor scales, (factors,)."""
     place = {name: at for at, name in enumerate(names)}
     row, total_s = np.zeros(len(names)), 0.0
     for share in report.timeline.bottleneck_attribution:

@@ -1,8 +1,8 @@
-"""Suites: measured runs that stand in the catalogue, each with the job that reproduces it.
+"""Suites of measured runs in the catalogue, each with the job that reproduces it.
 
-Answers: what was measured, by whom, under which protocol is it compared, and which FLOP formula did a
-source divide by the step time?
-Elsewhere: reading suite files (lab/published/suite_files.py), predicting and comparing (compare.py).
+Answers: what was measured by whom, by which protocol is it compared, and which FLOP formula did a source
+divide by the step time? Elsewhere: reading suite files (lab/published/suite_files.py), predicting and
+comparing (compare.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,9 +24,9 @@ FORMULAS: Mapping[Formula, Callable[[Job], float]] = {
 
 
 class MeasuredComponent(StrictModel):
-    """Mean time of one component inside the best step, on one kind of stage.
+    """Mean time of one component in the best step, on one kind of stage.
 
-    `component` is the profiler's name; profiler_components.py says what it covers.
+    `component` is the profiler's name; profiler_components.py states what it includes.
     """
 
     component: str
@@ -37,7 +37,7 @@ class MeasuredComponent(StrictModel):
 class MeasuredRun(StrictModel):
     """The facts that a source prints about one run; other fields stay empty.
 
-    A source gives seconds, or a rate and the formula behind it (`step_time_of_rate`).
+    A source states seconds, or a rate and its formula (`step_time_of_rate`).
     """
 
     step_time_s: float | None = Field(default=None, gt=0)
@@ -58,7 +58,7 @@ class MeasuredRun(StrictModel):
 
 
 class SuiteRow(StrictModel):
-    """One run: the job that reproduces it, and what was measured.
+    """One run: the job that reproduces it, and its measurements.
 
     `assumptions` are values of the job that the source does not state; they are printed with the row.
     """
@@ -78,11 +78,11 @@ class SuiteRow(StrictModel):
 class Suite(StrictModel):
     """Rows of one source and the protocol by which they are scored.
 
-    `cross_fit_host`: the host's cost on one system is fitted on the rows of the others. `leave_out_jitter`:
-    the jitter of a row's cluster is the mean over the other rows of that cluster. `published_as`: the
-    source under which a table of published runs holds the same rows, if one does. `fitted` states what was
-    fitted on these rows, `peers` the errors of other models on them, and `remarks` why some errors are
-    large.
+    `cross_fit_host`: the host's cost on one system is fitted to the rows of the other systems.
+    `leave_out_jitter`: the jitter of a row's cluster is the mean over the other rows of that cluster.
+    `published_as`: the source under which a table of published runs contains the same rows, if any.
+    `fitted` states what was fitted to these rows, `peers` the errors of other models on them, and
+    `remarks` why some errors are large.
     """
 
     name: str
@@ -97,11 +97,11 @@ class Suite(StrictModel):
 
 
 def step_time_of_rate(job: Job, device_flop_per_s: float, formula: Formula = "megatron-2021") -> float:
-    """Return the seconds of a step, given its FLOP/s per device and the formula of its FLOP count.
+    """Return the seconds of a step from its FLOP/s per device and its FLOP formula.
 
-    A rate is a FLOP count over a time; papers differ in the count (recompute or not, full or causal
-    attention, head or not), and a rate read by another's formula is wrong by up to a third. What was
-    measured is the time, so it is recovered by the source's own formula.
+    A rate is a number of FLOP divided by a time. Papers count FLOP differently (with recompute or not,
+    full or causal attention, with the head or not). With the wrong formula, the time is wrong by up to a
+    third. The measured quantity is the time, so the formula of the source is used to recover it.
 
     References
     ----------

@@ -1,11 +1,11 @@
-"""Sweeps of plans: which runs of a source are choices of one decision?
+"""Sweeps of plans: the runs of a source that are choices of one decision.
 
-Answers: which of these runs trained one model on one machine in several ways?
-Elsewhere: what is made of a sweep (decisions.py). A time is device-seconds a token.
+Answers: which of these runs trained one model on one machine in several ways? Elsewhere: the evaluation
+of a sweep (decisions.py). Times are in device-seconds per token.
 
-Source, software and its release, model and lengths of sequences are the same in every sweep. What else is
-kept depends on what is to be decided: a plan alone, or also the batch, the precision, how many devices.
-Repeats of one run are one choice, by the geometric mean of their times.
+The source, the software and its release, the model and the lengths of sequences are the same throughout a
+sweep. Other fields depend on the decision: the plan alone, or also the batch, the precision or the number
+of devices. Repeats of one run form one choice, with the geometric mean of their times.
 """
 
 import statistics
@@ -22,7 +22,7 @@ from flopcast.spec.job import Job
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """The fields that are equal in a sweep, and the fields that must differ in it."""
+    """The fields that are equal in a sweep, and those that must differ in it."""
 
     kept: Callable[[Job], Hashable]
     varied: Callable[[Job], Hashable]
@@ -57,14 +57,16 @@ class MeasuredChoice:
 
 
 def sweeps_of_runs(rows: Iterable[ComparedRun]) -> tuple[Sweep, ...]:
-    """Return the sweeps of published runs, ordered by what they vary, then by the first run."""
+    """Return the sweeps of published runs, ordered by the settings that they vary, then by the first
+    run.
+    """
     return _sweeps([_of_run(row) for row in rows])
 
 
 def sweeps_of_suite(compared: ComparedSuite) -> tuple[Sweep, ...]:
-    """Return the sweeps of a suite, which is one source; software is part of the choice there.
+    """Return the sweeps of a suite, which is one source. The software is part of the choice in a suite.
 
-    A run that states its best step is judged by that step, because the jitter of its mean step depends on
+    A run that states its best step is scored by this step, because the jitter of its mean step depends on
     its neighbours.
     """
     jobs = {row.id: row.job for row in compared.suite.rows}
@@ -104,7 +106,7 @@ def _sweep(free: str, members: Sequence[MeasuredChoice], choices: tuple[Choice, 
 
 
 def _choices(members: Iterable[MeasuredChoice]) -> tuple[Choice, ...]:
-    """Return one choice per job; jobs that differ only in assumptions are the same."""
+    """Return one choice per job; jobs that differ only in assumptions are one choice."""
     repeats = grouped(members, lambda run: run.job.model_copy(update={"assumptions": ()}))
     return tuple(
         replace(same[0].choice, measured_s=statistics.geometric_mean(run.choice.measured_s for run in same))
@@ -124,7 +126,7 @@ def _of_row(row: ComparedRow, job: Job) -> MeasuredChoice:
 
 
 def _choice(step: ComparedStep, name: str, job: Job, trivial_s: float) -> Choice:
-    """Return a step as a choice: all seconds become device-seconds a token."""
+    """Return a step as a choice, with all seconds converted to device-seconds per token."""
     per_token_s = job.cluster.num_devices / job.step_tokens
     return Choice(
         name=name,
