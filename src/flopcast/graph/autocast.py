@@ -50,9 +50,7 @@ def under_autocast(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _wanted(node: GraphNode) -> str:
-    """Return the format that autocast requires for an operator's inputs, or "" if it does not change
-    them.
-    """
+    """Return the format that autocast requires for an operator's inputs; "" if it does not change them."""
     if canonical(node).family in NARROW_FAMILIES:
         return HALF
     return SINGLE if node.operator in WIDE else ""
@@ -61,9 +59,7 @@ def _wanted(node: GraphNode) -> str:
 def _with_casts(
     node: GraphNode, wanted: str, tensors: dict[str, GraphTensor], nodes: list[GraphNode]
 ) -> GraphNode:
-    """Return the operator with inputs in the required format. Casts of activations are added before
-    it.
-    """
+    """Return the operator with inputs in the required format. Casts of activations are added before it."""
     inputs = []
     for place, name in enumerate(node.inputs):
         tensor = tensors.get(name)

@@ -1,9 +1,9 @@
 """Canonical operators: what each operator computes, moves and keeps for the backward pass.
 
-Answers: how many FLOP does an operator of a graph need, which bytes does it move, and which of its
-tensors does autograd save? Elsewhere: the tensors that are kept (saved.py), the graph itself
-(operator_graph.py), the names of operators in files (interop/graphs/), the gradients and times of
-operators (operators/).
+Answers: how many FLOP does an operator of a graph need, which bytes does it move, and which of its tensors
+does autograd save?
+Elsewhere: the tensors that are kept (saved.py), the graph itself (operator_graph.py), the names of
+operators in files (interop/graphs/), the gradients and times of operators (operators/).
 
 FLOP count only the multiply-adds of products, as everywhere in flopcast. A causal mask is not subtracted
 here. The saved tensors follow the rules of PyTorch (tools/autograd/derivatives.yaml).
@@ -95,9 +95,7 @@ def _attention_flop(graph: OperatorGraph, node: GraphNode) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSizes:
-    """The sizes of an attention operator; `heads` and `kv_heads` count the heads of all sequences
-    together.
-    """
+    """The sizes of an attention operator; `heads` and `kv_heads` count the heads of all sequences."""
 
     heads: int
     kv_heads: int

@@ -1,17 +1,16 @@
 """Division of a block of a graph by tensor parallelism.
 
-Answers: which products are divided by columns and which by rows, which operators lie between them, and
-why can the other products not be divided? Elsewhere: the axis along which a tensor is divided
-(shards.py), the messages (layers/traced.py), the division of decoders that were traced
-(interop/tracing/division.py).
+Answers: which products are divided by columns and which by rows, which operators lie between them, and why
+can the other products not be divided?
+Elsewhere: the axis along which a tensor is divided (shards.py), the messages (layers/traced.py), the
+division of decoders that were traced (interop/tracing/division.py).
 
-The pattern is Megatron-LM's (arXiv:1909.08053, section 3). A linear layer or a convolution that is
-divided by columns writes a part of its output on each rank. Operators on single elements, attention of
-whole heads and convolutions of whole groups keep this part. A product that is divided by rows reads it
-and writes partial sums, which the ranks add. The analysis first assumes that each product of a whole
-tensor and a weight is divided by columns, and follows its output through the block. If an operator needs
-the parts of several ranks, all columns that lead to it stay whole, and the analysis starts again without
-them.
+The pattern is Megatron-LM's (arXiv:1909.08053, section 3). A linear layer or a convolution that is divided
+by columns writes a part of its output on each rank. Operators on single elements, attention of whole heads
+and convolutions of whole groups keep this part. A product that is divided by rows reads it and writes
+partial sums, which the ranks add. The analysis first assumes that each product of a whole tensor and a
+weight is divided by columns, and follows its output through the block. If an operator needs the parts of
+several ranks, all columns that lead to it stay whole, and the analysis starts again without them.
 """
 
 from collections import Counter

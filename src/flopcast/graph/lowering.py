@@ -66,9 +66,7 @@ class Lowering:
         return tensor.elements if counts_once else tensor.size_bytes / ACTIVATION_BYTES
 
     def size(self, elements: Number, grows: bool = True) -> Fields | Number:
-        """Return a size of the example batch, divided by the number of samples if it grows with the
-        batch.
-        """
+        """Return a size of the example batch, per sample if it grows with the batch."""
         return {"sequences": plain(elements / self.graph.samples)} if grows else plain(elements)
 
     def size_of(self, name: str) -> Fields | Number:

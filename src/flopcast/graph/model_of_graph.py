@@ -1,7 +1,8 @@
 """A graph as a model: blocks of operators, with equal blocks counted once.
 
-Answers: which model, as plain data, does an exported graph describe? Elsewhere: its operators (steps.py),
-the borders of its blocks (segments.py), the work of blocks (layers/traced.py).
+Answers: which model, as plain data, does an exported graph describe?
+Elsewhere: its operators (steps.py), the borders of its blocks (segments.py), the work of blocks
+(layers/traced.py).
 
 A model of a graph has no separate embedding or head, and its batch counts samples. Inside a block,
 tensors are named "x" (the input), "in.1" (a further input), "y" (the output) and "t3" (the output of its
@@ -69,9 +70,7 @@ def _too_many(graph: OperatorGraph, blocks: "Sequence[tuple[_Block, int]]") -> S
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Block:
-    """The operators and weights of one block, with the block's own names for tensors, and its division
-    over ranks.
-    """
+    """The operators and weights of one block, under the block's own names, and its division over ranks."""
 
     operators: tuple[Fields, ...]
     weights: tuple[Fields, ...]
@@ -100,8 +99,7 @@ def _last_uses(known: Lowering, steps: Sequence[Step]) -> dict[str, int]:
 
 
 def _crossing_elements(known: Lowering, steps: Sequence[Step]) -> Counts:
-    """Return the elements of the tensors that live across the border before each step; shape (steps +
-    1,).
+    """Return the elements of the tensors that live across the border before each step; shape (steps + 1,).
 
     Constants, and tensors that live through most of the graph, are left out.
     """
@@ -148,9 +146,7 @@ def _between(runs: Sequence[Run], end: int) -> Iterator[tuple[int, int]]:
 
 
 def _cuts(crossing: Counts, flop: Counts, parts: int, first: int, last: int) -> Iterator[int]:
-    """Yield the places at which a stretch that does not repeat is cut: where few elements cross, and
-    evenly by FLOP.
-    """
+    """Yield the places at which a stretch without repeats is cut: few elements cross, and FLOP are even."""
     quota, done = flop[-1] / parts, flop[first] if first < last else 0.0
     while quota and flop[last] - done > 1.5 * quota:
         begin = int(np.searchsorted(flop, done + quota))
@@ -191,9 +187,7 @@ def _named(
     owned: set[str],
     division: Division,
 ) -> _Block:
-    """Return a block with its own names for tensors and weights; `owned` weights belong to other
-    blocks.
-    """
+    """Return a block with its own names for tensors and weights; `owned` weights belong to other blocks."""
     made = {step.writes for step in steps}
     entering = dict.fromkeys(name for step in steps for name in step.reads if name not in made)
     order = sorted(entering, key=lambda name: -known.elements(known.graph.tensors[name]))

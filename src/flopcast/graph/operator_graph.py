@@ -1,8 +1,8 @@
 """The graph of an exported model as data: tensors, and the operators that read and write them.
 
-Answers: of which parts does a graph consist, and in which order do its operators run? Elsewhere: what
-each operator computes and keeps (canonical.py), the files that hold graphs (interop/graphs/), the layers
-that a graph becomes (model_of_graph.py).
+Answers: of which parts does a graph consist, and in which order do its operators run?
+Elsewhere: what each operator computes and keeps (canonical.py), the files that hold graphs
+(interop/graphs/), the layers that a graph becomes (model_of_graph.py).
 
 Shapes are those of one example batch. Readers translate the operators of their format to canonical names.
 They leave out everything that is not part of the graph: values of weights, and subgraphs that never run.
@@ -188,9 +188,7 @@ def checked(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _in_order(graph: OperatorGraph, writer: Mapping[str, int]) -> list[int]:
-    """Return the order of the operators: each follows the operators on which it depends, close to the
-    order of the file.
-    """
+    """Return the order of the operators: each follows those on which it depends, near the file's order."""
     needs = [{writer[name] for name in node.inputs if name in writer} for node in graph.nodes]
     if all(max(need, default=-1) < place for place, need in enumerate(needs)):
         return list(range(len(needs)))

@@ -1,9 +1,8 @@
-"""Products of a graph as operators of a traced block: GEMMs, batched products, convolutions and
-attention.
+"""Products of a graph as operators of a traced block: GEMMs, batched products, convolutions and attention.
 
 Answers: which rows, columns and terms does the product of a node have, and which of them grow with the
-batch? Elsewhere: memory-bound operators (steps.py), the classes with these fields
-(layers/graph_operators.py).
+batch?
+Elsewhere: memory-bound operators (steps.py), the classes with these fields (layers/graph_operators.py).
 """
 
 from collections.abc import Callable

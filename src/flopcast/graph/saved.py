@@ -103,9 +103,7 @@ def _saved_by_name(
 
 
 def tensors_with_gradient(graph: OperatorGraph) -> frozenset[str]:
-    """Return the names of the tensors that have a gradient: trained weights, and all tensors computed
-    from them.
-    """
+    """Return the names of the tensors with a gradient: trained weights, and tensors computed from them."""
     found = {name for name, tensor in graph.tensors.items() if tensor.is_trained}
     for node in graph.nodes:
         if canonical(node).has_gradient and any(name in found for name in node.inputs):

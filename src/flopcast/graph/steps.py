@@ -184,9 +184,7 @@ def _row(graph: OperatorGraph, node: GraphNode) -> int:
 
 
 def _is_strided(graph: OperatorGraph, node: GraphNode) -> bool:
-    """Return whether an operator reads a large tensor in an order that differs from its order in
-    memory.
-    """
+    """Return whether an operator reads a large tensor in an order that differs from its order in memory."""
     written = max((tensor.elements for tensor in graph.written(node)), default=0)
     return any(tensor.order == "strided" and 2 * tensor.elements >= written for tensor in graph.read(node))
 
@@ -196,9 +194,7 @@ FAMILIES = ("reduction", "normalisation", "pooling", "movement", "gather", "scat
 
 
 def moved_bytes_of_activations(known: Lowering, node: GraphNode) -> float:
-    """Return the elements of the activation dtype that an operator moves: a float counts as one element,
-    other types count by their bytes.
-    """
+    """Return the elements that an operator moves: a float counts as one, other types by their bytes."""
     tensors = (*known.graph.read(node), *known.graph.written(node))
     whole = sum(tensor.size_bytes for tensor in tensors)
     narrow = sum(known.elements(tensor) for tensor in tensors)

@@ -1,7 +1,7 @@
 """Facts of the catalogue about measured runs, as typed records.
 
-Answers: what does a file of catalog/runs contain? Elsewhere: lists of known names, in which texts with
-units stay texts (published/known_names.py).
+Answers: what does a file of catalog/runs contain?
+Elsewhere: lists of known names, in which texts with units stay texts (published/known_names.py).
 """
 
 from functools import lru_cache

@@ -1,7 +1,7 @@
 """Measured products that are fused with a gather or a scatter, compared with their predictions.
 
-Answers: how long is a product whose tiles wait for gathered rows, or are sent as soon as they are
-computed? Elsewhere: the formula in a whole layer (workload/tensor_overlap.py), prices of single items
+Answers: how long is a product whose tiles wait for gathered rows, or are sent as soon as they are computed?
+Elsewhere: the formula in a whole layer (workload/tensor_overlap.py), prices of single items
 (cost/price.py), statistics and their text (lab/scores.py, render/measured_scores.py).
 
 Source: data/overlap/flux_gemm_comm.yaml (bytedance/flux on GitHub, docs/performance.md): one dense shape
@@ -73,9 +73,7 @@ def score_fused_products(
 
 
 def _blocks(data: object) -> Sequence[Mapping[str, Any]]:
-    """Return the blocks of dense products and of experts in a file; none for a block that the file
-    lacks.
-    """
+    """Return the blocks of dense products and of experts in a file; none for a missing block."""
     tables = [data.get(name) for name in (DENSE, EXPERTS)] if isinstance(data, dict) else []
     whole = [table for table in tables if isinstance(table, dict) and {"columns", "rows"} <= table.keys()]
     return whole if len(whole) == len(tables) else ()
@@ -110,9 +108,7 @@ def _run(
 
 
 def _dense(values: Mapping[str, Any]) -> FusedRun:
-    """Return one of the two products of a feed-forward layer: the first gathers and the second
-    scatters.
-    """
+    """Return one of the two products of a feed-forward layer: the first gathers and the second scatters."""
     rows, hidden, wide = 4096.0, 12288.0, 49152.0  # the block's shape: M, K and N, over eight ranks
     gathers = values["op"].startswith("all_gather")
     n, k = (wide / RANKS, hidden) if gathers else (hidden, wide / RANKS)
@@ -155,9 +151,7 @@ def _cluster(device: str) -> Cluster:
 
 
 def _fused(run: FusedRun) -> Estimate:
-    """Return the milliseconds of a fused kernel, in which all but a band of tiles overlaps the
-    message.
-    """
+    """Return the milliseconds of a fused kernel, in which all but a band of tiles overlaps the message."""
     product = kernel("product", run.product, ("x",), component="mlp")
     message = blocking("message", run.message, "x", "y")
     pricing = _priced((product, message), run.device)

@@ -1,8 +1,9 @@
 """Tables of measured quantities: serving, offloaded training, graphs, fused products.
 
-Answers: to which kind does a table file belong, which runs does it contain, how are they scored, and
-which runs can be left out of a fit? Elsewhere: how a table is read (run_tables.py), the rows of each
-table (one file per table), statistics (scores.py), tables of training runs (published/).
+Answers: to which kind does a table file belong, which runs does it contain, how are they scored, and which
+runs can be left out of a fit?
+Elsewhere: how a table is read (run_tables.py), the rows of each table (one file per table), statistics
+(scores.py), tables of training runs (published/).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,9 +74,7 @@ class MeasuredTables(Generic[Run]):
     def scores(
         self, paths: Sequence[str], chosen: Constants, measured_on: object
     ) -> tuple[AnyScores, AnyScores | None]:
-        """Return the scores of tables with the chosen constants, and the scores that are shown for
-        comparison.
-        """
+        """Return the scores of tables with the chosen constants, and those shown for comparison."""
         constants = self.constants[chosen]
         options = ReadOptions(fitted=constants not in self.of_data_sheets, measured_on=measured_on)
         runs = [run for path in paths for run in self.read(Path(path), options)]

@@ -1,8 +1,8 @@
 """Reader of tables of measured runs, which are recognised by their headers.
 
-Answers: does a file hold this table, and which runs does it contain? Elsewhere: the tables of each kind
-and their scores (measured_tables.py), one file for each table (serving_runs/, offload_runs/,
-graph_runs/), tables of training runs (published/table.py).
+Answers: does a file hold this table, and which runs does it contain?
+Elsewhere: the tables of each kind and their scores (measured_tables.py), one file for each table
+(serving_runs/, offload_runs/, graph_runs/), tables of training runs (published/table.py).
 """
 
 import csv
@@ -66,9 +66,7 @@ class RunTable(Generic[Run]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunBlocks(Generic[Run]):
-    """A YAML file with blocks of columns and rows: which of its data are blocks, and which runs they
-    contain.
-    """
+    """A YAML file with blocks of columns and rows: which data are blocks, and which runs they hold."""
 
     blocks_of: Callable[[Any], Sequence[Any]]
     runs_of: Callable[[Sequence[Any]], Iterable[Run]]

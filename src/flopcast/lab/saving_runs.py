@@ -1,7 +1,7 @@
 """Published checkpoints, and the constants of saving that are fitted to them.
 
-Answers: which checkpoints does a file contain, and how fast is the software that wrote them? Elsewhere:
-the meaning of the constants and their priors (cost/tier_constants.py), the time of a checkpoint
+Answers: which checkpoints does a file contain, and how fast is the software that wrote them?
+Elsewhere: the meaning of the constants and their priors (cost/tier_constants.py), the time of a checkpoint
 (economics/checkpoints.py), the file (catalog/constants/checkpoints.json).
 
 DataStates-LLM (arXiv:2406.10707) saved five models with four methods on Polaris, after every step. Each
@@ -71,9 +71,7 @@ class SavedModel:
 
     @property
     def num_files(self) -> int:
-        """Return the number of files: one for each layer and tensor-parallel rank, and one for the states
-        of each rank.
-        """
+        """Return the number of files: one per layer and tensor-parallel rank, and one per rank's states."""
         return (self.blocks + OTHER_LAYERS + self.nodes) * self.node_devices
 
     def waited_s(self, method: str) -> float:

@@ -1,9 +1,10 @@
 """Measured numbers with their predictions, for every kind of measurement, and their statistics.
 
 Answers: what is a measured run, how large are the errors of some rows, and how many measurements lie in
-their interval? Elsewhere: runs of serving engines (serving_runs), of states outside the devices
-(offload_runs) and of graphs (graph_runs), the tables that hold them (measured_tables.py), how scores are
-shown (render/measured_scores.py).
+their interval?
+Elsewhere: runs of serving engines (serving_runs), of states outside the devices (offload_runs) and of
+graphs (graph_runs), the tables that hold them (measured_tables.py), how scores are shown
+(render/measured_scores.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,9 +68,7 @@ class Compared(Generic[Run_co, Number_co]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scores(Generic[Run_co, Number_co]):
-    """All compared numbers of some tables, the runs that were left out, and a sentence about the
-    constants.
-    """
+    """All compared numbers of some tables, the left-out runs, and a sentence about the constants."""
 
     rows: tuple[Compared[Run_co, Number_co], ...]
     left_out: tuple[Run_co, ...] = ()

@@ -1,7 +1,8 @@
 """The server's application: pages, answers to their forms, and a JSON API.
 
-Answers: what does the server return at each address? Elsewhere: limits of requests (limits.py), the
-address of the server (server.py), the content of answers (responses.py).
+Answers: what does the server return at each address?
+Elsewhere: limits of requests (limits.py), the address of the server (server.py), the content of answers
+(responses.py).
 """
 
 import asyncio
@@ -232,9 +233,7 @@ def _no_number(word: str) -> object:
 
 
 async def _search(desk: Desk, request: Request) -> Response:
-    """Return a search as a stream of events: progress, then the result. The search stops if the client
-    disconnects.
-    """
+    """Return a search as a stream of progress and result, which stops if the client disconnects."""
     return StreamingResponse(_events(desk, requested(_words(request))), media_type="text/event-stream")
 
 

@@ -1,7 +1,7 @@
 """Content of files that a user uploads: configs, jobs, launch scripts, training logs.
 
-Answers: what does a page show about an uploaded file or log before anything is predicted? Elsewhere: how
-files are read (request_fields.py, lab/logs/), the pages (page.py).
+Answers: what does a page show about an uploaded file or log before anything is predicted?
+Elsewhere: how files are read (request_fields.py, lab/logs/), the pages (page.py).
 """
 
 from html import escape

@@ -1,8 +1,9 @@
 """Fields of a form that hold a chosen plan, and that are chosen again for another job.
 
 Answers: what does a form record about the plan that was chosen for it, and which fields does a change
-remove? Elsewhere: how a plan is chosen (search/default_plan.py), the meaning of fields
-(request_fields.py), the form (page.py).
+remove?
+Elsewhere: how a plan is chosen (search/default_plan.py), the meaning of fields (request_fields.py), the
+form (page.py).
 
 A form has a hidden field CHOSEN. It holds the model and machine for which a plan was chosen, and the
 fields of that plan. If the model or the machine changes, fields that still have the chosen value are

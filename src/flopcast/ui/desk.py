@@ -1,8 +1,8 @@
 """The desk: sends requests to processes and keeps their last answers.
 
-Answers: how long may a request take, which answers are kept, and what does the client receive if a
-process fails? Elsewhere: the processes (pool.py), the content of answers (responses.py), addresses
-(app.py).
+Answers: how long may a request take, which answers are kept, and what does the client receive if a process
+fails?
+Elsewhere: the processes (pool.py), the content of answers (responses.py), addresses (app.py).
 """
 
 import json
@@ -21,9 +21,7 @@ LONG = ("page.search", "page.deployments", "api.search")
 
 
 class Desk:
-    """Sends requests to processes and keeps the last answers, because equal requests have equal
-    answers.
-    """
+    """Sends requests to processes and keeps the last answers, because equal requests have equal answers."""
 
     def __init__(self, pool: Pool) -> None:
         """Start with an empty cache."""

@@ -1,8 +1,8 @@
 """Error responses: JSON for the API, a part of a page for browsers.
 
-Answers: which status and which text does the client receive for a wrong, infeasible, too large or too
-slow request? Elsewhere: the fields of JSON errors (render/error_json.py), where errors are detected
-(worker.py, app.py).
+Answers: which status and which text does the client receive for a wrong, infeasible, too large or too slow
+request?
+Elsewhere: the fields of JSON errors (render/error_json.py), where errors are detected (worker.py, app.py).
 """
 
 import json

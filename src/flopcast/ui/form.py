@@ -1,9 +1,9 @@
 """The form of a page: its fields in groups, the choices of each field, and the fields that hold a chosen
 plan.
 
-Answers: which fields does a form have, in which order, and what does each show? Elsewhere: the page
-around the form (page.py), what fields mean (form_fields.py), the controls that the script shows instead
-of fields (static/widgets.js).
+Answers: which fields does a form have, in which order, and what does each show?
+Elsewhere: the page around the form (page.py), what fields mean (form_fields.py), the controls that the
+script shows instead of fields (static/widgets.js).
 
 A form works without a script: a list is a `<select>`, and a number is a text field. The script replaces a
 list with `data-picker` by a field that can be searched, and adds a slider to a number with `data-stops`.
@@ -135,9 +135,7 @@ def plan_note(words: Fields, prefix: str = "") -> str:
 
 
 def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
-    """Return the groups of a job's fields; the groups of the run's length and of rare fields are
-    folded.
-    """
+    """Return the groups of a job's fields; the groups of the run's length and of rare fields are folded."""
     packed = words.get(f"{prefix}job", "")
     brought = (
         f'<p class="brought"><label><input type="checkbox" name="{prefix}job" value="{escape(packed)}"'
@@ -225,9 +223,7 @@ def _options(choices: Sequence[str], value: str, empty: str) -> str:
 
 
 def _label(choice: str) -> str:
-    """Return the text of a choice in a list: objectives and searches have labels, all others are shown as
-    they are.
-    """
+    """Return the text of a choice: a label for objectives and searches, and others as they are."""
     return objective_name(OBJECTIVES[choice]) if choice in OBJECTIVES else FINDS.get(choice, choice)
 
 

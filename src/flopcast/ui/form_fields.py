@@ -1,7 +1,7 @@
 """The fields that a form can have: label, meaning, and choices.
 
-Answers: what does a field of a page, and of the HTTP interface, mean? Elsewhere: how a form shows them
-(form.py), how a request is read (request_fields.py).
+Answers: what does a field of a page, and of the HTTP interface, mean?
+Elsewhere: how a form shows them (form.py), how a request is read (request_fields.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Searches that rank no plans: the largest model, strategies of blocks, an order of nodes, a division.
 
-Answers: which search does the field `find` of a request select, and what is its answer? Elsewhere: the
-searches themselves (best_plans.py, placement.py), their text (render/largest_models.py,
+Answers: which search does the field `find` of a request select, and what is its answer?
+Elsewhere: the searches themselves (best_plans.py, placement.py), their text (render/largest_models.py,
 render/layouts.py), searches of plans (responses.py).
 """
 

@@ -1,8 +1,9 @@
 """Limits of every request: its size, its duration, and its origin.
 
 Answers: which requests are refused before they are read, and which headers limit what a page may do in a
-browser? Elsewhere: the accepted host names (Starlette's TrustedHostMiddleware), how many requests may
-wait for a process (pool.py), headers that never end (server.py).
+browser?
+Elsewhere: the accepted host names (Starlette's TrustedHostMiddleware), how many requests may wait for a
+process (pool.py), headers that never end (server.py).
 """
 
 import asyncio
@@ -34,9 +35,7 @@ HEADERS: Mapping[str, str] = {
 
 
 class Limits:
-    """An ASGI application around another one, which limits the size and duration of requests and sets the
-    headers of pages.
-    """
+    """An ASGI application around another one, which limits requests and sets the headers of pages."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Start without requests."""
@@ -102,9 +101,7 @@ def _size(header: tuple[bytes, bytes]) -> int:
 
 
 def busy() -> Response:
-    """Return the answer which states that too many requests are waiting and that the client may try
-    again.
-    """
+    """Return the answer that too many requests are waiting and that the client may try again."""
     return _json(503, WAITING, {"retry-after": f"{RETRY_AFTER_S}"})
 
 

@@ -1,7 +1,7 @@
 """The description of the JSON API, in OpenAPI 3.1.
 
-Answers: which requests exist, which fields may they have, and what do the answers contain? Elsewhere: the
-meaning of the fields (request_fields.py), the answers (responses.py).
+Answers: which requests exist, which fields may they have, and what do the answers contain?
+Elsewhere: the meaning of the fields (request_fields.py), the answers (responses.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,9 +96,7 @@ def described() -> Schema:
 
 
 def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
-    """Return fields with their labels and types; the fields in `several` may hold several values, as
-    texts.
-    """
+    """Return fields with their labels and types; those in `several` may hold several values, as texts."""
     return {name: _word(name, several=name in several) for name in names}
 
 

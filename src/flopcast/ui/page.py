@@ -1,7 +1,8 @@
 """The pages: a form on one side and the answer on the other. They work completely without a script.
 
-Answers: which elements surround a form and an answer, and what does the first page show? Elsewhere:
-fields of a form (form.py), answers (responses.py), the scripts that avoid reloading the page (static/).
+Answers: which elements surround a form and an answer, and what does the first page show?
+Elsewhere: fields of a form (form.py), answers (responses.py), the scripts that avoid reloading the page
+(static/).
 """
 
 from collections.abc import Mapping
@@ -110,9 +111,7 @@ def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
 
 
 def pending(words: Fields) -> str:
-    """Return the placeholder of an answer that takes seconds. The script fetches the answer; without a
-    script, a link opens it.
-    """
+    """Return the placeholder of a slow answer, which the script fetches or, without it, a link opens."""
     query = escape(urlencode({**words, "now": "1"}))
     return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
 
@@ -127,9 +126,7 @@ def search_hint() -> str:
 
 
 def _opening() -> str:
-    """Return the content of the first page before a request: the questions that it answers, and
-    examples.
-    """
+    """Return the first page's content before a request: questions that it answers, and examples."""
     examples = "".join(
         f'<li><a href="{path}?{escape(urlencode(words))}"><strong>{escape(name)}</strong>'
         f"<small>{escape(about)}</small></a></li>"
@@ -272,9 +269,7 @@ def _link(key: str, here: str, words: Fields) -> str:
 
 
 def _address(there: str, here: str, words: Fields) -> str:
-    """Return the address of another page for the same job. A comparison has the job twice, and a search
-    has only the values that the user set.
-    """
+    """Return another page's address for the same job, or for two such jobs if it compares."""
     if there == "upload":
         return PAGES[there][0]
     if "serve" in (here, there) and here != there:
@@ -301,8 +296,6 @@ def _with_query(path: str, words: Fields) -> str:
 
 
 def addresses(here: str, words: Fields) -> dict[str, str]:
-    """Return the addresses to which a page links for its job, by path: one for each page and each
-    file.
-    """
+    """Return the addresses to which a page links for its job, by path: one for each page and each file."""
     files = {path: _with_query(path, words) for path in FILES} if here == "predict" else {}
     return {PAGES[there][0]: _address(there, here, words) for there in PAGES} | files

@@ -1,8 +1,8 @@
 """Processes that answer requests, so that a slow one neither blocks the server nor outlives its time.
 
 Answers: which process handles a request, how many requests may wait, and what happens if a request takes
-too long or its process ends? Elsewhere: the work of the processes (worker.py), the answers of the server
-(app.py).
+too long or its process ends?
+Elsewhere: the work of the processes (worker.py), the answers of the server (app.py).
 
 A request to a process is a line of JSON. The answer consists of lines of JSON and a text. The last of
 these lines states the number of bytes of the text, which is long and therefore not quoted again. A

@@ -1,7 +1,8 @@
 """Proposals to place states outside the devices, in answers about a plan that does not fit.
 
-Answers: when does an answer propose a placement, and how does a page apply it? Elsewhere: the search for
-a placement and its text (render/offload_advice.py), all other parts of answers (responses.py).
+Answers: when does an answer propose a placement, and how does a page apply it?
+Elsewhere: the search for a placement and its text (render/offload_advice.py), all other parts of answers
+(responses.py).
 """
 
 from html import escape
@@ -36,18 +37,14 @@ def asks_for_proposals(words: Words) -> tuple[Words, bool]:
 
 
 def proposals(job: Job, memory: MemoryReport, *, asked: bool) -> dict[str, object]:
-    """Return the placement with which a plan fits if a request asks for it; otherwise return a hint on
-    how to request it.
-    """
+    """Return the placement with which a plan fits, if requested; otherwise, how to request it."""
     if asked:
         return offload_advice(job, memory, api.offload_that_fits)[1]
     return {"hint": HOW_TO_ASK} if may_need_offload(job, memory) else {}
 
 
 def placement_link(report: Report, words: Words) -> str:
-    """Return the placement that makes a plan fit, with a link that applies it; empty if the plan already
-    fits.
-    """
+    """Return the placement that makes a plan fit, with a link that applies it; empty if it fits already."""
     found = proposed_offload(report.job, report.memory, api.offload_that_fits)
     if found is None:
         return ""

@@ -1,9 +1,9 @@
 """Answers to requests: parts of pages, data and files.
 
-Answers: what does each task return for the fields of a request? Elsewhere: the fields
-(request_fields.py), the caller of tasks (worker.py), the frame of pages (page.py), sections of a report
-(render/page/). The answer to a page's task is JSON with `html` and `fields`, the form fields of the
-predicted plan.
+Answers: what does each task return for the fields of a request?
+Elsewhere: the fields (request_fields.py), the caller of tasks (worker.py), the frame of pages (page.py),
+sections of a report (render/page/). The answer to a page's task is JSON with `html` and `fields`, the form
+fields of the predicted plan.
 """
 
 import json
@@ -121,9 +121,7 @@ def advice_page(words: Words, _: OnProgress) -> Made:
 
 
 def _with_edits(words: Words, edits: str) -> dict[str, object]:
-    """Return the fields of a form with edits. Edits of the plan go into their own fields, and all others
-    go into the field for changes.
-    """
+    """Return the fields of a form with edits: those of the plan in their fields, others among changes."""
     fields, rest = dict(words), []
     for edit in edits.split():
         name, _, value = edit.removeprefix("plan.").partition("=")
@@ -138,9 +136,7 @@ def _with_edits(words: Words, edits: str) -> dict[str, object]:
 
 
 def facts_page(_: Words, __: OnProgress) -> Made:
-    """Return a short description of each model and each cluster in the lists: its size, and its
-    devices.
-    """
+    """Return a short description of each model and each cluster in the lists: its size, and its devices."""
     models = {name: catalog.model(name) for name in catalog.names("models")}
     clusters = {name: catalog.cluster(name) for name in catalog.names("clusters")}
     facts = {
@@ -153,9 +149,7 @@ def facts_page(_: Words, __: OnProgress) -> Made:
 
 
 def _size(model: Model) -> str:
-    """Return the parameters of a model and, for a mixture of experts, the parameters that a token
-    uses.
-    """
+    """Return the parameters of a model and, for a mixture of experts, the parameters that a token uses."""
     total, active = model.parameters(), model.active_parameters()
     used = f", {show_count(active)} active" if active < total else ""
     return f"{show_count(total)} parameters{used}"
@@ -199,18 +193,14 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
 
 
 def predict_data(words: Words, _: OnProgress) -> Made:
-    """Return a report, as `flopcast predict --json` prints it. It has proposals only if the request asks
-    for them.
-    """
+    """Return a report as `flopcast predict --json` prints it, with proposals only on request."""
     words, asked = asks_for_proposals(words)
     report = api.predict(job_from(words))
     return JSON, _json(as_json(report) | proposals(report.job, report.memory, asked=asked))
 
 
 def memory_data(words: Words, _: OnProgress) -> Made:
-    """Return the memory of a job, as `flopcast memory --json` prints it. It has proposals under the same
-    condition as `predict_data`.
-    """
+    """Return the memory of a job as `flopcast memory --json` prints it, with proposals on request."""
     words, asked = asks_for_proposals(words)
     job = job_from(words)
     memory = api.predict_memory(job)

@@ -2,8 +2,8 @@
 setting.
 
 Answers: what does a reader of the page see first about a search, and where does each plan link?
-Elsewhere: the rows of the tables (render/search_table.py), the answer as text (render/search_text.py),
-the drawing (render/search_drawing.py), the style (static/style.css).
+Elsewhere: the rows of the tables (render/search_table.py), the answer as text (render/search_text.py), the
+drawing (render/search_drawing.py), the style (static/style.css).
 
 Every plan takes two rows of a table: its numbers, and the plan itself across all columns, because the
 text of a plan is longer than any column. On a narrow screen the style shows the numbers below each other,
@@ -112,9 +112,7 @@ def _best(result: SearchResult, address: Address) -> str:
 
 
 def _next_setting(result: SearchResult, first: Ranked) -> list[Tile]:
-    """Return a tile of the best plan on the next cluster, size or stack; no tile if there is only one
-    setting.
-    """
+    """Return a tile of the best plan on the next cluster, size or stack; none if there is only one."""
     others = [one for one in plans_of_settings(result) if one is not first]
     if not others:
         return []
@@ -132,16 +130,12 @@ def _objective(result: SearchResult, first: Ranked) -> Tile:
 
 
 def _compared(result: SearchResult) -> Tile:
-    """Return the tile that states with what the plan was compared, and by how much the others are
-    worse.
-    """
+    """Return the tile that states with what the plan was compared, and by how much the others are worse."""
     return "Chosen from", f"{result.candidates:,} plans", escape(_gap(result))
 
 
 def _gap(result: SearchResult) -> str:
-    """Return how much worse the recommended plan is than the best. If it is the best, return how much
-    worse the next one is.
-    """
+    """Return how much worse the recommended plan is than the best or, if it is best, the next one is."""
     first, objective = result.plans[0], result.question.first
     if first.ratio != 1:
         gap = (
@@ -173,9 +167,7 @@ def _memory(first: Ranked) -> Tile:
 def _plans(
     caption: str, result: SearchResult, groups: Sequence[Group], address: Address, *, front: bool = False
 ) -> str:
-    """Return plans as a table; each plan links to its prediction, explains its rank and names its
-    variants.
-    """
+    """Return a table of plans; each links to its prediction, explains its rank and names its variants."""
     firsts = [first for first, *_ in groups]
     head, *rows = rows_of(result, firsts, front=front)
     shown = result.question.asked if front else result.question.named
@@ -192,9 +184,7 @@ def _plans(
 
 
 def _preferences(result: SearchResult, place: int, address: Address) -> str:
-    """Return the plans of the front that are best for some weight of the first objective relative to
-    another.
-    """
+    """Return the plans of the front that are best for some weight of one objective against another."""
     heading, (titles, *rows) = preference_rows(result, place)
     bodies = [
         _body(titles[:-1], row[:-1], _link(one.plan, address))
@@ -205,9 +195,7 @@ def _preferences(result: SearchResult, place: int, address: Address) -> str:
 
 
 def _settings(result: SearchResult, address: Address) -> str:
-    """Return a table with the best plan on each cluster, size and stack, and the reason where there is
-    none.
-    """
+    """Return the best plan on each cluster, size and stack as a table, and why there is none elsewhere."""
     if len(result.settings) < 2:
         return ""
     headings, *rows = settings_rows(result) or [[]]

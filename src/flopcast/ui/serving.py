@@ -1,7 +1,7 @@
 """The serving page and its data: fields of a request, the answer, the best deployments.
 
-Answers: which serving job do the fields of a request describe, and how is it answered? Elsewhere:
-requests for training (request_fields.py), the page around the answer (page.py), what fields mean
+Answers: which serving job do the fields of a request describe, and how is it answered?
+Elsewhere: requests for training (request_fields.py), the page around the answer (page.py), what fields mean
 (form_fields.py), sections of the answer (render/serving_page.py).
 
 A trace is a file, and the server opens no files: the traffic has a rate or a concurrency.

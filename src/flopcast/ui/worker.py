@@ -1,8 +1,8 @@
-"""The work of a server process: a request is one line of JSON, and its answer is lines of JSON and a
-text.
+"""The work of a server process: a request is one line of JSON, and its answer is lines of JSON and a text.
 
-Answers: which task handles which request, and what does the user see if it fails? Elsewhere: parameters
-of a request (request_fields.py), form of answers (responses.py, error_responses.py), processes (pool.py).
+Answers: which task handles which request, and what does the user see if it fails?
+Elsewhere: parameters of a request (request_fields.py), form of answers (responses.py, error_responses.py),
+processes (pool.py).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Configurations of training programs (DeepSpeed, NeMo, torchtitan, Axolotl and others) as jobs.
 
-formats.py recognises a file by its keys; each program has an importer of its own. An importer takes values
-from a `JobReader`, which types them and collects faults (config_reader.py), and puts fields of the job into
-it (job_reader.py). The keys of a program are listed in tables/, with what is read, what costs no time, and
-what is not supported.
+formats.py recognises a file by its keys; each program has an importer of its own. An importer reads typed
+values from a `JobReader`, which also collects faults (config_reader.py), and writes fields of the job
+into it (job_reader.py). tables/ lists the keys of each program: keys that are read, keys that cost no
+time, and unsupported keys.
 """

@@ -1,7 +1,7 @@
 """Axolotl's YAML as a job: fine-tuning with adapters or without.
 
-Answers: which model, plan and stack does a file of Axolotl ask for?
-Elsewhere: what it has in common with other trainers (trainers.py).
+Answers: which model, plan and stack does an Axolotl file describe?
+Elsewhere: settings that it shares with other trainers (trainers.py).
 
 References
 ----------
@@ -34,7 +34,7 @@ PLACES = {"true": "offload", "legacy": "offload", "false": "", "disk": "disk"}
 
 
 def read(reader: JobReader) -> None:
-    """Read the job of a file of Axolotl.
+    """Read the job in an Axolotl file.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def read(reader: JobReader) -> None:
 
 
 def _learns_from(reader: JobReader) -> str:
-    """Return how preferences are learnt from, or a reward model; "" in supervised tuning."""
+    """Return the method of preference learning or reward modelling; "" in supervised tuning."""
     if str(reader.raw(RL)).lower() in ("grpo", "gdpo"):
         reader.refuse(RL, "reinforcement learning in Axolotl")
         return ""
@@ -76,8 +76,8 @@ def _tuning(reader: JobReader, kind: str) -> None:
 
     References
     ----------
-    axolotl-ai-cloud/axolotl: src/axolotl/core/builders/rl.py (trainers of TRL; a reference of its own only
-    without adapters, or with `rl_adapter_ref_model`).
+    axolotl-ai-cloud/axolotl: src/axolotl/core/builders/rl.py (trainers of TRL; a separate reference model
+    only without adapters, or with `rl_adapter_ref_model`).
     """
     if kind == "reward":
         reader.put_score(REWARD)
@@ -110,9 +110,9 @@ def _adapter(reader: JobReader) -> None:
 
 
 def _recompute(reader: JobReader) -> None:
-    """Read recompute of whole blocks, if checkpointing is on, the trainer's or FSDP's.
+    """Read recompute of whole blocks if checkpointing is on in the trainer or in FSDP.
 
-    Checkpoints may be on the host. "unsloth" and "offload" are old names of that.
+    Checkpoints may be on the host. "unsloth" and "offload" are old names for this setting.
     """
     key = "gradient_checkpointing"
     mode = reader.choice(key, CHECKPOINTS, "")

@@ -1,15 +1,17 @@
-"""The stack of Megatron-Bridge: gradients, activations and overlaps that a dump changes.
+"""The stack of Megatron-Bridge, with a dump's changes to gradients, activations and overlaps.
 
-Answers: in which type, when and in buckets of which size are gradients reduced; what do stages wait for?
+Answers: in which type, when, and in buckets of which size are gradients reduced, and for what do stages
+wait?
 Elsewhere: kernels, fusions, narrow products (megatron_settings.py); model and plan (megatron_bridge.py).
 
-The stack stands for the recipes that Megatron-Bridge publishes measurements of (scripts/performance): they
-reduce in 16 bits and keep no blocks at the ends wide. A plain recipe of bf16 reduces in fp32.
+The stack describes the recipes for which Megatron-Bridge publishes measurements (scripts/performance).
+They reduce in 16 bits, and even their first and last blocks use low precision. An ordinary bf16 recipe
+reduces in fp32.
 
 References
 ----------
-NVIDIA-NeMo/Megatron-Bridge: training/mixed_precision.py (`grad_reduce_in_fp32` is laid over that of DDP),
-training/comm_overlap.py (`setup` does the same with overlap and buckets, where the optimizer is shared);
+NVIDIA-NeMo/Megatron-Bridge: training/mixed_precision.py (`grad_reduce_in_fp32` overrides that of DDP),
+training/comm_overlap.py (`setup` overrides overlap and buckets if the optimizer is sharded);
 NVIDIA/Megatron-LM: core/distributed/distributed_data_parallel.py (size of a bucket).
 """
 
@@ -23,7 +25,7 @@ OVERLAPPED_BUCKET = 128 * 1024 * 1024  # elements, where comm_overlap is given
 
 
 def stack_of(reader: JobReader, switched: dict[str, object]) -> object:
-    """Return the stack by its name, or with what the file changes of it.
+    """Return the name of the stack, or the stack with the changes of the file.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def _is_half(reader: JobReader) -> bool:
 
 
 def _dtype(reader: JobReader) -> str:
-    """Return the type in which gradients are sent, "" if the file does not say; the recipe decides."""
+    """Return the type in which gradients are sent, or "" if the file omits it; the recipe then decides."""
     recipe, narrow = reader.raw(MIXED), "fp16" if _is_half(reader) else "bf16"
     if isinstance(recipe, str):
         return narrow if narrow == "fp16" else "fp32"
@@ -84,7 +86,7 @@ def _dtype(reader: JobReader) -> str:
 
 
 def _buckets(reader: JobReader) -> dict[str, object]:
-    """Return the size of a bucket: the file's, or Megatron-Core's default where it configures DDP."""
+    """Return the size of a bucket: the file's, or Megatron-Core's default if the file configures DDP."""
     key = f"{DDP}.bucket_size"
     if reader.has(key):
         return dict(given_bucket(reader.count(key)))
@@ -92,7 +94,7 @@ def _buckets(reader: JobReader) -> dict[str, object]:
 
 
 def _overlapped(reader: JobReader) -> dict[str, object]:
-    """Return the overlap settings that override DDP's, if replicas share the optimizer's states."""
+    """Return the overlap settings that override DDP's if replicas share the optimizer's states."""
     if not reader.below(OVERLAP) or not reader.flag(f"{DDP}.use_distributed_optimizer"):
         return {}
     if reader.degree("data_parallel") == 1:
@@ -105,10 +107,10 @@ def _overlapped(reader: JobReader) -> dict[str, object]:
 
 
 def _transfers(reader: JobReader) -> str:
-    """Return "batched" where the file makes interleaved stages wait for transfers, else "".
+    """Return "batched" if interleaved stages wait for transfers, else "".
 
-    Only interleaved stages can run without waiting (megatron/core/pipeline_parallel/schedules.py). They do
-    in the stack unless the file says otherwise.
+    Only interleaved stages can run without waiting (megatron/core/pipeline_parallel/schedules.py). In the
+    stack they do so, unless the file states otherwise.
     """
     key = f"{OVERLAP}.overlap_p2p_comm" if reader.below(OVERLAP) else "model.overlap_p2p_comm"
     if reader.degree("virtual_stages") == 1:

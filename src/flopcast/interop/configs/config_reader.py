@@ -1,11 +1,11 @@
-"""One foreign file: its values by dotted key, typed, their faults, and the job that it becomes.
+"""One foreign file: its typed values by dotted key, their faults, and the job that it describes.
 
-Answers: which value does `zero_optimization.stage` have, on which line, is it one that the key may have?
-Elsewhere: what keys there are (keys.py and each format's file), which format a file has (formats.py).
+Answers: which value does `zero_optimization.stage` have, on which line is it, and is it allowed?
+Elsewhere: the known keys (keys.py and each format's file), the format of a file (formats.py).
 
-Readers return a default where a key is not given, and also where its value is wrong: then the fault is in
-`problems`, and reading goes on, so that all faults are reported together. Nothing is executed and no other
-file is opened: of `${…}` only plain references inside the file are followed.
+Readers return a default if a key is missing or its value is wrong. A wrong value is added to `problems`,
+and reading continues, so that all faults are reported together. Nothing is executed and no other file is
+opened. Of `${…}` references, only plain ones inside the file are followed.
 """
 
 import re
@@ -28,7 +28,7 @@ MOST_HOPS = 8  # references that lead to references
 
 
 class ConfigReader:
-    """The values of a file whose format has these keys; it grows into a job's document.
+    """The values of a file whose format has these keys; it also collects the job's document.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class ConfigReader:
     """
 
     def __init__(self, document: Document, keys: Keys, options: ImportOptions | None = None) -> None:
-        """Sort the keys: report those that are not counted, not supported or not known."""
+        """Sort the keys, and report those that are not counted, not supported or unknown."""
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
         self.options: ImportOptions = options or ImportOptions()
@@ -70,7 +70,7 @@ class ConfigReader:
         return key in self._values and self._values[key][1] is None
 
     def first(self, *keys: str) -> str:
-        """Return the first of these keys that is given, else the first: keys that were renamed."""
+        """Return the first given key of several names for one setting, or the first name."""
         return next((key for key in keys if self.has(key)), keys[0])
 
     def below(self, section: str) -> bool:
@@ -78,7 +78,7 @@ class ConfigReader:
         return any(key.startswith(f"{section}.") for key in self._values)
 
     def section(self, name: str) -> dict[str, object]:
-        """Return keys of a section as in the file; references are not followed."""
+        """Return the keys of a section as in the file; references are not followed."""
         prefix = f"{name}."
         return {
             key.removeprefix(prefix): value
@@ -87,12 +87,12 @@ class ConfigReader:
         }
 
     def part(self, name: str) -> dict[str, object]:
-        """Return the values that were put into a part of the job so far, such as "plan"."""
+        """Return the values of a part of the job so far, such as "plan"."""
         values = self.data.get(name)
         return values if isinstance(values, dict) else {}
 
     def degree(self, name: str) -> int:
-        """Return a degree that was put into the plan, 1 if there is none."""
+        """Return a degree of the plan so far, or 1."""
         size = self.part("plan").get(name, 1)
         return size if isinstance(size, int) else 1
 
@@ -101,9 +101,9 @@ class ConfigReader:
         return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))
 
     def raw(self, key: str) -> object:
-        """Return the value as in the file, None if it is missing; a reference is followed.
+        """Return the value as in the file, None if it is missing; references are followed.
 
-        A fault where only another program could say what it is.
+        A reference that only another program can resolve is a fault.
         """
         value = self._values[key][1] if key in self._values else None
         for _ in range(MOST_HOPS):
@@ -121,9 +121,10 @@ class ConfigReader:
         return None
 
     def count(self, key: str, default: int = 1, least: int = 1, auto: str | None = None) -> int:
-        """Return a whole number of `least` or more; `default` is what the program takes without the key.
+        """Return a whole number of `least` or more; `default` is the program's value if the key is missing.
 
-        `auto` says who decides if the value is "auto", which then is the default; None: it is a fault.
+        `auto` names the program that decides if the value is "auto", which then means the default; if
+        `auto` is None, this value is a fault.
         """
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
@@ -138,7 +139,7 @@ class ConfigReader:
         return number
 
     def required(self, *keys: str) -> int:
-        """Return a whole number that the program requires too; the keys are names of the same setting."""
+        """Return a whole number that the program also requires; the keys are alternative names."""
         key = self.first(*keys)
         if not self.has(key):
             because = f"{self.keys.program} would not start without it"
@@ -158,7 +159,7 @@ class ConfigReader:
         return float(value)
 
     def flag(self, key: str, default: bool = False, auto: str | None = None) -> bool:
-        """Return a truth value; parameters as of `count`."""
+        """Return a truth value. The parameters are those of `count`."""
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
@@ -168,7 +169,7 @@ class ConfigReader:
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str, auto: str | None = None) -> str:
-        """Return the meaning of one of several words; case is ignored. Other parameters: `count`."""
+        """Return the meaning of a word, in any case, from a list. Other parameters are those of `count`."""
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
@@ -188,7 +189,7 @@ class ConfigReader:
         return ""
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts; one text alone is a list of it, or of its parts between commas."""
+        """Return a list of texts; a single text becomes a list of its comma-separated parts."""
         value = self.raw(key)
         listed: object = value.split(",") if isinstance(value, str) else value or []
         if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
@@ -202,7 +203,7 @@ class ConfigReader:
         return not found.isdisjoint(keys)
 
     def fault(self, key: str, allowed: str, because: str, fix: str, fault: str = "") -> None:
-        """Record a fault of a key; `fault` describes it if it is not in the value.
+        """Record a fault of a key; `fault` describes the fault if the value alone does not show it.
 
         A key is not reported as missing if an unknown key of the file is a misspelling of it.
         """
@@ -228,7 +229,7 @@ class ConfigReader:
         self.assumptions.append(f"{text}{place}")
 
     def put(self, path: Path, value: object, *keys: str) -> None:
-        """Set a value of the job; its line is that of the first of these keys that is given."""
+        """Set a value of the job. Its line is that of the first given key."""
         set_value(self.data, path, value)
         given = next((key for key in keys if key in self._values), None)
         place = self._values[given][0] if given else ()
@@ -240,7 +241,7 @@ class ConfigReader:
             self.lines[path] = self.document.lines[place]
 
     def _target(self, key: str, dots: str, name: str) -> str:
-        """Return the key that a reference means: one dot for its own section, two for the one above."""
+        """Return the key that a reference means: one dot means its own section, two the section above."""
         return ".".join([*(key.split(".")[: -len(dots)] if dots else ()), name])
 
     def _automatic(self, key: str, value: object, default: object, auto: str | None) -> bool:
@@ -281,7 +282,7 @@ class ConfigReader:
             self.assume(f"{key} is not known and is ignored{hint}", key)
 
     def _misspelling(self, key: str) -> str:
-        """Return the unknown key of the file that is a misspelling of a missing one; "" if none is."""
+        """Return the unknown key of the file that is a misspelling of a missing one, or ""."""
         unknown = [each for each in self._values if not self.keys.knows(each)]
         return next(iter((*nearest(key, unknown, least_ratio=SLIP), *same_in_section(key, unknown))), "")
 

@@ -1,11 +1,10 @@
 """DeepSpeed's JSON as a job without its model: sharding, batch, precision, buckets.
 
-Answers: which plan and which stack does a DeepSpeed configuration ask for?
+Answers: which plan and which stack does a DeepSpeed configuration describe?
 Elsewhere: states outside the devices (deepspeed_offload.py), ZeRO++ (deepspeed_shards.py), the launch
 script of Megatron-DeepSpeed (interop/megatron/launch_script.py), settings inside another file
-(trainers.py). The file names no model, no length of a sequence and no number of devices: these come from
-the command line. Pipeline and tensor
-parallelism are the program's, not the file's, but for `tensor_parallel`.
+(trainers.py). The file states no model, no sequence length and no number of devices: these come from the
+command line. The program sets pipeline and tensor parallelism; the file sets only `tensor_parallel`.
 
 References
 ----------
@@ -76,9 +75,9 @@ def read(reader: JobReader) -> None:
 
 
 def read_batch(reader: JobReader, replicas: int) -> None:
-    """Read micro-batch and global batch; two of three numbers suffice, or one without accumulation.
+    """Read micro-batch and global batch; two of the three numbers suffice, or one without accumulation.
 
-    "auto" stands for the value of the Trainer, which this file does not contain.
+    "auto" stands for a value of the Trainer, which this file does not contain.
     """
     total, micro, steps = (
         None if reader.raw(key) in (None, AUTO) else reader.count(key) for key in (TOTAL, MICRO, STEPS)
@@ -116,7 +115,7 @@ def read_batch(reader: JobReader, replicas: int) -> None:
 
 
 def _check_identity(reader: JobReader, batch: tuple[int, int, int], replicas: int) -> None:
-    """Report three numbers that contradict each other, with which DeepSpeed does not start."""
+    """Report three numbers that contradict each other, because DeepSpeed does not start with them."""
     total, micro, steps = batch
     right = micro * steps * replicas
     if total != right and not reader.faulty(TOTAL, MICRO, STEPS, "world size"):

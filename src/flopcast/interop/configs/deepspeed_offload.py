@@ -1,13 +1,13 @@
 """DeepSpeed's keys for states outside the devices: `offload_optimizer`, `offload_param`, checkpoints.
 
 Answers: which states are on the host or on NVMe drives, and how are they copied there?
-Elsewhere: the rest of DeepSpeed's keys (deepspeed.py), what placements cost (workload/offload.py). Settings
-of `aio` set how drives are read; their rates are those of the cluster.
+Elsewhere: the other keys of DeepSpeed (deepspeed.py), the cost of placements (workload/offload.py). The
+settings under `aio` determine how drives are read; the rates of drives are those of the cluster.
 
 References
 ----------
 https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/zero/offload_config.py and config.py (names,
-defaults, stages; `cpu_offload` and its like are the old names).
+defaults, stages; `cpu_offload` and similar keys are the old names).
 """
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, JobReader
@@ -70,10 +70,10 @@ def _tier(reader: JobReader, part: str, stage: int) -> str:
 
 
 def offload_changes(reader: JobReader, stage: int) -> dict[str, object]:
-    """Return what the file changes of `stack.offload`; nothing where no state is outside the devices.
+    """Return the file's changes to `stack.offload`; none if no state is outside the devices.
 
-    Gradients travel through memory that is not pinned unless `pin_memory` of `offload_optimizer` says so.
-    SuperOffload updates on the host beside the backward pass, under ZeRO stage 3 only
+    Gradients pass through memory that is not pinned, unless `pin_memory` of `offload_optimizer` is set.
+    SuperOffload updates on the host during the backward pass, only under ZeRO stage 3
     (deepspeed/runtime/superoffload/superoffload_stage3.py).
     """
     changes: dict[str, object] = {}

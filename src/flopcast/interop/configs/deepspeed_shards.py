@@ -1,8 +1,8 @@
 """ZeRO++ in DeepSpeed's JSON: quantised messages and a second copy of parameters, read and written.
 
-Answers: which groups and formats of messages do `zero_quantized_weights`, `zero_quantized_gradients` and
-`zero_hpz_partition_size` ask for, and which of them express a plan's?
-Elsewhere: ZeRO's stage and the group of MiCS (deepspeed.py), what groups are (spec/shards.py).
+Answers: which groups and message formats do `zero_quantized_weights`, `zero_quantized_gradients` and
+`zero_hpz_partition_size` set, and which of these settings express those of a plan?
+Elsewhere: the ZeRO stage and the groups of MiCS (deepspeed.py), the definition of groups (spec/shards.py).
 
 References
 ----------
@@ -45,7 +45,7 @@ def read_groups(reader: JobReader, stage: int, sequence: int = 1) -> None:
 
 
 def written_groups(plan: Plan) -> dict[str, object]:
-    """Return the settings of `zero_optimization` that express a plan's groups, as far as there are any."""
+    """Return the settings of `zero_optimization` that express a plan's groups, if it has any."""
     copy, parameters, gradients = (
         group_of(plan.shards, kind) for kind in ("secondary", "parameters", "gradients")
     )

@@ -1,8 +1,8 @@
 """All foreign formats, and how the format of a file is recognised.
 
-Answers: who wrote this file, and which function reads it?
-Elsewhere: what its keys mean (one file for each format), job files of our own and Hugging Face configs
-(requests/sources.py). A format is recognised by keys that no other has; if several fit, the
+Answers: which program does this file belong to, and which function reads it?
+Elsewhere: the meaning of its keys (one file for each format), flopcast's own job files and Hugging Face
+configs (requests/sources.py). A format is recognised by keys that no other format has; if several fit, the
 user must name one.
 """
 
@@ -57,8 +57,8 @@ class ConfigFormat:
 
     A sign with "=" is a key whose value begins with the text after it. `helper` is a script, in this
     folder, that writes such a file for programs whose settings are code. `renamed` gives keys their usual
-    spelling, and `prepared` gives them the values that the program computes or takes; `merged` merges
-    several files into one. `keys` is the table of its keys, where that is no file of tables/.
+    spelling, and `prepared` gives them the values that the program computes or takes from elsewhere;
+    `merged` merges several files into one. `keys` is the table of its keys, if it is not a file in tables/.
     """
 
     description: str
@@ -116,7 +116,7 @@ def parsed(raw: bytes, name: str) -> Document:
 
 
 def kind_of(document: Document) -> str | None:
-    """Return the format that knows most keys of a file, or None if none knows enough.
+    """Return the format that knows the most keys of a file, or None if none knows enough.
 
     A format is a candidate if the file has some of its signs. Many unknown keys mean that the file belongs
     to a program without a reader.
@@ -156,20 +156,20 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
 
 
 def _way_out(document: Document) -> str:
-    """Return what to do with a file that no format fits: name that with most of its signs, if any."""
+    """Return the fix for a file that no format fits: name the format with the most signs, if any."""
     best = _most_similar(document)
     return f"run flopcast predict {document.name} --kind {best}" if best else BY_HAND
 
 
 def _most_similar(document: Document) -> str:
-    """Return the format that has most of its signs in a file; "" if no format has any."""
+    """Return the format with the most signs in a file; "" if no format has a sign in it."""
     counts = {name: _signs(document.data, kind.signs) for name, kind in KINDS.items()}
     best = max(counts, key=counts.__getitem__)
     return best if counts[best] else ""
 
 
 def _nearest(document: Document) -> str:
-    """Return how many keys of a file the format knows that has most of its signs; "" without any sign."""
+    """Return how many keys of a file the format with the most signs knows; "" without any sign."""
     best = _most_similar(document)
     if not best:
         return ""
@@ -180,12 +180,12 @@ def _nearest(document: Document) -> str:
 
 
 def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
-    """Merge several files of a job; return the document and its format.
+    """Merge several files of a job; return the merged document and its format.
 
     Raises
     ------
     SpecError
-        The files have no format that may consist of several files.
+        The files have no format that allows several files.
     """
     several = [name for name, one in KINDS.items() if one.merged]
     fit = kind if kind in several else next((name for name in several if _joins(name, documents)), None)
@@ -201,7 +201,7 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
 
 
 def _joins(name: str, documents: Sequence[Document]) -> bool:
-    """Return whether several files together are a job of a format."""
+    """Return whether several files together form a job of a format."""
     data: dict[str, object] = {}
     for document in map(KINDS[name].renamed, documents):
         data |= document.data if isinstance(document.data, dict) else {}
@@ -214,12 +214,12 @@ def helper_text(kind: str) -> str:
 
 
 def known_kind(kind: str | None, document: Document) -> str:
-    """Return the requested format, or the one that the file has.
+    """Return the requested format, or the format of the file.
 
     Raises
     ------
     SpecError
-        There is no such format, or the file has none.
+        The format does not exist, or the file has no known format.
     """
     name = kind or kind_of(document)
     if name in KINDS:
@@ -245,7 +245,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
     Raises
     ------
     SpecError
-        The file is not a mapping, or every fault of its keys, each with its line.
+        The file is not a mapping, or its keys have faults; every fault is reported with its line.
     """
     if not isinstance(document.data, dict) or not document.data:
         because = f"the file was taken for {KINDS[kind].description}, but it has no keys"

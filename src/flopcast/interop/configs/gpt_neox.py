@@ -9,9 +9,9 @@ Keys may be written with hyphens or underscores. NeoX derives the data-parallel 
 
 References
 ----------
-EleutherAI/gpt-neox: megatron/neox_arguments/arguments.py (`from_ymls`, `calculate_derived`: merging, batch,
-precision, default of ZeRO), neox_args.py and deepspeed_args.py (names, defaults). Kernels that switches
-select: megatron/model/transformer.py, as the runs of arXiv:2509.22832 print them.
+EleutherAI/gpt-neox: megatron/neox_arguments/arguments.py (`from_ymls`, `calculate_derived`: merging,
+batch, precision, default of ZeRO), neox_args.py and deepspeed_args.py (names, defaults). Switches select
+the kernels in megatron/model/transformer.py; the runs of arXiv:2509.22832 print them.
 """
 
 from collections.abc import Sequence

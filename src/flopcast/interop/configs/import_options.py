@@ -1,7 +1,7 @@
-"""What the command line adds to a file of another program.
+"""Settings of the command line that complete a file of another program.
 
 Answers: which settings complete such a file?
-Elsewhere: the values of the file itself (config_reader.py).
+Elsewhere: the values in the file itself (config_reader.py).
 """
 
 from flopcast.records import dataclass
@@ -11,8 +11,9 @@ from flopcast.records import dataclass
 class ImportOptions:
     """The settings of the command line that complete a foreign file.
 
-    `devices`, where it says their number; `whole`, those of the cluster that it names without one. `model`,
-    whether it names the model itself; `lengths`, whether it states those of prompts, answers and sequences.
+    `devices` is their number, if the command line states it; `whole` is the number of devices of the
+    named cluster, if it does not. `model` states whether it names the model itself; `lengths` states
+    whether it gives the lengths of prompts, answers and sequences.
     """
 
     devices: int | None = None

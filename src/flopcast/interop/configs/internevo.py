@@ -1,14 +1,14 @@
-"""InternEvo's configurations, Python text that is read as data, as jobs.
+"""InternEvo's configurations as jobs; their Python text is read as data.
 
-Answers: which model, plan and stack does a configuration of InternEvo ask for?
+Answers: which model, plan and stack does a configuration of InternEvo describe?
 Elsewhere: the text (python_text.py), keys that change no step (tables/internevo.yaml), the software
 (catalog/stacks/internevo.yaml).
 
 References
 ----------
-InternLM/InternEvo: configs/ (files, and what their keys mean), internlm/model (blocks; the inner width of
-an MLP is a multiple of 256), internlm/core/parallel (modes of tensor parallelism: mtp, and msp and fsp with
-sequence parallelism).
+InternLM/InternEvo: configs/ (files, and the meaning of their keys), internlm/model (blocks; the inner
+width of an MLP is a multiple of 256), internlm/core/parallel (modes of tensor parallelism: mtp, and msp
+and fsp with sequence parallelism).
 """
 
 from math import ceil
@@ -114,9 +114,10 @@ def _degrees(reader: JobReader) -> int:
 
 
 def _weights(reader: JobReader, weight: int, sequence: int, replicas: int) -> None:
-    """Put the sharding of weights and gradients over `weight` ranks into the plan; states have their own.
+    """Put the sharding of weights and gradients over `weight` ranks into the plan; optimizer states have
+    a separate group.
 
-    Ranks of a group are those of a sequence, and neighbouring replicas.
+    The ranks of a group share a sequence or belong to neighbouring replicas.
 
     References
     ----------

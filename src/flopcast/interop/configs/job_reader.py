@@ -1,10 +1,10 @@
-"""One foreign file, and the job that its importer makes of it: model, plan, batch and further models.
+"""One foreign file, and the job that its importer creates: model, plan, batch and further models.
 
 Answers: which model of the catalogue does the file name, over how many ranks is the job divided, which
-states are outside the devices, which reference, teacher, critic and head does it have?
-Elsewhere: the values of the file (config_reader.py), what its keys mean (one file for each format), which
-entry a written name means (library/catalog.py), what placements are (spec/offload.py), what further models
-cost (workload/companions.py).
+states are outside the devices, and which reference, teacher, critic and head does it have?
+Elsewhere: the values of the file (config_reader.py), the meaning of its keys (one file for each format),
+the entry of a written name (library/catalog.py), placements (spec/offload.py), the cost of further models
+(workload/companions.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ FLAVOURS = {  # torchtitan's model/flavor → a name that the catalogue knows
 
 
 class JobReader(ConfigReader):
-    """The values of a file, and the job that grows from them."""
+    """The values of a file, and the job that they describe."""
 
     def __init__(self, document: Document, keys: Keys, options: ImportOptions | None = None) -> None:
         """Sort the keys of the file, as `ConfigReader` does."""
@@ -49,7 +49,7 @@ class JobReader(ConfigReader):
         self.other_ranks: str = ""  # what to write instead of a batch that the assumed ranks do not divide
 
     def fill(self, key: str, value: object) -> None:
-        """Set a key that the file does not give to the value that its program takes."""
+        """Set a key that the file omits to the value that its program uses."""
         if not self.has(key):
             self._values[key] = (tuple(key.split(".")), value)
 
@@ -73,14 +73,14 @@ class JobReader(ConfigReader):
         return replicas
 
     def put_shards(self, group: int, replicas: int, *keys: str) -> None:
-        """Put the ranks of a shard group into the plan, if they are above 0 and not all replicas."""
+        """Put the ranks of a shard group into the plan, if there are several groups."""
         if 0 < group < replicas:
             fix = f"set {keys[0]} to {next(each for each in divisors(replicas) if each >= group)}"
             if self.fills_replicas(-(-replicas // group), group, replicas, keys[0], fix):
                 self.put(("plan", "data_shard"), group, *keys)
 
     def fills_replicas(self, sets: int, group: int, replicas: int, key: str, fix: str) -> bool:
-        """Return whether so many shard groups are all replicas; otherwise, report it at a key."""
+        """Return whether this number of shard groups contains all replicas; if not, report it at a key."""
         if sets * group != replicas:
             because = "every data-parallel rank belongs to exactly one shard group"
             product = f"{replicas}, the number of data-parallel ranks"
@@ -96,7 +96,7 @@ class JobReader(ConfigReader):
             self.put(("plan", "recompute"), "full", key)
 
     def put_named_optimizer(self, name: str, kinds: Mapping[str, str], key: str) -> None:
-        """Set the plan's optimizer by its name; one that is not supported counts as AdamW, with a note."""
+        """Set the plan's optimizer by its name; an unsupported one counts as AdamW, with a note."""
         if name and name not in kinds:
             self.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
         self.put_optimizer(kinds.get(name, "adamw"), key)
@@ -107,10 +107,10 @@ class JobReader(ConfigReader):
             self.put(("plan", "optimizer"), kind, *keys)
 
     def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
-        """Return devices of the job; report a fault if neither the file nor the command line states them.
+        """Return the number of devices; report a fault if neither file nor command line states it.
 
-        The command line wins over what the file has `stated`. A replica has `share` ranks, which must
-        divide the devices; `shared` is the key that says so.
+        The command line overrides the number that the file has `stated`. A replica has `share` ranks,
+        which must divide the devices; `shared` is the key that states this number.
         """
         devices = self.options.devices or stated or self.options.whole
         if self.options.devices and stated not in (None, self.options.devices):
@@ -132,9 +132,9 @@ class JobReader(ConfigReader):
         return devices
 
     def read_model(self, key: str, written: str | None = None) -> None:
-        """Read the model that a key names, or `written` in its place; report one that is not known.
+        """Read the model that a key names, or `written` instead of it; report an unknown one.
 
-        --model on the command line names it instead.
+        --model on the command line takes precedence.
         """
         if self.options.model:
             return
@@ -159,7 +159,7 @@ class JobReader(ConfigReader):
             self.fault(key, allowed, because, fix, "" if name else "is missing")
 
     def place(self, words: tuple[str, ...], *keys: str) -> None:
-        """Add placements to those of the plan; a kind of state that has a place keeps it.
+        """Add placements to those of the plan; a kind of state that already has a place keeps it.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class JobReader(ConfigReader):
     def put_whole_batch(
         self, micro: tuple[str, int], whole: tuple[str, int], replicas: int, unit: str, sequences: int = 1
     ) -> None:
-        """Put the micro-batch and the batch of all replicas into the plan, which must divide.
+        """Put the micro-batch, and the batch of all replicas that it divides, into the plan.
 
         Parameters
         ----------
@@ -215,9 +215,9 @@ class JobReader(ConfigReader):
         self.put(("plan", "global_batch"), sequences * total, key)
 
     def filled_micro_batch(self, tokens: tuple[str, int], length: int, share: int, ranks: int = 1) -> int:
-        """Return how many sequences fill a micro-batch up to a limit on tokens.
+        """Return the number of sequences that fill a micro-batch up to a limit on tokens.
 
-        They divide a replica's share.
+        The number divides the share of a replica.
 
         Parameters
         ----------
@@ -242,13 +242,13 @@ class JobReader(ConfigReader):
         self.assume("each packed sequence is predicted as one document" if packed else padded, key)
 
     def names_all_linears(self, key: str, *words: object) -> bool:
-        """Return whether adapters go to all linear layers, as without the key, or under these words."""
+        """Return whether adapters apply to all linear layers: the key is missing or names them all."""
         return self.raw(key) in (None, "all-linear", ["all-linear"], *words)
 
     def linears(self, key: str, named: Mapping[str, str], known: Iterable[str]) -> list[str]:
-        """Return the linear layers that have adapters; report others, and a file that names none.
+        """Return the linear layers with adapters; report unknown layers, and a file that names none.
 
-        `named` maps names in the file to linear layers, "" for others than the `known` ones.
+        `named` maps names in the file to linear layers, and to "" if they are not among the `known` ones.
         """
         for name, linear in named.items():
             if not linear:
@@ -270,12 +270,12 @@ class JobReader(ConfigReader):
             self.put(("model", "adapters", "dropout"), share, dropout[0])
 
     def refuse_frozen(self, key: str, allowed: str, fix: str) -> None:
-        """Report 4-bit weights that nothing trains."""
+        """Report 4-bit weights of a model without adapters, in which nothing can be trained."""
         because = "4-bit weights are frozen, so a run without an adapter would train nothing"
         self.fault(key, allowed, because, fix)
 
     def write_scores(self, *keys: str) -> None:
-        """Make attention write its scores to memory, for any stack."""
+        """Make attention write its scores to memory, whatever the stack is."""
         stack = self.data["stack"]
         named = stack if isinstance(stack, dict) else {"base": stack}
         kernel = {"attention_kernel": "materialised", "attention_generation": "newest"}
@@ -287,9 +287,9 @@ class JobReader(ConfigReader):
         self.assume("a sample consists of two sequences, the chosen and the rejected one", given)
 
     def put_reference(self, *keys: str, passes: int = 1, own: bool = False) -> None:
-        """Put a frozen reference into the model: weights of its `own`, or those under the adapters if any.
+        """Put a frozen reference into the model: weights of its `own`, or those under the adapters.
 
-        Call it after the adapters are read.
+        Call this function after the adapters were read.
         """
         shared = "adapters" in self.part("model") and not own
         self.put(("model", "reference"), "shared" if shared else "separate", *keys)
@@ -297,7 +297,7 @@ class JobReader(ConfigReader):
             self.put(("model", "reference_passes"), passes, *keys)
 
     def put_score(self, key: str) -> None:
-        """Put a head of one number into the model, and note its pairs."""
+        """Put a head with a single output into the model, and note its pairs."""
         self.put(("model", "head"), "score", key)
         self.note_pairs(key)
 
@@ -313,13 +313,13 @@ class JobReader(ConfigReader):
         self.assume(f"the teacher {name} is {entry} in the catalogue", key)
 
     def note_longest(self, tokens: int, key: str) -> None:
-        """Note that every prompt and answer of a rollout is predicted as the longest one that may occur."""
+        """Note that every prompt and answer of a rollout is predicted with the greatest allowed length."""
         if not self.options.lengths:
             way = "state the lengths of your data by --traffic 'prompt=400 output=300' and --seq"
             self.assume(f"every sequence has {tokens} tokens, the most that can occur; {way}", key)
 
     def put_scorers(self, key: str, *, reference: bool, rewards: bool) -> None:
-        """Put the models that compute each answer of a rollout once into a step."""
+        """Put the models that process each answer of a rollout once into a step."""
         further = {"the reference model": reference, "a reward model as large as the trained one": rewards}
         names = ["the log-probabilities of the trained model", *filter(further.get, further)]
         self.put(("step", "scorers"), len(names), key)
@@ -340,7 +340,7 @@ class JobReader(ConfigReader):
         Raises
         ------
         SpecError
-            Every fault of the file, in its order; those of the whole file come first.
+            The file has faults, which are reported in its order; faults of the whole file come first.
         """
         if self.problems:
             raise SpecError(sorted(self.problems, key=lambda each: (line_in(each.where), each.field)))

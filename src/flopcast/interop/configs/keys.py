@@ -1,12 +1,11 @@
 """The keys of one foreign format: which are read, ignored, or refused.
 
-Answers: does this key set something, cost nothing, cost something that is not counted, ask for what is not
-built, or is it unknown?
-Elsewhere: reading the values of keys that set something (config_reader.py), each format's own table (its
-file).
+Answers: is this key read, free of cost, not counted, unsupported or unknown?
+Elsewhere: reading the values of keys (config_reader.py), each format's own table (its file).
 
-A key is written with dots, "zero_optimization.stage". A name that ends in ".*" stands for all
-keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may include those of another.
+A key is written with dots, "zero_optimization.stage". A name that ends in ".*" stands for all keys below
+it. Tables are data, tables/*.yaml, with names separated by blanks; a table may include the names of
+another.
 """
 
 import re
@@ -32,15 +31,15 @@ class Keys:
     read : str
         Keys that the reader uses, separated by blanks.
     free : mapping
-        Reason why keys change neither the time nor the memory of a step → these keys.
+        Maps a reason why keys change neither the time nor the memory of a step to these keys.
     left_out : mapping
-        Key → note about what is counted instead; the note is shown if the key is switched on.
+        Maps a key to a note about what is counted instead; the note is shown if the key is switched on.
     refused : mapping
-        Key → the unsupported feature that it switches on.
+        Maps a key to the unsupported feature that it switches on.
     listed : str
-        Sections of which a dump contains all fields; fields that are switched on but not read get one note.
+        Sections whose fields are all in a dump; switched-on fields that are not read give one note.
     fine : mapping
-        Key → values, besides `NOTHING`, that switch nothing on.
+        Maps a key to values, besides `NOTHING`, that switch nothing on.
     """
 
     program: str
@@ -60,7 +59,7 @@ class Keys:
         return covered(key, _names(self.read))
 
     def value_above(self, key: str) -> str:
-        """Return the known value, not a section, below which a key stands; "" if there is none."""
+        """Return the known value, not a section, below which a key is written; "" if there is none."""
         parts, read = key.split("."), _names(self.read)
         above = [".".join(parts[:depth]) for depth in range(1, len(parts))]
         return next((name for name in above if name in read and not self._is_section(name)), "")
@@ -82,7 +81,7 @@ class Keys:
         return any(covered(key, names) for names in self._tables(self.read, self.listed))
 
     def _tables(self, *texts: str) -> Iterator[Iterable[str]]:
-        """Yield the names of these texts, and those of the keys that are not read."""
+        """Yield the names in these texts, and the keys that are not read."""
         yield from map(_names, (*texts, *self.free.values()))
         yield from (self.left_out, self.refused)
 
@@ -151,7 +150,7 @@ def _without(names: list[str], own: list[str]) -> str:
 
 
 def covered(key: str, names: Iterable[str]) -> bool:
-    """Return whether one of these names is the key's, or that of a section around it.
+    """Return whether the names include the key, or a section that contains it.
 
     >>> covered("wandb.project", ["lr", "wandb.*"]), covered("wandb", ["wandb.*"]), covered("lrs", ["lr"])
     (True, True, False)
@@ -161,7 +160,7 @@ def covered(key: str, names: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=4096)  # files of one format hold the same keys
 def _covering(key: str) -> frozenset[str]:
-    """Return the names that cover a key: its own, and those of all keys of a section.
+    """Return the names that cover a key: its own, and those of the sections that contain it.
 
     >>> sorted(_covering("wandb.project"))
     ['wandb.*', 'wandb.project', 'wandb.project.*']
@@ -192,7 +191,7 @@ def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
 
 
 def whole_number(value: object) -> int | None:
-    """Return a whole number, as JSON, YAML and TOML write it, also 5e8 and "8"."""
+    """Return a whole number as JSON, YAML and TOML write it, including 5e8 and "8"."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):

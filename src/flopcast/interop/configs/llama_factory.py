@@ -1,7 +1,7 @@
-"""LLaMA-Factory's YAML as a job: tuning, on preferences too, pre-training and reward models.
+"""LLaMA-Factory's YAML as a job: supervised and preference tuning, pre-training and reward models.
 
-Answers: which model, plan and stack does a file of LLaMA-Factory ask for?
-Elsewhere: what it has in common with other trainers (trainers.py).
+Answers: which model, plan and stack does a LLaMA-Factory file describe?
+Elsewhere: settings that it shares with other trainers (trainers.py).
 
 References
 ----------
@@ -25,7 +25,7 @@ ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "
 
 
 def read(reader: JobReader) -> None:
-    """Read the job of a file of LLaMA-Factory.
+    """Read the job in a LLaMA-Factory file.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def read(reader: JobReader) -> None:
 
 
 def _stage(reader: JobReader) -> str:
-    """Return the stage: all but reinforcement learning; a file that predicts trains nothing."""
+    """Return the stage, which may be any except reinforcement learning and prediction."""
     stage = "sft"
     if reader.raw("stage") == "ppo":
         reader.refuse("stage", "reinforcement learning in LLaMA-Factory", "write stage: sft")
@@ -80,8 +80,8 @@ def _tuning(reader: JobReader, stage: str) -> None:
 
     References
     ----------
-    hiyouga/LLaMA-Factory: src/llamafactory/train/trainer_utils.py (`create_ref_model`: none of its own with
-    adapters), train/kto/trainer.py (`get_batch_loss_metrics`).
+    hiyouga/LLaMA-Factory: src/llamafactory/train/trainer_utils.py (`create_ref_model`: no separate model
+    with adapters), train/kto/trainer.py (`get_batch_loss_metrics`).
     """
     if stage == "rm":
         reader.put_score("stage")
@@ -94,10 +94,10 @@ def _tuning(reader: JobReader, stage: str) -> None:
 
 
 def _vision(reader: JobReader) -> None:
-    """Read what of a vision tower is trained, and the areas to which images are scaled, in pixels.
+    """Read the trained parts of a vision tower, and the areas, in pixels, to which images are scaled.
 
-    The keys matter if the catalogue's entry of the model has a tower. Images of towers that work on squares
-    have the size of these.
+    The keys matter if the catalogue's entry of the model has a tower. If a tower works on squares, images
+    have the size of these squares.
 
     References
     ----------
@@ -127,7 +127,7 @@ def _vision(reader: JobReader) -> None:
 
 
 def _method(reader: JobReader) -> None:
-    """Read the method: adapters, over weights of 16 or 4 bits; or all weights."""
+    """Read the method: adapters, over weights of 16 or 4 bits; or training of all weights."""
     key = "finetuning_type"
     if str(reader.raw(key)) in ("freeze", "oft"):
         reader.refuse(key, f"finetuning_type {reader.raw(key)}", "write lora or full")

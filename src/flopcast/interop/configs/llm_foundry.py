@@ -1,7 +1,7 @@
 """LLM Foundry's YAML as a job: MPT and models of transformers under Composer and FSDP.
 
 Answers: which model, plan and stack does a file of LLM Foundry describe?
-Elsewhere: sizes of MPT as transformers names them (interop/hugging_face/config.py), keys that change
+Elsewhere: sizes of MPT under their names in transformers (interop/hugging_face/config.py), keys that change
 neither time nor memory (tables/llm-foundry.yaml).
 
 References
@@ -53,7 +53,7 @@ SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_p
 
 
 def read(reader: JobReader) -> None:
-    """Read the job of a file of LLM Foundry.
+    """Read the job in an LLM Foundry file.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[
 
 
 def _groups(reader: JobReader, replicas: int, strategy: str) -> None:
-    """Put the number of ranks that share one set of shards into the plan, if it is not all of them."""
+    """Put the number of ranks that share one set of shards into the plan, unless all ranks do."""
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has(REPLICATE, SHARD):
         group = 8

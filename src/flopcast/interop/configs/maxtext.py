@@ -1,10 +1,10 @@
 """MaxText's YAML as a job: JAX programs on GPUs.
 
-Answers: which model, plan and stack does a file of MaxText ask for?
-Elsewhere: its keys (tables/maxtext.yaml). A file changes base.yml, whose values hold where it is silent.
+Answers: which model, plan and stack does a MaxText file describe?
+Elsewhere: its keys (tables/maxtext.yaml). A file changes base.yml, whose values apply to missing keys.
 
-`per_device_batch_size` counts the sequences that a device takes in a step: of a device that shares its
-sequences with others, only its part.
+`per_device_batch_size` counts the sequences per device and step. If devices share sequences, each device
+counts only its part.
 
 References
 ----------
@@ -109,7 +109,7 @@ def read(reader: JobReader) -> None:
 
 
 def _sizes(reader: JobReader, known: int | None) -> dict[str, int]:
-    """Return the product of both meshes' degrees by axis; one of -1 takes the remaining devices."""
+    """Return the product of both meshes' degrees by axis; a degree of -1 takes the remaining devices."""
     sizes: dict[str, int] = {}
     left: list[str] = []
     for axis in AXES:
@@ -133,7 +133,7 @@ def _sizes(reader: JobReader, known: int | None) -> dict[str, int]:
 
 
 def _degrees(reader: JobReader) -> int:
-    """Return degrees of the plan, and the devices that they need."""
+    """Return degrees of the plan, and the number of devices that they need."""
     known = reader.options.devices
     sizes = _sizes(reader, known)
     open_axes = any(reader.raw(pattern.format(axis)) == -1 for axis in AXES for pattern in (ICI, DCN))
@@ -164,7 +164,7 @@ def _degrees(reader: JobReader) -> int:
 
 
 def _batch(reader: JobReader, ranks: int) -> None:
-    """Read sequences per step and per micro-batch, from those per device."""
+    """Read the sequences per step and per micro-batch from those per device."""
     key, steps_key = "per_device_batch_size", "gradient_accumulation_steps"
     value, steps = reader.raw(key), reader.count(steps_key, 1)
     replicas, stages = reader.degree("data_parallel"), reader.degree("pipeline_parallel")
@@ -264,7 +264,7 @@ def _override(reader: JobReader) -> None:
 
 
 def _model(reader: JobReader) -> None:
-    """Read the model that is named, or the one whose sizes are given."""
+    """Read the named model, or the model with the given sizes."""
     if reader.options.model:
         return
     name = reader.text("model_name")

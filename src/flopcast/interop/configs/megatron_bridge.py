@@ -1,16 +1,16 @@
 """Dumps of Megatron-Bridge's ConfigContainer, and overrides of one, as jobs.
 
 Answers: which model and plan does a dump describe?
-Elsewhere: fields that Megatron-Core's flags fill too (megatron_settings.py), how gradients and activations
-travel (bridge_stack.py), keys that cost nothing (tables/megatron-bridge.yaml). A dump is whole: what it
-leaves null has the default of Megatron-Core.
+Elsewhere: fields that Megatron-Core's flags also fill (megatron_settings.py), the reduction of gradients
+and the transfer of activations (bridge_stack.py), keys that cost nothing (tables/megatron-bridge.yaml). A
+dump is complete: null values stand for the defaults of Megatron-Core.
 
 References
 ----------
 NVIDIA-NeMo/Megatron-Bridge: training/config.py (`to_yaml`: classes as `_target_`, no tags),
 utils/activation_map.py (names of activations), training/mixed_precision.py (recipes;
-`update_config_with_precision_overrides` lays one over the model, the optimizer and DDP, whatever these
-say), peft/lora.py.
+`update_config_with_precision_overrides` applies a recipe to the model, the optimizer and DDP and
+overrides their values), peft/lora.py.
 """
 
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
@@ -56,9 +56,9 @@ BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # Attn
 def read(reader: JobReader) -> None:
     """Read the job of a dump.
 
-    Sections become flags of Megatron-LM, which the reader of launch scripts understands, so that both give
-    equal jobs. What only a dump has (recipes of precision, adapters, activations as functions) is read
-    here.
+    Sections become flags of Megatron-LM, and the reader of launch scripts reads them, so that both give
+    equal jobs. This module reads the settings that only a dump has (precision recipes, adapters,
+    activations as functions).
     """
     if trained := other_class(reader.text("model._target_")):
         reader.refuse("model._target_", trained, BY_HAND)
@@ -84,7 +84,7 @@ def read(reader: JobReader) -> None:
 
 
 def _optimizer_on_host(reader: JobReader, flags: TranslatedFlags) -> None:
-    """Read how optimizer states are placed on the host; without a fraction, none of them are."""
+    """Read the placement of optimizer states on the host; without a fraction, none are placed there."""
     on, fraction, pinned = (
         f"optimizer.{name}"
         for name in ("optimizer_cpu_offload", "optimizer_offload_fraction", "pin_cpu_grads")
@@ -97,7 +97,7 @@ def _optimizer_on_host(reader: JobReader, flags: TranslatedFlags) -> None:
 
 
 def _backend(reader: JobReader, flags: TranslatedFlags) -> None:
-    """Read the attention kernel: a name, or in dumps a number of Megatron-Core's enumeration."""
+    """Read the attention kernel: a name or, in dumps, a number of Megatron-Core's enumeration."""
     key = "model.attention_backend"
     numbered = f"{key}._args_"
     if reader.has(numbered):
@@ -110,7 +110,7 @@ def _backend(reader: JobReader, flags: TranslatedFlags) -> None:
 
 
 def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> None:
-    """Read the activation, a function's name, and whether it gates.
+    """Read the activation, which is a function's name, and whether it is gated.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> 
 
 
 def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
-    """Read bf16, fp16 or 8 bits: by the name of a recipe, its fields, or the model's own.
+    """Read bf16, fp16 or 8 bits: from the name of a recipe, its fields, or the model's own fields.
 
     A recipe's name may be written with hyphens.
     """

@@ -1,11 +1,10 @@
-"""Settings of Megatron-Core that stand in a YAML file, as the flags that a launch script would have.
+"""Settings of Megatron-Core in a YAML file, as the flags of an equivalent launch script.
 
-Answers: which flags say what these keys say, and whose line is each?
-Elsewhere: which keys a format has (megatron_bridge.py, nemo.py), what the flags mean
-(interop/megatron/).
+Answers: which flags are equivalent to these keys, and on which line is each?
+Elsewhere: the keys of a format (megatron_bridge.py, nemo.py), the meaning of the flags (interop/megatron/).
 
-Bridge and NeMo fill the same TransformerConfig that Megatron-LM's flags fill: their values are read by
-the same reader: faults and assumptions then name the key that the file has, not the flag.
+Bridge and NeMo fill the same TransformerConfig as Megatron-LM's flags, so the same reader reads their
+values. Faults and assumptions then name the key in the file and not the flag.
 """
 
 import re
@@ -32,7 +31,7 @@ _TABLE = read_table(__package__, "tables/megatron_core_fields.yaml")
 
 
 def _flags(fields: Mapping[str, str]) -> Names:
-    """Return the flag of each field of each section, which has its name unless it is renamed."""
+    """Return the flag of each field of each section; a flag has its field's name unless it is renamed."""
     renamed: Mapping[str, str] = _TABLE["renamed"]
     return {
         section: {name: renamed.get(name, f"--{name.replace('_', '-')}") for name in words.split()}
@@ -50,7 +49,7 @@ FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 
 
 class TranslatedFlags:
-    """The flags that a file's keys stand for, each with its key."""
+    """The flags that correspond to a file's keys, each with its key."""
 
     def __init__(self, reader: JobReader) -> None:
         """Start without flags."""
@@ -81,7 +80,7 @@ class TranslatedFlags:
                 self.add(flag, key)
 
     def add(self, flag: str, key: str, value: object = None) -> None:
-        """Add a flag with the value of a key, or alone."""
+        """Add a flag, with the value of a key or without a value."""
         line = self._line(key)
         self._keys.setdefault(flag, key)
         self._flags.append(Word(flag, line))
@@ -90,7 +89,7 @@ class TranslatedFlags:
                 self._flags.append(Word(str(one), line))
 
     def add_value(self, word: str, key: str) -> None:
-        """Add one more value of the last flag."""
+        """Add another value of the last flag."""
         self._flags.append(Word(word, self._line(key)))
 
     def offloading(self) -> None:
@@ -111,7 +110,7 @@ class TranslatedFlags:
         self._keys.setdefault(flag, key)
 
     def read(self, ranks: int | None, base: str) -> dict[str, object]:
-        """Read the job of all flags into the config reader; return what they change of its stack.
+        """Read the job of all flags into the config reader; return its changes to the job's stack.
 
         Parameters
         ----------
@@ -136,7 +135,7 @@ class TranslatedFlags:
         return changes
 
     def read_plan(self, ranks: int, layers: int) -> None:
-        """Read the plan of all flags into the config reader, for a model that has so many layers."""
+        """Read the plan of all flags into the config reader, for a model with this number of layers."""
         builder = JobBuilder(self._reader.document.name, self._flags, 1)
         builder.layers = layers
         read_plan(builder, ranks)
@@ -146,12 +145,12 @@ class TranslatedFlags:
         self._name_keys(builder)
 
     def _name_keys(self, builder: JobBuilder) -> None:
-        """Keep the key that leads to each value of the job, so that errors name it."""
+        """Record the key of each value of the job, so that errors name it."""
         flags = {path: flag for path, flag in builder.flags.items() if flag in self._keys}
         self._reader.names |= {path: self._keys[flag] for path, flag in flags.items()}
 
     def _report(self, problems: list[Problem], arguments: Arguments) -> None:
-        """Add the problems and assumptions of flags to those of the file, under the names of its keys."""
+        """Add the problems and assumptions about flags to those of the file, under its key names."""
         for each in map(self._with_keys, problems):
             if each.fault == MISSING:  # or misspelt
                 self._reader.fault(each.field, each.allowed, each.because, each.fix, MISSING)
@@ -160,9 +159,9 @@ class TranslatedFlags:
         self._reader.assumptions += [self._named(text) for text in arguments.assumptions]
 
     def _value(self, key: str) -> tuple[str, object]:
-        """Return a field's key and value; a type is dumped as an object, `_target_: torch.bfloat16`.
+        """Return a field's key and value. A dump writes a type as an object, `_target_: torch.bfloat16`;
 
-        In overrides it is a text, torch.bfloat16.
+        overrides write it as text, torch.bfloat16.
         """
         target = f"{key}._target_"
         if self._reader.has(target):
@@ -175,7 +174,7 @@ class TranslatedFlags:
         return line_in(self._reader.where(key)) or 1
 
     def _named(self, text: str) -> str:
-        """Return a text with keys in place of their flags."""
+        """Return a text in which keys replace their flags."""
         return FLAG.sub(lambda found: self._keys.get(found[0], found[0]), text)
 
     def _with_keys(self, problem: Problem) -> Problem:

@@ -1,12 +1,12 @@
 """nanotron's YAML as a job.
 
-Answers: which model, plan and stack does a file of nanotron ask for?
-Elsewhere: its keys (tables/nanotron.yaml), the model, which has the names of transformers and is read as a
-config.json is (interop/hugging_face/config.py).
+Answers: which model, plan and stack does a nanotron file describe?
+Elsewhere: its keys (tables/nanotron.yaml), the model, which has the key names of transformers and is read
+like a config.json (interop/hugging_face/config.py).
 
 References
 ----------
-huggingface/nanotron: src/nanotron/config (names and defaults), models/llama.py (sequence parallelism where
+huggingface/nanotron: src/nanotron/config (names and defaults), models/llama.py (sequence parallelism if
 tp_mode is REDUCE_SCATTER), optim/gradient_accumulator.py.
 """
 
@@ -42,7 +42,7 @@ BUCKET_MB = 25  # ddp_bucket_cap_mb
 
 
 def read(reader: JobReader) -> None:
-    """Read the job of a file of nanotron.
+    """Read the job in a nanotron file.
 
     The global batch is micro-batch · accumulation steps · data-parallel degree. The model has the names of
     a config.json and is read by the same code.
@@ -61,7 +61,7 @@ def read(reader: JobReader) -> None:
 
 
 def _degrees(reader: JobReader) -> dict[str, int]:
-    """Return degrees; the data-parallel one follows from the devices if these are known."""
+    """Return degrees; the data-parallel degree follows from the devices if their number is known."""
     required = [DEGREES[name] for name in ("data_parallel", "tensor_parallel", "pipeline_parallel")]
     sizes = {
         field: reader.required(key) if key in required else reader.count(key)
@@ -101,7 +101,7 @@ def _modes(reader: JobReader, sizes: Mapping[str, int]) -> None:
 
 
 def _model(reader: JobReader) -> None:
-    """Read the model, whose config is one of transformers except for the key of its family."""
+    """Read the model, whose config is that of transformers except for the key of its family."""
     whole = reader.document.data
     part = whole.get("model") if isinstance(whole, dict) else None
     config = part.get("model_config") if isinstance(part, dict) else None

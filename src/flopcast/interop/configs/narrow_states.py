@@ -1,7 +1,7 @@
-"""Weights, gradients and optimizer states in bf16, without fp32 copies, as changes of a stack of PyTorch.
+"""Stacks of PyTorch with weights, gradients and optimizer states in bf16, without fp32 copies.
 
-Answers: what does a stack keep and send if a file asks for a model whose tensors all have 16 bits?
-Elsewhere: the keys that ask for it (torchtitan.py, torchtune.py, trainers.py, verl.py).
+Answers: what does a stack keep and send if all tensors of a model have 16 bits?
+Elsewhere: the keys that select this (torchtitan.py, torchtune.py, trainers.py, verl.py).
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ SHARDS = {"keeps_low_precision": True, "gradient_dtype": "bf16"}
 
 
 def narrowed(stack: object, gradients: str = "") -> dict[str, object]:
-    """Return a stack, a name or a base with changes, whose states all have 16 bits.
+    """Return a stack, given by name or as a base with changes, with all states in 16 bits.
 
-    Gradients are reduced in the type `gradients`, or else in the one that the stack has.
+    Gradients are reduced in the type `gradients` or, by default, in the type of the stack.
 
     >>> narrowed({"base": "torch-fsdp2", "sharding": {"gathers": "every_pass"}})["sharding"]
     {'gathers': 'every_pass', 'keeps_low_precision': True, 'gradient_dtype': 'bf16'}

@@ -1,15 +1,15 @@
 """Configurations of NeMo 1.x for GPT-like models as jobs.
 
 Answers: which model, plan and stack do the sections `trainer` and `model` describe?
-Elsewhere: fields that Megatron-Core's flags fill too (megatron_settings.py), keys that cost nothing
-(tables/nemo.yaml). A key that is not given has the default of NeMo's own code, not of its sample files.
+Elsewhere: fields that Megatron-Core's flags also fill (megatron_settings.py), keys that cost nothing
+(tables/nemo.yaml). A missing key has the default of NeMo's own code, not of its sample files.
 
 References
 ----------
 NVIDIA/NeMo 1.x: examples/nlp/language_modeling/conf/megatron_gpt_config.yaml, megatron_llama_config.yaml;
 nemo/core/optim/optimizers.py (names); in nemo/collections/nlp/models/language_modeling,
-megatron_base_model.py (`build_transformer_config`: fields of Megatron-Core that are read by their own name)
-and megatron_gpt_model.py (`model_provider_func`: override_vocab_size is the size of the table as it is).
+megatron_base_model.py (`build_transformer_config`: fields of Megatron-Core that have the same name) and
+megatron_gpt_model.py (`model_provider_func`: override_vocab_size is the padded size of the table).
 NVIDIA/NeMo-Framework-Launcher: launcher_scripts/conf/training.
 """
 
@@ -112,12 +112,12 @@ def read(reader: JobReader) -> None:
 
 
 def _refuse_other_models(document: Document) -> None:
-    """Check by name, class and keys that a configuration describes a GPT-like model.
+    """Check that the name, class and keys of a configuration describe a GPT-like model.
 
     Raises
     ------
     SpecError
-        It describes another kind of model, whose layers would be read as those of a GPT.
+        The model is of another kind, and its layers would be read as those of a GPT.
     """
     data = document.data if isinstance(document.data, dict) else {}
     section = data.get("model")
@@ -148,7 +148,7 @@ def prepared(document: Document, _options: ImportOptions) -> Document:
     Raises
     ------
     SpecError
-        The model is no GPT-like decoder.
+        The model is not a GPT-like decoder.
     """
     _refuse_other_models(document)
     data = document.data
@@ -168,7 +168,7 @@ def prepared(document: Document, _options: ImportOptions) -> Document:
 
 
 def _devices(reader: JobReader) -> int | None:
-    """Return devices per node times nodes; None if they are not stated, which is reported."""
+    """Return devices per node times nodes; None if they are not stated, which is reported as a fault."""
     stated = None
     if reader.has("trainer.devices"):
         stated = reader.count("trainer.devices") * reader.count("trainer.num_nodes")
@@ -177,7 +177,7 @@ def _devices(reader: JobReader) -> int | None:
 
 
 def _activation(reader: JobReader, flags: TranslatedFlags) -> None:
-    """Read the activation, gated if its name ends in "glu"; "fast" ones are the same in fused kernels."""
+    """Read the activation, which is gated if its name ends in "glu"; "fast" ones use fused kernels."""
     key = "model.activation"
     known = {name: name for name in ACTIVATIONS}
     name = reader.choice(key, known, "gelu")
@@ -187,9 +187,9 @@ def _activation(reader: JobReader, flags: TranslatedFlags) -> None:
 
 
 def _tokenizer(reader: JobReader, flags: TranslatedFlags) -> None:
-    """Read the tokenizer's vocabulary: its Megatron type, else the name of its file or repository.
+    """Read the tokenizer's vocabulary from its Megatron type, or from the name of its file or repository.
 
-    The path of a file may stand for one elsewhere, `${data_dir}/…`: only its name is looked at.
+    The path of a file may contain a reference, `${data_dir}/…`; only the file's name matters.
     """
     flags.name_key("--tokenizer-type", "model.tokenizer")
     section = reader.section("model.tokenizer")
@@ -203,9 +203,9 @@ def _tokenizer(reader: JobReader, flags: TranslatedFlags) -> None:
 
 
 def _recompute(reader: JobReader, flags: TranslatedFlags) -> None:
-    """Read what is recomputed; method and number apply only to whole layers.
+    """Read the recomputed parts; method and number apply only to whole layers.
 
-    "block" of 0 layers recomputes none.
+    "block" with 0 layers recomputes nothing.
     """
     key = "model.activations_checkpoint_granularity"
     mode = reader.choice(key, {"selective": "selective", "full": "full"}, "")
@@ -222,9 +222,11 @@ def _recompute(reader: JobReader, flags: TranslatedFlags) -> None:
 
 
 def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
-    """Read 16 bits from the trainer's precision; 8-bit products use Transformer Engine, delayed scaling.
+    """Read 16 bits from the trainer's precision; 8-bit products use Transformer Engine with delayed
+    scaling.
 
-    Without O2, weights are kept in fp32 and cast for each product: this is noted and not counted.
+    Without O2, weights are kept in fp32 and cast for each product; a note states this, but the casts are
+    not counted.
     """
     key = "trainer.precision"
     if not reader.has(key):

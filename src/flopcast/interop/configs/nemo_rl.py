@@ -4,8 +4,8 @@ Answers: which training, and which rollout, does a file of NeMo RL describe?
 Elsewhere: flags of Megatron-Core (megatron_settings.py), the models of a step (job_reader.py), keys that
 change neither time nor memory (tables/nemo-rl.yaml, tables/nemo-rl-grpo.yaml).
 
-Most recipes state only what differs from another file, which they name under `defaults`. That file is given
-too: `flopcast predict grpo_math_1B.yaml recipe.yaml`.
+Most recipes state only their differences from another file, which they name under `defaults`. The user
+also passes this file: `flopcast predict grpo_math_1B.yaml recipe.yaml`.
 
 References
 ----------
@@ -74,7 +74,7 @@ def read(reader: JobReader) -> None:
 
 
 def read_step(document: Document, options: ImportOptions) -> JobReader:
-    """Return the reader after it put the rollout and the training of GRPO together."""
+    """Return the reader after it read the rollout and the training of GRPO."""
     keys = keys_of("nemo-rl-grpo")
     whole = replace(keys, read=f"{keys.read} {keys_of('nemo-rl').read}")
     reader = JobReader(prepared(document, options), whole, options)
@@ -103,12 +103,12 @@ def read_step(document: Document, options: ImportOptions) -> JobReader:
 
 
 def merged(documents: Sequence[Document]) -> Document:
-    """Merge files, each over those that it names under `defaults`; they are given in any order.
+    """Merge each file over those that it names under `defaults`; the files may be passed in any order.
 
     Raises
     ------
     SpecError
-        A file that another one names is not given.
+        A file that another file names is missing.
     """
     waiting, whole, done = list(documents), None, set[str]()
     while waiting:
@@ -125,7 +125,7 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def _start(reader: JobReader) -> None:
-    """Read the model; algorithms that are not supported are reported."""
+    """Read the model; unsupported algorithms are reported."""
     for section in OTHERS:
         if reader.below(section):
             reader.refuse(section, f"NeMo RL's {section}", "describe the step by hand (docs/howto/rl.md)")
@@ -133,7 +133,7 @@ def _start(reader: JobReader) -> None:
 
 
 def _bases(document: Document) -> set[str]:
-    """Return the names of the files that a file changes, without their folders."""
+    """Return the names, without folders, of the files that a file changes."""
     given = document.data.get("defaults") if isinstance(document.data, dict) else None
     names = given if isinstance(given, list) else [given] if given else []
     return {_file(str(name)) for name in names}
@@ -152,7 +152,7 @@ def _without_base(document: Document, missing: str) -> Exception:
 
 
 def _over(whole: Document, other: Document) -> Document:
-    """Return a document with the values of another over its own."""
+    """Return a document in which another document's values override its own."""
     data, places = whole.data, dict(whole.places)
     for path, _ in flattened(other.data):
         places[path] = other.where(path)
@@ -171,7 +171,7 @@ def prepared(document: Document, _options: ImportOptions) -> Document:
     Raises
     ------
     SpecError
-        It states only what differs from another file, which is not given.
+        The file states only its differences from another file, which is missing.
     """
     if bases := _bases(document):
         raise _without_base(document, ", ".join(sorted(bases)))
@@ -195,7 +195,7 @@ def _cluster(reader: JobReader) -> int | None:
 
 
 def _devices_apart(reader: JobReader) -> int:
-    """Return the devices that only generate: of one node, or whole nodes."""
+    """Return the devices that only generate: some devices of one node, or whole nodes."""
     if reader.count(NODES) == 1:
         return reader.required(f"{APART}.gpus_per_node")
     return reader.required(f"{APART}.num_nodes") * reader.count(DEVICES)
@@ -273,7 +273,7 @@ def _replicas(reader: JobReader, devices: int, share: int, key: str) -> int:
 
 
 def _batch(reader: JobReader, length: int, replicas: int, sequences: int) -> None:
-    """Put the batch into the plan; sequences that are packed fill a number of tokens."""
+    """Put the batch into the plan; packed sequences fill a number of tokens."""
     section = next((name for name in FILLED if reader.flag(f"{name}.enabled")), None)
     tokens = f"{section}.train_mb_tokens"
     if section is None or not reader.has(tokens):

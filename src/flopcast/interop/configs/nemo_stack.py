@@ -1,18 +1,19 @@
-"""The stack of NeMo 1.x: gradients and activations that a configuration changes.
+"""The stack of NeMo 1.x, with a configuration's changes to gradients and activations.
 
-Answers: in which type, when and in buckets of which size are gradients reduced; what do stages wait for?
+Answers: in which type, when, and in buckets of which size are gradients reduced, and for what do stages
+wait?
 Elsewhere: kernels and fusions (megatron_settings.py), model and plan (nemo.py).
 
-Three reductions lie behind the names of optimizers: Apex's, which shares states; Megatron-Core's, which
-does too and has other defaults; and NeMo's own of whole gradients.
+The names of optimizers select one of three reductions: Apex's, which shards states; Megatron-Core's,
+which also shards states and has other defaults; and NeMo's own, which reduces whole gradients.
 
 References
 ----------
 NVIDIA/apex: apex/contrib/optimizers/distributed_fused_adam.py (defaults of APEX); NVIDIA/NeMo 1.x, in
 nemo/collections/nlp/models/language_modeling: megatron_gpt_model.py, `setup_mcore_distributed_parallel`
-(of CORE: its buckets are counted in parameters, bucket_cap_mb is not read, gradients are reduced in fp32 by
-the word "fp32" alone), megatron_base_model.py, `configure_optimizers` (of whole gradients: beside the
-backward pass only with O2, and without pipeline, sequence parallelism and fused accumulation).
+(of CORE: its buckets are counted in parameters, bucket_cap_mb is not read, and gradients are reduced in
+fp32 only for the word "fp32"), megatron_base_model.py, `configure_optimizers` (whole gradients overlap
+with the backward pass only with O2, and without pipeline, sequence parallelism and fused accumulation).
 """
 
 from flopcast.interop.configs.job_reader import JobReader
@@ -32,7 +33,7 @@ O2 = "model.megatron_amp_O2"
 
 
 def stack_of(reader: JobReader, optimizer: str, switched: dict[str, object]) -> dict[str, object]:
-    """Return what the file changes of NeMo's stack; only interleaved stages do not wait for a transfer.
+    """Return the file's changes to NeMo's stack; only interleaved stages do not wait for a transfer.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def _of_apex(reader: JobReader) -> dict[str, object]:
 
 
 def _of_core(reader: JobReader, narrow: str) -> dict[str, object]:
-    """Return changes of Megatron-Core's distributed optimizer; 16 bits are those of the weights."""
+    """Return the changes for Megatron-Core's distributed optimizer; 16 bits are those of the weights."""
     reader.choice(SYNC, TYPES, "fp32")
     dtype = "fp32" if reader.raw(SYNC) in (None, "fp32") else narrow
     if reader.has(BUCKET):
@@ -85,7 +86,7 @@ def _of_core(reader: JobReader, narrow: str) -> dict[str, object]:
 
 
 def _shared(reader: JobReader, dtype: str, usual: bool) -> dict[str, object]:
-    """Return changes that both sharded optimizers share; `usual`: reductions overlap by default."""
+    """Return the changes that both sharded optimizers share; `usual`: reductions overlap by default."""
     return {
         "dtype": dtype,
         "collective": "reduce_scatter",
@@ -95,7 +96,7 @@ def _shared(reader: JobReader, dtype: str, usual: bool) -> dict[str, object]:
 
 
 def _of_whole(reader: JobReader, half: bool) -> dict[str, object]:
-    """Return changes of whole fp32 gradients, which O2 accumulates; fp16 has no main gradients."""
+    """Return the changes for whole fp32 gradients, which O2 accumulates; fp16 has no main gradients."""
     wide = reader.flag(O2)
     if wide and half:
         because = "NeMo accumulates gradients in fp32 only if weights are bf16"
@@ -115,5 +116,5 @@ def _of_whole(reader: JobReader, half: bool) -> dict[str, object]:
 
 
 def _elements(reader: JobReader, key: str, usual_mib: int, dtype: str) -> int:
-    """Return elements of a bucket whose size is given in MiB."""
+    """Return the number of elements in a bucket whose size is given in MiB."""
     return reader.count(key, usual_mib) * MIB // (4 if dtype == "fp32" else 2)

@@ -1,12 +1,12 @@
-"""DeepSpeed's settings inside a trainer's file, or the name of the file that has them.
+"""DeepSpeed's settings inside a trainer's file, or the name of the file with these settings.
 
-Answers: which sharding and which stack do they ask for, and do they agree with the trainer?
-Elsewhere: the keys by themselves (deepspeed.py), what trainers have in common (trainers.py).
+Answers: which sharding and which stack do they describe, and do they agree with the trainer?
+Elsewhere: the keys of DeepSpeed (deepspeed.py), settings that trainers share (trainers.py).
 
 References
 ----------
 huggingface/transformers: src/transformers/integrations/deepspeed.py (`trainer_config_process`: values that
-the Trainer says too must be equal or "auto"; an optimizer of the configuration is the engine's own).
+the Trainer also states must be equal or "auto"; an optimizer in the configuration is the engine's own).
 """
 
 import re
@@ -35,7 +35,7 @@ OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+|partial|
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedFile:
-    """What the name of a published file does not say: placements, pinned copies, overlapped reductions."""
+    """Settings that the name of a published file does not show, such as placements and pinned copies."""
 
     placed: tuple[str, ...] = ()
     pinned: bool = False
@@ -77,7 +77,8 @@ class TrainerBatch:
 
 
 def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> object:
-    """Return the stack of DeepSpeed's settings in the file, or of those that another file's name implies.
+    """Return the stack of DeepSpeed's settings in the file, or of the settings that another file's name
+    implies.
 
     No other file is opened.
 
@@ -140,7 +141,7 @@ def stage_in_name(name: str) -> int | None:
 
 
 def _placed_by_name(name: str, stage: int) -> tuple[str, ...]:
-    """Return the placements that the name of a file states; only ZeRO-3 moves parameters too.
+    """Return the placements that the name of a file implies; only ZeRO-3 also moves parameters.
 
     >>> _placed_by_name("ds_z3_offload.json", 3), _placed_by_name("zero3_offload_optimizer.json", 3)
     (('optimizer:host', 'parameters:host'), ('optimizer:host',))
@@ -161,7 +162,7 @@ def precision_bytes(precision: str) -> str:
 
 
 def _inline(reader: JobReader, batch: TrainerBatch, precision: str) -> object:
-    """Return DeepSpeed's settings inside the file, read as its own file is."""
+    """Return DeepSpeed's settings inside the file, read like a DeepSpeed file."""
     whole: Mapping[str, object] = reader.document.data if isinstance(reader.document.data, dict) else {}
     lines = {path[1:]: line for path, line in reader.document.lines.items() if path[:1] == ("deepspeed",)}
     places = {

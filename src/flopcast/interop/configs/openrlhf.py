@@ -1,14 +1,14 @@
 """Commands of OpenRLHF's trainers as jobs: supervised tuning, DPO, and reward models.
 
-Answers: which model, plan and stack does `openrlhf.cli.train_sft` (or train_dpo, train_rm) ask for?
-Elsewhere: the words of a command (trainer_commands.py), keys that change no step (tables/openrlhf.yaml),
-reinforcement learning, which has a job of its own (docs/howto/rl.md).
+Answers: which model, plan and stack does `openrlhf.cli.train_sft` (or train_dpo, train_rm) use?
+Elsewhere: the arguments of a command (trainer_commands.py), keys that change no step
+(tables/openrlhf.yaml), reinforcement learning, which is a separate kind of job (docs/howto/rl.md).
 
 References
 ----------
 OpenRLHF/OpenRLHF: openrlhf/cli/train_sft.py, train_dpo.py, train_rm.py (names, defaults; newer releases
-have sections), utils/deepspeed (the configuration of DeepSpeed that they make: bf16, gradients summed in
-the type `grad_accum_dtype`, `overlap_comm` off, and Adam on the host under `adam_offload`).
+have sections), utils/deepspeed (the DeepSpeed configuration that they create: bf16, gradients summed in
+the type `grad_accum_dtype`, `overlap_comm` off, and Adam on the host with `adam_offload`).
 """
 
 from flopcast.interop.configs import deepspeed
@@ -70,7 +70,7 @@ def read(reader: JobReader) -> None:
 
 
 def _batch(reader: JobReader, sequences: int) -> None:
-    """Put degrees and batch into the plan; the batch of the command is that of all replicas."""
+    """Put degrees and the batch into the plan; the batch in the command counts all replicas."""
     replicas = put_degrees(reader, reader.count(RANKS) if reader.has(RANKS) else None, RANKS)
     micro, whole = (reader.first(*MICRO), 8), (reader.first(*BATCH), 128)
     reader.put_whole_batch(micro, whole, replicas, "samples", sequences)

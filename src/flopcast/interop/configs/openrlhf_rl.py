@@ -1,14 +1,14 @@
-"""OpenRLHF's command of PPO, GRPO and similar algorithms as a step of reinforcement learning.
+"""OpenRLHF's command for PPO, GRPO and similar algorithms as a step of reinforcement learning.
 
 Answers: which rollout and which training does `openrlhf.cli.train_ppo_ray` run?
-Elsewhere: the words of a command (trainer_commands.py), keys that change no step (tables/openrlhf-rl.yaml),
-SFT, DPO and reward models, with which it shares sharding and adapters (openrlhf.py).
+Elsewhere: the arguments of a command (trainer_commands.py), keys that change no step
+(tables/openrlhf-rl.yaml), sharding and adapters, which SFT, DPO and reward models share (openrlhf.py).
 
 References
 ----------
 OpenRLHF/OpenRLHF: openrlhf/cli/train_ppo_ray.py (names, defaults: `rollout_batch_size` counts prompts,
-`train_batch_size` answers; without a critic for every estimator but "gae"; no reference model with
-`init_kl_coef 0`; no reward model of its own with `remote_rm_url`).
+and `train_batch_size` counts answers; only the estimator "gae" has a critic; `init_kl_coef 0` means that
+there is no reference model; `remote_rm_url` means that there is no local reward model).
 """
 
 from flopcast.files.yaml_text import Document
@@ -34,7 +34,7 @@ ESTIMATORS = dict.fromkeys(
 
 
 def read(document: Document, options: ImportOptions) -> JobReader:
-    """Return the reader after it put the two jobs together.
+    """Return the reader after it read both jobs.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def read(document: Document, options: ImportOptions) -> JobReader:
 
 
 def _devices(reader: JobReader, training: int) -> None:
-    """Put the devices of both jobs into them."""
+    """Set the devices of both jobs."""
     together, apart = reader.flag(TOGETHER), reader.flag(ASYNC)
     generating = training if together else reader.count(ENGINES) * reader.count(TENSOR)
     if not together and not apart:
@@ -106,7 +106,7 @@ def _rollout(reader: JobReader) -> None:
 
 
 def _step(reader: JobReader) -> None:
-    """Put the prompts and the models that compute each answer into the step."""
+    """Put the prompts and the models that process each answer into the step."""
     reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
     reader.put(("step", "samples"), reader.count(SAMPLES), SAMPLES)
     if (epochs := reader.count(EPOCHS)) > 1:

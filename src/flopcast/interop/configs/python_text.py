@@ -1,10 +1,10 @@
-"""Configurations that are Python text, as plain data with the line of every value; nothing is executed.
+"""Configurations in Python text, as plain data with the line of every value. Nothing is executed.
 
-Answers: which values does this text assign, and where do they stand?
-Elsewhere: the same of YAML (files/yaml_text.py) and TOML (toml_text.py).
+Answers: which values does this text assign, and on which lines?
+Elsewhere: readers for YAML (files/yaml_text.py) and TOML (toml_text.py).
 
-Only assignments count, of literals, of names that were assigned before, of `dict(…)`, and of arithmetic on
-numbers. Anything else stays as the text that asks for it, `${…}`, which a reader of the value refuses.
+Only assignments of literals, of names that were assigned before, of `dict(…)`, and of arithmetic on
+numbers are read. Any other expression becomes the text `${…}`, which a reader of the value refuses.
 """
 
 import ast
@@ -28,14 +28,14 @@ MAX_EXPONENT = 64
 
 
 def read_python(raw: bytes, name: str) -> Document:
-    """Return the sections that a text assigns, and its values in small letters.
+    """Return the sections that a text assigns, and its values with lower-case names.
 
-    Names in capital letters are constants of the text itself, and are left out.
+    Names in capital letters are constants of the text and are left out.
 
     Raises
     ------
     SpecError
-        Not UTF-8, too large, too deep, or not Python.
+        The text is not UTF-8, too large, nested too deeply, or not Python.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class _Values:
         self.lines: dict[Path, int] = {}
 
     def value(self, node: ast.expr, path: Path) -> object:
-        """Return the value of an expression that stands at a path; `${…}` where only Python knows it.
+        """Return the value of an expression at a path, or `${…}` if only Python can evaluate it.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class _Values:
         return _unknown(node) if number is None else number
 
     def _number(self, node: ast.expr, depth: int) -> float | None:
-        """Return the number that an expression makes of known ones; None if it is none."""
+        """Return the result of arithmetic on known numbers; None for other expressions."""
         if depth > MAX_DEPTH:
             raise ValueError(f"values are nested deeper than {MAX_DEPTH} levels")
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

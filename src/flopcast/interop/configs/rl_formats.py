@@ -1,11 +1,11 @@
-"""Formats that describe a step of reinforcement learning, and what their readers share.
+"""Formats that describe a step of reinforcement learning, and the code that their readers share.
 
-Answers: does this script or file describe such a step, and which two jobs does it consist of?
-Elsewhere: what the keys mean (verl_rl.py, openrlhf_rl.py, trl_rl.py, nemo_rl.py), formats of one training
-job (formats.py), the step itself (spec/rl_plan.py, rl/step.py).
+Answers: does this script or file describe such a step, and of which two jobs does it consist?
+Elsewhere: the meaning of the keys (verl_rl.py, openrlhf_rl.py, trl_rl.py, nemo_rl.py), formats of one
+training job (formats.py), the step itself (spec/rl_plan.py, rl/step.py).
 
-A reader puts fields of the training job where any reader puts them, those of the rollout below "rollout",
-and those of the step below "step". `step_document` makes the two jobs of them.
+A reader puts fields of the training job at their usual places, fields of the rollout below "rollout", and
+fields of the step below "step". `step_document` creates the two jobs from them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,12 +44,12 @@ def step_of(document: Document, options: ImportOptions) -> Document | None:
     Returns
     -------
     Document
-        With the keys of a file of a step (docs/howto/rl.md), and `gpus`, the devices, in both jobs.
+        It has the keys of a step file (docs/howto/rl.md), and `gpus`, the devices, in both jobs.
 
     Raises
     ------
     SpecError
-        Every fault of the file.
+        The file has faults, which are all reported.
     """
     start = start_of(document.data)
     return step_document(READERS[start](document, options)) if start else None
@@ -73,12 +73,12 @@ def start_of(data: object) -> str | None:
 
 
 def step_document(reader: JobReader) -> Document:
-    """Return the two jobs and the fields of the step that a reader put together.
+    """Return the two jobs and the fields of the step that a reader collected.
 
     Raises
     ------
     SpecError
-        Every fault that the reader found.
+        The reader found faults, which are all reported.
     """
     made = reader.made()
     training = dict(made.data) if isinstance(made.data, dict) else {}
@@ -90,7 +90,7 @@ def step_document(reader: JobReader) -> Document:
 
 
 def _moved(path: Path) -> Path:
-    """Return where a value of the reader stands in the step."""
+    """Return the place in the step of a reader's value."""
     if path[:1] == (ROLLOUT,) or not path:
         return path
     return path[1:] if path[0] == STEP else (TRAINING, *path)

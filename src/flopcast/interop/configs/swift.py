@@ -1,14 +1,14 @@
 """ms-swift's YAML and commands as jobs: `swift sft`, `swift pt`, and `swift rlhf` on preferences.
 
-Answers: which model, plan and stack does ms-swift run with these settings?
-Elsewhere: the words of a command (trainer_commands.py), what it has in common with other trainers
+Answers: which model, plan and stack does ms-swift use with these settings?
+Elsewhere: the arguments of a command (trainer_commands.py), settings that it shares with other trainers
 (trainers.py), keys that change no step (tables/ms-swift.yaml).
 
 References
 ----------
-modelscope/ms-swift: swift/llm/argument (names; defaults: one sequence of a device, gradient checkpointing,
-adapters of rank 8 on all linears; without accumulation steps, as many as make 16 sequences),
-swift/trainers/sequence_parallel (ranks share sequences by heads).
+modelscope/ms-swift: swift/llm/argument (names; defaults: one sequence per device, gradient checkpointing,
+adapters of rank 8 on all linear layers; by default, as many accumulation steps as give 16 sequences),
+swift/trainers/sequence_parallel (ranks divide sequences by heads).
 """
 
 from math import ceil
@@ -74,7 +74,7 @@ def read(reader: JobReader) -> None:
 
 
 def _dtype(reader: JobReader) -> None:
-    """Check that the type of weights is that of the GEMMs; weights in fp32 are not supported."""
+    """Check that the type of weights equals that of the GEMMs; weights in fp32 are not supported."""
     dtype = reader.choice("torch_dtype", TYPES, "")
     if dtype == "fp16" and not reader.flag("fp16"):
         because = "the keys fp16 and bf16 state the data type of GEMMs, and fp16 is not true"

@@ -1,9 +1,10 @@
 """TOML text as plain data with the line of every key.
 
-Answers: what does this text say, and where does it say it?
-Elsewhere: the same of YAML and JSON (files/yaml_text.py). The standard library's parser gives values
-without places, so that a second pass over the text finds where keys stand; entries of inline tables and
-lists have the line of the key that holds them. Size and depth are bounded before the parser sees the text.
+Answers: which values does this text contain, and on which lines?
+Elsewhere: the reader for YAML and JSON (files/yaml_text.py). The standard library's parser returns values
+without lines, so a second pass over the text finds the lines of keys; entries of inline tables and lists
+have the line of the key that holds them. The size and the nesting depth are checked before the parser sees
+the text.
 """
 
 import math
@@ -33,12 +34,12 @@ def read_toml(raw: bytes, name: str) -> Document:
     Returns
     -------
     Document
-        Dates are texts.
+        Dates become texts.
 
     Raises
     ------
     SpecError
-        Not UTF-8, too large, too deep, not TOML, or a number that is not finite.
+        The text is not UTF-8, too large, nested too deeply, not TOML, or has a number that is not finite.
 
     Examples
     --------
@@ -91,7 +92,7 @@ class _Places:
         self._arrays: dict[Path, int] = {}
 
     def found(self) -> dict[Path, int]:
-        """Return the line of every table and key; too deep ones are refused."""
+        """Return the line of every table and key; keys that are nested too deeply are refused."""
         at, line = 0, 1
         while at < len(self._text):
             header = _HEADER.match(self._text, at)

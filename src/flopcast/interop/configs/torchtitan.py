@@ -1,8 +1,8 @@
-"""torchtitan's settings as a job: TOML files of releases that had them, and dumps of Python configs.
+"""torchtitan's settings as a job: TOML files of older releases, and dumps of Python configs.
 
-Answers: which model, plan and stack do these sections ask for?
-Elsewhere: the program that makes a dump (torchtitan_dump.py), stages (torchtitan_stages.py). Degrees moved
-from [training] to [experimental] to [parallelism]; the newest that is given counts.
+Answers: which model, plan and stack do these sections describe?
+Elsewhere: the program that writes a dump (torchtitan_dump.py), stages (torchtitan_stages.py). Degrees moved
+from [training] to [experimental] and then to [parallelism]; the newest given section counts.
 
 References
 ----------
@@ -82,7 +82,7 @@ def read(reader: JobReader) -> None:
 
 
 def prepared(document: Document, options: ImportOptions) -> Document:
-    """Return a file without a registry's model if --model names another one."""
+    """Return a file without the registry's model if --model names another one."""
     data = document.data if options.model else None
     spec = data.get("model_spec") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(spec, dict):
@@ -92,7 +92,7 @@ def prepared(document: Document, options: ImportOptions) -> Document:
 
 
 def _check_sizes(reader: JobReader) -> None:
-    """Report sizes that a registry's model has, and the model of its flavour has not."""
+    """Report sizes that differ between the dumped model and the model of its flavour."""
     name = reader.part("model").get("base")
     if name is None:  # unknown, or --model names another
         return
@@ -109,8 +109,8 @@ def _check_sizes(reader: JobReader) -> None:
 def _degrees(reader: JobReader) -> int:
     """Return degrees, the sharding of data-parallel ranks, and the number of pipeline stages.
 
-    -1 shards over all ranks that are left. Parameters are sharded wherever more than one rank shards or
-    shares a sequence, else replicated (DDP).
+    -1 shards over all remaining ranks. Parameters are sharded if several ranks shard or share a sequence,
+    and otherwise replicated (DDP).
     """
     keys = {field: key_of(reader, name) for field, name in DEGREES.items()}
     sizes = {field: reader.count(key) for field, key in keys.items()}
@@ -255,7 +255,7 @@ def _precision(reader: JobReader) -> str:
 
 
 def _stack(reader: JobReader) -> object:
-    """Return PyTorch's FSDP2, with or without compiled blocks, and what switches change of it."""
+    """Return PyTorch's FSDP2, with or without compiled blocks, and the changes that switches make."""
     parts = reader.texts("compile.components") or ("model",)
     compiled = reader.flag("training.compile") or (reader.flag("compile.enable") and "model" in parts)
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"

@@ -1,12 +1,12 @@
-"""Write a config of torchtitan that is Python as JSON that `flopcast import torchtitan` reads.
+"""Write a Python config of torchtitan as JSON, which `flopcast import torchtitan` reads.
 
-To be run where torchtitan is installed, with its own arguments; it needs nothing of flopcast:
+Run this program where torchtitan is installed, with torchtitan's own arguments. It does not need flopcast:
 
     python dump_torchtitan.py --module llama3 --config llama3_8b > llama3_8b.json
 
-Answers: which values does a config of the registry have, the command line's included?
-Elsewhere: what they mean for a job (torchtitan.py). Only plain values are written; classes and functions by
-name. No model is built and nothing is trained.
+Answers: which values does a config of the registry have, including those of the command line?
+Elsewhere: their meaning for a job (torchtitan.py). Only plain values are written, with the names of classes
+and functions. No model is built and nothing is trained.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ MODULES = ("torchtitan.config.manager", "torchtitan.config", "torchtitan.config_
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """Return a value as JSON data; other objects become their name.
+    """Return a value as JSON data; other objects are replaced by their name.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def name_of(value: object) -> str:
-    """Return the qualified name of a class or function; for anything else, that of its class.
+    """Return the qualified name of a class or function; for other objects, the name of their class.
 
     >>> name_of(json.JSONDecoder), name_of(3)
     ('json.decoder.JSONDecoder', 'builtins.int')
@@ -76,7 +76,7 @@ def manager() -> object:
 
 
 def main() -> None:
-    """Read the command line as torchtitan does, and print what came of it."""
+    """Read the command line as torchtitan does, and print the result."""
     config = manager().parse_args(sys.argv[1:])  # type: ignore[attr-defined]
     print(json.dumps(plain(config), indent=1))
 

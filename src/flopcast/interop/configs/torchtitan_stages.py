@@ -1,12 +1,12 @@
-"""torchtitan's pipeline: its schedule, chunks on each stage, and blocks of each chunk.
+"""torchtitan's pipeline: its schedule, the chunks on each stage, and the blocks of each chunk.
 
-Answers: how many chunks are there, and which blocks does each hold?
-Elsewhere: all else that a file says (torchtitan.py), whether it is possible (spec/rules_stages.py).
+Answers: how many chunks are there, and which blocks does each contain?
+Elsewhere: all other settings of a file (torchtitan.py), the check of the division (spec/rules_stages.py).
 
 References
 ----------
 pytorch/torchtitan, torchtitan/distributed/pipeline_parallel.py: `generate_llm_fqn_per_model_part` counts
-the embedding and the output as layers, and gives what is left over to the first chunks.
+the embedding and the output as layers, and gives the remaining layers to the first chunks.
 """
 
 import re
@@ -31,7 +31,7 @@ SECTIONS = ("parallelism", "experimental", "training")
 
 
 def key_of(reader: JobReader, name: str) -> str:
-    """Return the key of a degree or of a setting of the pipeline, in the newest section that has it."""
+    """Return the key of a degree or a pipeline setting in the newest section that has it."""
     return reader.first(*(f"{section}.{name}" for section in SECTIONS))
 
 
@@ -49,8 +49,8 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
 
     Notes
     -----
-    In order of precedence: an explicit split, layers of each stage, then chunks as few as the schedule
-    needs. Embedding and head count as layers, with the weights that the file gives them.
+    In order of precedence: an explicit split, the layers of each stage, the smallest number of chunks for
+    the schedule. The embedding and the head count as layers, with the weights in the file.
     """
     if stages < 2:
         return
@@ -90,7 +90,7 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
 
 
 def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
-    """Return blocks of each chunk, with the ends counted as this many layers.
+    """Return the blocks of each chunk, with the embedding and the head counted as this many layers.
 
     >>> dealt(32, 8, (1, 1)), dealt(27, 4, (1, 1))
     ([4, 5, 4, 4, 4, 4, 4, 3], [7, 7, 7, 6])
@@ -103,13 +103,13 @@ def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
 
 
 def _layers(reader: JobReader) -> int | None:
-    """Return blocks of the model, if the file names a known one."""
+    """Return the number of blocks of the model, if the file names a known one."""
     base = reader.part("model").get("base")
     return None if base is None else catalog.model(str(base)).num_blocks
 
 
 def _split(reader: JobReader, key: str, stages: int, layers: int | None) -> None:
-    """Read chunks that begin at named layers, "layers.8"."""
+    """Read chunks that begin at named layers, such as "layers.8"."""
     points = [re.fullmatch(r"layers\.([0-9]{1,4})", point) for point in reader.texts(key)]
     starts = [0, *(int(point[1]) for point in points if point), layers or 0]
     held = [after - before for before, after in pairwise(starts)]

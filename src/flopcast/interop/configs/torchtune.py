@@ -94,7 +94,8 @@ def _prefers(reader: JobReader) -> bool:
 
 
 def model_name(builder: str) -> str:
-    """Return the name, as the catalogue may know it, of the model that a function of torchtune builds.
+    """Return the catalogue's name, as far as it can be known, of the model that a torchtune function
+    builds.
 
     >>> model_name("lora_llama3_1_70b"), model_name("qwen2_5_0_5b"), model_name("qlora_phi3_mini")
     ('llama3.1-70b', 'qwen2.5-0.5b', 'phi3-mini')

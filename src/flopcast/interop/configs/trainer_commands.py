@@ -1,14 +1,14 @@
-"""Launch commands of trainers whose settings are arguments, as documents that their readers take.
+"""Launch commands of trainers with settings as arguments, converted to documents for their readers.
 
 Answers: which trainer does a script start, and with which settings?
-Elsewhere: what the shell makes of a script (interop/shell/script.py), what settings mean (openrlhf.py,
+Elsewhere: the expansion of a script (interop/shell/script.py), the meaning of settings (openrlhf.py,
 swift.py, verl.py), ranks of launchers (interop/megatron/training_command.py).
 
 Settings are flags, `--lora_rank 8`, or overrides, `data.max_length=2048`. The lines of the document are
-those of the values in the script. Ranks that the launcher starts are the key `launcher.ranks`.
+those of the values in the script. The key `launcher.ranks` is the number of ranks that the launcher starts.
 
-Programs on top of the Trainer of transformers have any name, so a flag of the Trainer identifies them.
-MaxText is identified by the overrides of its base.yml.
+Programs on top of the Trainer of transformers may have any name, so a flag of the Trainer identifies
+them. MaxText is identified by the overrides of its base.yml.
 """
 
 import re
@@ -56,7 +56,8 @@ WORDS = {"true": True, "false": False, "null": None, "none": None}
 def trainer_document(
     raw: bytes, name: str, arguments: Sequence[str] = (), environment: Sequence[str] = ()
 ) -> Document | None:
-    """Return the settings of the trainer that a script starts; None if it starts none of STARTS.
+    """Return the settings of the trainer that a script starts; None if it starts none of the commands in
+    STARTS.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def trainer_document(
     Raises
     ------
     SpecError
-        The script is no text, or starts several of these trainers.
+        The script is not text, or starts several of these trainers.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def trainer_document(
 
 
 def _start(command: Command) -> tuple[str, int] | None:
-    """Return the words of STARTS that a command has, and the place after them."""
+    """Return the entry of STARTS with which a command begins, and the position after it."""
     names = [word.text.rpartition("/")[2] for word in command.words]
     if names[:1] and names[0] in TALKERS:
         return None
@@ -151,7 +152,7 @@ def _ranks(script: Script, command: Command, end: int) -> int | None:
 
 
 def _flags(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
-    """Yield keys of flags with their values: one, a list of several, or true without a value."""
+    """Yield keys of flags with their values: one value, a list of several, or true without a value."""
     place = 0
     while place < len(words):
         key, equals, value = words[place].text.partition("=")
@@ -166,7 +167,7 @@ def _flags(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
 
 
 def _overrides(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
-    """Yield keys of overrides with their values; `+key=value` adds a key, `engine=name` names a group."""
+    """Yield keys of overrides with their values; `+key=value` adds a key, `engine=name` selects a group."""
     for word in words:
         key, equals, value = word.text.lstrip("+").partition("=")
         key = f"{key}.group" if key in GROUPS else key
@@ -178,7 +179,7 @@ def _overrides(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
 
 
 def _scalar(text: str) -> object:
-    """Return a value as a trainer's parser reads it.
+    """Return a value as a trainer's parser would.
 
     >>> [_scalar(text) for text in ("8", "1e-4", "False", "all-linear")]
     [8, 0.0001, False, 'all-linear']

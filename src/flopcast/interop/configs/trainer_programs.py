@@ -1,11 +1,12 @@
-"""Programs on top of the Trainer of transformers: what their commands say besides the Trainer's own flags.
+"""Programs on top of the Trainer of transformers: the facts in their commands besides the Trainer's own
+flags.
 
 Answers: what does such a program train, and how are its parameters sharded?
-Elsewhere: the words of a command (trainer_commands.py), the settings (trl.py).
+Elsewhere: the arguments of a command (trainer_commands.py), the settings (trl.py).
 
 References
 ----------
-huggingface/transformers: training_args.py (`bf16` and `gradient_checkpointing` are off, other than in TRL).
+huggingface/transformers: training_args.py (`bf16` and `gradient_checkpointing` are off, unlike in TRL).
 microsoft/DeepSpeedExamples: applications/DeepSpeed-Chat (`--zero_stage`).
 """
 
@@ -36,10 +37,10 @@ OF_ADAPTERS, ADAPTERS = {"lora", "qlora", "unsloth", "peft"}, ("lora_r", "use_pe
 
 
 def with_defaults(document: Document) -> Document:
-    """Return the settings of a command with the Trainer's defaults; those of a file as they are.
+    """Return the settings of a command with the Trainer's defaults; the settings of a file do not change.
 
-    Some programs name the file of DeepSpeed in another way, or state only a ZeRO stage. The name of a
-    program says what it trains, such as run_dpo.py, and that of accelerate's file often how it shards.
+    Some programs have another key for DeepSpeed's file, or state only a ZeRO stage. The name of a program,
+    such as run_dpo.py, shows what it trains, and the name of accelerate's file often shows the sharding.
 
     Examples
     --------
@@ -70,9 +71,9 @@ def _parts(program: object) -> list[str]:
 
 
 def check_program(reader: JobReader) -> None:
-    """Report a program that trains otherwise, and a file of accelerate that is not given.
+    """Report a program for another kind of training, and a missing file of accelerate.
 
-    Such a file is needed unless its name says enough.
+    The file is needed unless its name shows enough.
     """
     if other := [part for part in _parts(reader.raw(PROGRAM)) if part in OTHER_TRAINING]:
         reader.refuse(PROGRAM, f"programs for {other[0]}", BY_HAND)

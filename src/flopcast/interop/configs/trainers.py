@@ -1,10 +1,10 @@
 """Settings that all trainers on top of transformers share: batch, sharding, adapters, precision.
 
-Answers: what do these keys ask for, whichever trainer's they are?
-Elsewhere: how each trainer calls them (axolotl.py, llama_factory.py), DeepSpeed's settings inside their
-files (nested_deepspeed.py).
+Answers: what do these keys mean in any of these trainers?
+Elsewhere: the names of the keys in each trainer (axolotl.py, llama_factory.py), DeepSpeed's settings inside
+their files (nested_deepspeed.py).
 
-Lengths of sequences are not known from such a file: each is counted as long as the longest is.
+Such a file does not state the lengths of sequences, so each sequence counts with the greatest length.
 """
 
 from collections.abc import Sequence
@@ -51,10 +51,10 @@ class Names:
     Attributes
     ----------
     micro, steps : str
-        Sequences of a device, and accumulation steps.
+        Sequences per device, and accumulation steps.
     optimizer : str
     default_micro : int
-        Sequences of a device if the file says nothing.
+        Sequences per device if the file omits them.
     tensor, context : tuple of str
         Keys of these degrees; empty if the trainer has none.
     """
@@ -90,7 +90,7 @@ USUAL = Adapter()
 def read_training(reader: JobReader, names: Names, stated: int | None = None, sequences: int = 1) -> None:
     """Put degrees, batch, precision, sharding and optimizer into the plan and the stack.
 
-    `stated` is the number of devices that the file gives, `sequences` those of each sample.
+    `stated` is the number of devices in the file, and `sequences` the number of sequences in each sample.
     """
     listed = {"tensor_parallel": names.tensor, "context_parallel": names.context}
     degrees = {field: reader.first(*keys) for field, keys in listed.items() if keys}
@@ -138,7 +138,7 @@ def read_adapters(
 
 
 def _all_linears(reader: JobReader) -> tuple[str, ...]:
-    """Return every linear of the model's blocks; those of a Llama if the model comes from elsewhere."""
+    """Return all linear layers of the model's blocks; those of a Llama if the file describes no model."""
     base = reader.part("model").get("base")
     if base is None:
         return LLAMA
@@ -169,7 +169,7 @@ def _precision(reader: JobReader) -> str:
 
 
 def _optimizer(reader: JobReader, key: str) -> None:
-    """Read the optimizer by its name among those of transformers."""
+    """Read the optimizer by its name in transformers."""
     name = reader.text(key).lower()
     reader.put_named_optimizer(name, OPTIMIZERS, key)
     if name.startswith("paged"):
@@ -214,7 +214,7 @@ def _fsdp(reader: JobReader, words: Sequence[str], replicas: int) -> bool:
     Returns
     -------
     bool
-        Whether parameters that were gathered for the forward stay for the backward pass.
+        Whether parameters that were gathered for the forward pass stay for the backward pass.
 
     References
     ----------
@@ -240,7 +240,7 @@ def _fsdp(reader: JobReader, words: Sequence[str], replicas: int) -> bool:
 
 
 def _shard_group(reader: JobReader, replicas: int) -> int:
-    """Return ranks that share one set of shards, 0 if neither number is stated."""
+    """Return the number of ranks that share one set of shards, 0 if it is not stated."""
     sets, stated = reader.count("dp_replicate_size", 1), reader.has("dp_shard_size")
     group = reader.count("dp_shard_size", 1) if stated else replicas // sets if sets > 1 else 0
     if sets > 1:

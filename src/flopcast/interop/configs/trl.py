@@ -1,21 +1,20 @@
-"""TRL's and alignment-handbook's YAML as a job: tuning with the Trainer of transformers.
+"""YAML of TRL and of alignment-handbook as a job: tuning with the Trainer of transformers.
 
-Supervised, on preferences (DPO, KTO), of reward models, or with a teacher.
+The tuning may be supervised, on preferences (DPO, KTO), of reward models, or with a teacher.
 
 Answers: which model, plan and stack does such a file describe, alone or with a file of accelerate or
 DeepSpeed?
-Elsewhere: settings that trainers have in common (trainers.py), DeepSpeed's settings (nested_deepspeed.py),
-keys that change neither time nor memory (tables/trl.yaml).
+Elsewhere: settings that trainers share (trainers.py), DeepSpeed's settings (nested_deepspeed.py), keys that
+change neither time nor memory (tables/trl.yaml).
 
-The file of `accelerate launch --config_file`, or of DeepSpeed, says how parameters are sharded. It is given
-as a second file, and its settings replace the Trainer's own keys.
+The file of `accelerate launch --config_file`, or of DeepSpeed, states how parameters are sharded. The
+user passes it as a second file, and its settings replace the Trainer's own keys.
 
 References
 ----------
 huggingface/trl: trl/trainer/sft_config.py, base_config.py, model_config.py (names, defaults: bf16 and
 gradient checkpointing are on). huggingface/accelerate: utils/dataclasses.py (`DeepSpeedPlugin`,
-`FullyShardedDataParallelPlugin`). huggingface/peft: utils/constants.py (modules of adapters that are not
-named).
+`FullyShardedDataParallelPlugin`). huggingface/peft: utils/constants.py (default modules of adapters).
 """
 
 import re
@@ -112,7 +111,7 @@ def _prefers(reader: JobReader) -> bool:
 
 
 def _tuning(reader: JobReader) -> None:
-    """Put reference, teacher or head into the model, if the run is not supervised tuning.
+    """Put the reference, teacher or head into the model, unless the run is supervised tuning.
 
     References
     ----------
@@ -219,7 +218,7 @@ ENGINE: Mapping[str, Path] = {  # accelerate's name → DeepSpeed's
 
 
 def _placed(whole: Document, other: Document, moved: Mapping[Path, Path]) -> Document:
-    """Return the document with values of another, each at a new path; existing values stay."""
+    """Return the document with the values of another one at new paths; existing values stay."""
     data = dict(whole.data) if isinstance(whole.data, dict) else {}
     places = dict(whole.places)
     values = dict(flattened(other.data))
@@ -297,12 +296,12 @@ def put_adapters(reader: JobReader) -> None:
 
 
 def put_loaded_states(reader: JobReader) -> None:
-    """Keep weights and states in the type that the model is loaded in, where nothing makes fp32 copies.
+    """Keep weights and states in the type in which the model is loaded, unless fp32 copies are made.
 
     References
     ----------
-    PyTorch's AdamW makes states in the type of their parameter, and autocast casts no parameter. DeepSpeed
-    keeps fp32 copies, and accelerate casts parameters to fp32 before it shards them by FSDP.
+    PyTorch's AdamW creates states in the type of their parameter, and autocast casts no parameters.
+    DeepSpeed keeps fp32 copies, and accelerate casts parameters to fp32 before FSDP shards them.
     """
     key = reader.first(*LOADED)
     copied = _shards(reader) or "adapters" in reader.part("model")
@@ -312,9 +311,9 @@ def put_loaded_states(reader: JobReader) -> None:
 
 
 def put_recompute(reader: JobReader) -> None:
-    """Put recomputation of whole blocks into the plan, unless checkpointing is off, by TRL or FSDP.
+    """Put recompute of whole blocks into the plan, unless TRL or FSDP has switched checkpointing off.
 
-    What is kept for the backward pass may be on the host.
+    The checkpoints may be on the host.
     """
     inner = reader.first(
         "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"

@@ -1,13 +1,13 @@
-"""TRL's settings of GRPO as a step of reinforcement learning.
+"""TRL's settings for GRPO as a step of reinforcement learning.
 
 Answers: which rollout and which training does TRL's GRPOTrainer run?
-Elsewhere: supervised and preference tuning, with which it shares launch, adapters and recompute (trl.py),
-keys that change no step (tables/trl-rl.yaml).
+Elsewhere: launch, adapters and recompute, which supervised and preference tuning share (trl.py), keys that
+change no step (tables/trl-rl.yaml).
 
 References
 ----------
 huggingface/trl: trl/trainer/grpo_config.py (names, defaults: 8 generations, prompts of 512 tokens and
-completions of 256, one engine of vLLM on each device with 0.3 of its memory) and grpo_trainer.py (batches
+completions of 256, one vLLM engine on each device with 0.3 of its memory) and grpo_trainer.py (batches
 count completions; `steps_per_generation` batches are generated at once).
 """
 
@@ -28,7 +28,7 @@ PROCESSES, REWARD = "accelerate.num_processes", "reward_model_path"
 
 
 def read(document: Document, options: ImportOptions) -> JobReader:
-    """Return the reader after it put the two jobs together.
+    """Return the reader after it read both jobs.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def read(document: Document, options: ImportOptions) -> JobReader:
 
 
 def _rollout(reader: JobReader) -> None:
-    """Put the engine into the rollout, which runs on the devices of the training."""
+    """Put the engine into the rollout, which runs on the devices of the training job."""
     for part in (("gpus",), ("rollout", "gpus")):
         reader.put(part, reader.degree("data_parallel"), PROCESSES)
     if not reader.flag(ENGINE):
@@ -75,7 +75,7 @@ def _rollout(reader: JobReader) -> None:
 
 
 def _step(reader: JobReader) -> None:
-    """Put prompts, samples and the models that compute each answer into the step."""
+    """Put the prompts, the samples and the models that process each answer into the step."""
     steps, samples = (reader.count(STEPS, reader.count(TRANSFORMERS.steps)), reader.count(SAMPLES, 8))
     answers = reader.count(TRANSFORMERS.micro, 8) * reader.degree("data_parallel") * steps
     if answers % samples:

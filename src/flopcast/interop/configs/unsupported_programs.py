@@ -1,7 +1,7 @@
 """Programs whose configurations are recognised, but which have no reader.
 
 Answers: which program does this file belong to, and what can the user do instead?
-Elsewhere: formats with a reader (formats.py). To add one, write its reader and move its entry there.
+Elsewhere: formats with a reader (formats.py). To support one, write its reader and move its entry there.
 
 The programs are in tables/unsupported_programs.yaml.
 """
@@ -19,7 +19,7 @@ BY_HAND = "describe the job with --model NAME --stack STACK --plan 'dp=8 mbs=1 g
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnsupportedProgram:
-    """A program: dotted keys of its files, its commands, why it has no reader, and what to do instead."""
+    """A program: the keys of its files, its commands, the reason why it has no reader, an alternative."""
 
     signs: str = ""
     commands: Sequence[str] = ()

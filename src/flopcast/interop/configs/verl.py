@@ -1,18 +1,18 @@
 """veRL's supervised tuning as a job: YAML, and scripts with overrides.
 
-Answers: which model, plan and stack does a run of veRL's SFT trainer ask for?
-Elsewhere: its keys (tables/verl.yaml), what it has in common with other trainers (trainers.py), flags of
+Answers: which model, plan and stack does a run of veRL's SFT trainer use?
+Elsewhere: its keys (tables/verl.yaml), settings that it shares with other trainers (trainers.py), flags of
 Megatron-Core (megatron_settings.py).
 
 References
 ----------
 volcengine/verl: verl/trainer/config/sft_trainer.yaml (names, defaults), verl/trainer/fsdp_sft_trainer.py:
-FSDP shards parameters over all ranks and multiplies in bf16; the batch is that of all replicas; the ranks
-of Ulysses share sequences by heads. The newer trainer, verl/trainer/sft_trainer.py, has a section for its
-engine, FSDP or Megatron-Core (verl/trainer/config/engine, model/hf_model.yaml, sft_trainer_engine.yaml). It
-fills micro-batches up to a number of tokens. Both set enable_gradient_checkpointing to true (the older one
-in its newer releases). With pad_mode=left_right, a sequence has the lengths of a prompt and of a response
-(verl/utils/dataset/multiturn_sft_dataset.py).
+FSDP shards parameters over all ranks and multiplies in bf16; the batch counts all replicas; the ranks of
+Ulysses divide sequences by heads. The newer trainer, verl/trainer/sft_trainer.py, has a section for its
+engine, FSDP or Megatron-Core (verl/trainer/config/engine, model/hf_model.yaml, sft_trainer_engine.yaml).
+It fills micro-batches up to a number of tokens. Both set enable_gradient_checkpointing to true (the older
+one in its newer releases). With pad_mode=left_right, the length of a sequence is that of a prompt plus
+that of a response (verl/utils/dataset/multiturn_sft_dataset.py).
 """
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
@@ -45,7 +45,7 @@ MOVES = ("param_offload", "grad_offload", "optimizer_offload")  # between steps
 
 
 def read(reader: JobReader) -> None:
-    """Read the job of a file or command of veRL's SFT trainer.
+    """Read the job of a file or command for veRL's SFT trainer.
 
     Examples
     --------
@@ -128,14 +128,14 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
 
 
 def _replicas(reader: JobReader, share: int, key: str) -> int:
-    """Return the number of replicas, each of `share` ranks; `key` is the setting that makes them share."""
+    """Return the number of replicas, each of `share` ranks; `key` is the setting for these ranks."""
     stated = reader.count(NODES, 1) * reader.count(DEVICES, 8) if reader.has(NODES, DEVICES) else None
     stated = reader.count(RANKS) if reader.has(RANKS) else stated
     return max(reader.ranks(stated, share=share, shared=key) // share, 1)
 
 
 def _filled(reader: JobReader, length: int, replicas: int, context: int) -> int:
-    """Return the number of sequences that fill each micro-batch up to its tokens."""
+    """Return the number of sequences that fill each micro-batch up to its limit on tokens."""
     total = reader.count(BATCH, 256)
     if total % replicas:
         because = f"{replicas} replicas run as many sequences"
@@ -146,7 +146,7 @@ def _filled(reader: JobReader, length: int, replicas: int, context: int) -> int:
 
 
 def _megatron(reader: JobReader, length: int) -> None:
-    """Put the plan and the stack of Megatron-Core into the job, as its flags state them."""
+    """Put the plan and the stack of Megatron-Core into the job, from its flags."""
     flags = TranslatedFlags(reader)
     flags.section("engine", "model", skipped=("sequence_parallel",))  # it is on by default
     flags.section(CORE, "model")

@@ -1,16 +1,15 @@
-"""veRL's settings of GRPO, PPO and similar algorithms as a step of reinforcement learning.
+"""veRL's settings for GRPO, PPO and similar algorithms as a step of reinforcement learning.
 
-Answers: which rollout and which training does `verl.trainer.main_ppo`, or veRL's recipe of DAPO, run?
-Elsewhere: the words of a command (trainer_commands.py), keys that change no step (tables/verl-rl.yaml),
+Answers: which rollout and which training does `verl.trainer.main_ppo`, or veRL's recipe for DAPO, run?
+Elsewhere: the arguments of a command (trainer_commands.py), keys that change no step (tables/verl-rl.yaml),
 supervised tuning (verl.py).
 
 References
 ----------
 volcengine/verl: verl/trainer/config/ppo_trainer.yaml, ppo_megatron_trainer.yaml and rollout/rollout.yaml
-(names, defaults),
-verl/trainer/ppo/ray_trainer.py (the order of a step: rollout, log-probabilities of the actor and the
-reference, values of the critic, updates), verl/workers/fsdp_workers.py (mini-batches count prompts;
-offloaded states return to the devices for their phase).
+(names, defaults), verl/trainer/ppo/ray_trainer.py (the order of a step: rollout, log-probabilities of the
+actor and the reference, values of the critic, updates), verl/workers/fsdp_workers.py (mini-batches count
+prompts; offloaded states return to the devices while they are needed).
 """
 
 from flopcast.files.yaml_text import Document
@@ -45,7 +44,7 @@ RESIDENT = ("param_offload", "optimizer_offload", "grad_offload")
 
 
 def read(document: Document, options: ImportOptions) -> JobReader:
-    """Return the reader after it put the two jobs together.
+    """Return the reader after it read both jobs.
 
     Examples
     --------
@@ -87,7 +86,7 @@ def _ranks(reader: JobReader, share: int, shared: str) -> int:
 
 
 def _sharded(reader: JobReader) -> int:
-    """Read how FSDP shards the training job; return the number of replicas."""
+    """Read the sharding of the training job by FSDP; return the number of replicas."""
     context = reader.count(CONTEXT, 1)
     replicas = max(_ranks(reader, context, CONTEXT) // context, 1)
     reader.put(("plan", "data_parallel"), replicas, DEVICES)
@@ -139,7 +138,7 @@ def _megatron(reader: JobReader) -> int:
 
 
 def _note_resident(reader: JobReader, section: str) -> None:
-    """Note states that wait in the memory of the host while they are not needed."""
+    """Note that states are in the host's memory while they are not needed."""
     for name in RESIDENT:
         if reader.flag(f"{section}.{name}"):
             text = (
@@ -194,7 +193,7 @@ def _rollout(reader: JobReader) -> None:
 
 
 def _step(reader: JobReader) -> None:
-    """Put the prompts and the models that compute each answer into the step."""
+    """Put the prompts and the models that process each answer into the step."""
     reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
     reader.put(("step", "samples"), reader.count(SAMPLES, 1), SAMPLES)
     if (epochs := reader.count(EPOCHS, 1)) > 1:

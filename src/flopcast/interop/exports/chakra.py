@@ -1,11 +1,11 @@
-"""The step of a rank as a Chakra execution trace, which simulators of networks replay.
+"""The step of a rank as a Chakra execution trace, which network simulators replay.
 
-Answers: which bytes are the nodes of a rank, and which groups do their collectives name?
+Answers: which bytes describe the nodes of a rank, and which groups do their collectives name?
 Elsewhere: the nodes (rank_graph.py), the ranks of a group (cost/ranks.py).
 
-A file is a GlobalMetadata and the Nodes behind it, each message behind its length; written by hand, as it
-needs three message types. `comm_size` is what one rank puts in, as ASTRA-sim counts: for an all-gather a
-shard, not the gathered array.
+A file is a GlobalMetadata message followed by the Node messages, each preceded by its length. The encoder
+is written by hand, because only three message types are needed. `comm_size` is the input of one rank, as
+ASTRA-sim counts it: for an all-gather a shard, not the gathered array.
 
 References
 ----------
@@ -40,7 +40,7 @@ Groups = Mapping[tuple[int, ...], int]
 
 
 def groups_of(plan: Plan, axes: Sequence[str]) -> dict[tuple[int, ...], int]:
-    """Return every group of ranks, numbered from 1, since 0 means all ranks to ASTRA-sim.
+    """Return every group of ranks, numbered from 1, because 0 means all ranks in ASTRA-sim.
 
     Ranks of equal groups along two axes share one number.
     """
@@ -64,7 +64,7 @@ def chakra(nodes: Sequence[GraphNode], plan: Plan, rank: int, groups: Groups) ->
     Returns
     -------
     bytes
-        Nodes are numbered from 1 on, in their order.
+        Nodes are numbered in order, beginning with 1.
     """
     metadata = delimited(text(1, VERSION))
     return metadata + b"".join(delimited(body) for body in _nodes(nodes, plan, rank, groups))
@@ -90,7 +90,7 @@ def _nodes(nodes: Sequence[GraphNode], plan: Plan, rank: int, groups: Groups) ->
 def _attributes(
     node: GraphNode, plan: Plan, rank: int, mine: Mapping[str, tuple[int, ...]], groups: Groups
 ) -> tuple[bytes, ...]:
-    """Return what a simulator reads of a node, by its kind."""
+    """Return the attributes of a node that a simulator reads, by its kind."""
     if node.kind == COMPUTE:
         return _number("num_ops", INT64, node.flop), _number("tensor_size", UINT64, node.moved_bytes)
     if node.kind == HOST:
@@ -115,7 +115,7 @@ def _attributes(
 
 
 def input_bytes(node: GraphNode, ranks: int) -> int:
-    """Return what one rank puts into a collective; for an all-gather, its shard."""
+    """Return the bytes that one rank contributes to a collective; for an all-gather, its shard."""
     return round(node.message_bytes / ranks) if node.collective == "all_gather" else node.message_bytes
 
 
@@ -129,7 +129,7 @@ def _other_end(node: GraphNode, plan: Plan, rank: int) -> int:
 
 
 def _number(name: str, kind: int, value: int) -> bytes:
-    """Return an attribute with a number; 0 is written too, as it chooses the kind."""
+    """Return an attribute with a number; 0 is also written, because the attribute selects the kind."""
     return text(1, name) + varint(kind, value)
 
 

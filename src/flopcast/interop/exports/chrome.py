@@ -1,7 +1,8 @@
-"""A timeline as a trace of Chrome's format: JSON that chrome://tracing, Perfetto and many tools open.
+"""A timeline as a trace in Chrome's format: JSON that chrome://tracing, Perfetto and many tools open.
 
-Answers: what does such a file hold? What the Perfetto trace holds (perfetto.py): a process per pipeline
-stage, a thread per stream, a slice per task and operator, a counter of allocated memory.
+Answers: what does such a trace file contain? It has the content of the Perfetto trace (perfetto.py): a
+process per pipeline stage, a thread per stream, a slice per task and operator, a counter of allocated
+memory.
 
 References
 ----------
@@ -18,7 +19,7 @@ MICRO = 1e6
 
 
 def chrome(events: Iterable[Event], counters: dict[int, list[Track]], names: dict[int, str]) -> str:
-    """Return the text of a trace file; arguments as for `perfetto.perfetto`, one event per line."""
+    """Return the text of a trace file, one event per line; arguments are those of `perfetto.perfetto`."""
     rows = (*_names(names), *_slices(events), *_counters(counters))
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
@@ -34,7 +35,7 @@ def _names(names: dict[int, str]) -> Iterator[dict[str, object]]:
 
 
 def _slices(events: Iterable[Event]) -> Iterator[dict[str, object]]:
-    """Yield a complete event for each row, with what it belongs to."""
+    """Yield a complete event for each row, with its attributes."""
     for event in events:
         begin, end = round(event.start_s * MICRO, 3), round(event.end_s * MICRO, 3)
         yield {

@@ -1,10 +1,11 @@
 """A job as a configuration of DeepSpeed.
 
 Answers: which JSON gives DeepSpeed's engine this batch, sharding, precision and optimizer?
-Elsewhere: what its keys mean (interop/configs/deepspeed.py), which reads back what is written here.
+Elsewhere: the meaning of its keys (interop/configs/deepspeed.py, which reads the exported file again).
 
-The file is for the engine alone. The program that calls the engine decides on model, sequences, pipeline
-and recompute: a note lists them as KEY=VALUE, to be given beside the file when it is read.
+The file configures only the engine. The program that calls the engine determines the model, sequences,
+pipeline and recompute. A note lists them as KEY=VALUE arguments, which must accompany the file when it is
+read.
 """
 
 import json
@@ -50,7 +51,7 @@ def export_deepspeed(job: Job) -> Exported:
     Raises
     ------
     SpecError
-        A field of the plan is another in DeepSpeed: each of them.
+        DeepSpeed would read some fields of the plan differently. All of them are reported.
 
     Examples
     --------
@@ -86,7 +87,7 @@ def export_deepspeed(job: Job) -> Exported:
 
 
 def _beside(plan: Plan) -> list[str]:
-    """Return notes on what the program decides, as arguments of a command."""
+    """Return notes on the settings of the program, as arguments of a command."""
     usual = Plan()
     stated = []
     for name in LEFT_OPEN:
@@ -125,7 +126,7 @@ def _settings(job: Job) -> dict[str, object]:
 
 
 def _sharding(job: Job) -> dict[str, object]:
-    """Return what replicas shard, in which buckets, and what overlaps."""
+    """Return what replicas shard, the buckets, and the overlap."""
     plan, gradients = job.plan, job.stack.gradients
     sharding: dict[str, object] = {
         "stage": plan.zero,
@@ -145,7 +146,7 @@ def _sharding(job: Job) -> dict[str, object]:
 
 
 def _placed(one: Placement, stack: Stack) -> dict[str, object]:
-    """Return the settings of a state outside the device; the check finds what they do not state."""
+    """Return the settings for a state outside the device; a later check finds what they cannot express."""
     device = DEVICES[one.tier]
     if one.kind == "optimizer":
         settings: dict[str, object] = {"device": device}

@@ -1,6 +1,6 @@
 """All kinds of export by name. A new kind is one file and one line here.
 
-Answers: what can a job be exported to, and which function does it?
+Answers: in which formats can a job be exported, and which function writes each?
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from flopcast.spec.serving_job import ServingJob
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExportFormat:
-    """One export format: its description, and the function that exports."""
+    """One export format: its description, and its function."""
 
     description: str
     export: Callable[[Job], Exported]
@@ -47,12 +47,12 @@ SERVING: dict[str, LaunchExport] = {
 
 
 def exported(job: Job | ServingJob, name: str) -> Exported:
-    """Return a job that trains or serves, as the kind with this name.
+    """Return a training or serving job in the format with this name.
 
     Raises
     ------
     SpecError
-        There is no such kind, it is one of jobs that do the other, or it cannot express the job.
+        The format does not exist, is for the other kind of job, or cannot express the job.
     """
     kind = kind_named(name)
     if isinstance(job, ServingJob) and isinstance(kind, LaunchExport):
@@ -66,12 +66,12 @@ def exported(job: Job | ServingJob, name: str) -> Exported:
 
 
 def kind_named(name: str) -> ExportFormat | LaunchExport:
-    """Return the kind with this name.
+    """Return the format with this name.
 
     Raises
     ------
     SpecError
-        There is none.
+        The format does not exist.
     """
     every: dict[str, ExportFormat | LaunchExport] = {**KINDS, **SERVING}
     if name in every:

@@ -1,11 +1,11 @@
 """A serving job as the launch commands of its engine.
 
-Answers: which script starts the instances of this deployment, and what can its flags not say?
-Elsewhere: flags of one engine (interop/serving/vllm.py and its neighbours); the reader of such scripts
-(interop/serving/launch.py), which checks what is written here.
+Answers: which script starts the instances of this deployment, and what can its flags not express?
+Elsewhere: flags of each engine (interop/serving/vllm.py and the other files there); the reader of such
+scripts (interop/serving/launch.py), which checks the exported script.
 
-What the engine has no word for does not stop the export: the script is read back, and each value that
-differs is a note.
+The export also succeeds if an engine lacks a flag: the script is read again, and each value that differs
+gives a note.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,14 +36,14 @@ Writer = Callable[[ServingJob, str], Launch]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LaunchExport:
-    """The export of launch commands of one engine."""
+    """The export of launch commands for one engine."""
 
     kind: str  # of interop.serving.kinds.KINDS
     write: Writer
 
     @property
     def description(self) -> str:
-        """Return what is written."""
+        """Return a description of the exported files."""
         return f"a script with launch commands of {keys_of_engine(self.kind).program}"
 
     @property
@@ -57,7 +57,8 @@ class LaunchExport:
         Returns
         -------
         Exported
-            One file; its notes list every value that the flags do not say, and what has to be added.
+            One file; its notes list every value that the flags do not express, and everything that must
+            be added.
 
         Examples
         --------
@@ -94,7 +95,7 @@ class LaunchExport:
 
 
 def _no_file(*_: str) -> bytes:
-    """Return nothing: the script writes every file that it names."""
+    """Return no files: the script writes every file that it names."""
     return b""
 
 
@@ -135,9 +136,9 @@ def _size(job: ServingJob, role: str) -> str:
 
 
 def _places(job: ServingJob, first: int) -> tuple[str, str, int]:
-    """Return the node of an instance, the variable that names its devices, and the next free device.
+    """Return the node of an instance, the variable that selects its devices, and the next free device.
 
-    The node is "" where the cluster has one; an instance on several nodes names no devices.
+    The node is "" if the cluster has only one; an instance on several nodes names no devices.
     """
     each, size = job.cluster.node.devices, job.plan.devices
     if size > each:
@@ -153,7 +154,7 @@ def _places(job: ServingJob, first: int) -> tuple[str, str, int]:
 
 
 def _differences(job: ServingJob, found: Document, program: str) -> Iterator[str]:
-    """Yield each value of the deployment that the script says in another way."""
+    """Yield each value of the deployment that differs in the script."""
     data: Any = found.data
     mine = _facts(job.plan, job.engine, job.replicas) | _formats(job)
     theirs = _read(job, data)
@@ -164,7 +165,7 @@ def _differences(job: ServingJob, found: Document, program: str) -> Iterator[str
 
 
 def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
-    """Return the same facts of a script that was read."""
+    """Return the facts of a script that was read, in the same form."""
     plan, engine = dict(data["plan"]), data["engine"]
     changes = {} if isinstance(engine, str) else {key: engine[key] for key in engine if key != "base"}
     base = catalog.engine(engine if isinstance(engine, str) else engine["base"]).model_copy(update=changes)
@@ -215,7 +216,7 @@ def _formats(job: ServingJob) -> dict[str, object]:
 
 
 def _facts(plan: Deployment, engine: Engine, replicas: int) -> dict[str, object]:
-    """Return degrees and limits of each kind of instance, and settings of the engine."""
+    """Return the degrees and limits of each kind of instance, and the settings of the engine."""
     named = zip(("prefill.", "decode."), plan.pools, strict=False) if plan.pools else (("", plan),)
     facts: dict[str, object] = {f"engine.{name}": getattr(engine, name) for name in OF_ENGINE}
     for prefix, pool in named:

@@ -1,8 +1,8 @@
 """A job as a launch script of Megatron-LM.
 
 Answers: which script trains this job?
-Elsewhere: flags of the model (megatron_model.py), of plan and stack (megatron_plan.py); the reader of such
-scripts (interop/megatron/launch_script.py), which checks what is written here.
+Elsewhere: flags of the model (megatron_model.py), and of the plan and stack (megatron_plan.py); the reader
+of such scripts (interop/megatron/launch_script.py), which checks the exported script.
 """
 
 from flopcast.files.exported import Exported, text_file
@@ -25,12 +25,12 @@ def export_megatron(job: Job) -> Exported:
     Returns
     -------
     Exported
-        One file; its notes list what no flag states: cluster, release of the stack, data.
+        One file; its notes list what no flag expresses: cluster, release of the stack, data.
 
     Raises
     ------
     SpecError
-        A field of model, plan or batch has no flag: each of them.
+        Fields of the model, plan or batch have no flag. All of them are reported.
 
     Examples
     --------

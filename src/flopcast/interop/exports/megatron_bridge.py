@@ -1,12 +1,13 @@
 """A job as overrides of Megatron-Bridge's ConfigContainer.
 
-Answers: which YAML makes a recipe of Megatron-Bridge train this job?
-Elsewhere: Megatron-Core's flags (megatron_model.py, megatron_plan.py) and the fields that stand for them
-(interop/configs/megatron_settings.py, whose tables are read backwards here); the reader,
-interop/configs/megatron_bridge.py.
+Answers: with which YAML does a recipe of Megatron-Bridge train this job?
+Elsewhere: Megatron-Core's flags (megatron_model.py, megatron_plan.py), the corresponding fields
+(interop/configs/megatron_settings.py, whose tables are inverted here); the reader
+(interop/configs/megatron_bridge.py).
 
-Scripts with --config-file merge the file over a recipe; `run_recipe.py` takes the words of its head. A
-field that is left out keeps the value of the recipe, so fields that the job does not use are switched off.
+Scripts with --config-file merge the file into a recipe; `run_recipe.py` takes the arguments in the
+comment at its top. A missing field keeps the value of the recipe, so fields that the job does not use are
+switched off.
 
 References
 ----------
@@ -80,7 +81,7 @@ def export_megatron_bridge(job: Job) -> Exported:
     Raises
     ------
     SpecError
-        A field of model, plan or batch is another in Megatron-Bridge: each of them.
+        Megatron-Bridge would read fields of the model, plan or batch differently. All of them are reported.
 
     Examples
     --------
@@ -118,7 +119,7 @@ def _read(text: bytes, devices: int) -> Document:
 
 
 def _words(overrides: Overrides) -> list[str]:
-    """Return overrides in Hydra's grammar: lists have no blanks, and special characters are quoted.
+    """Return overrides in Hydra's grammar: lists without blanks, and special characters in quotes.
 
     >>> _words({"model": {"layers": 2, "window": None, "modules": ["mlp"], "layout": "Et|tL"}})
     ['model.layers=2', 'model.window=null', 'model.modules=["mlp"]', 'model.layout="Et|tL"']
@@ -136,7 +137,7 @@ def _words(overrides: Overrides) -> list[str]:
 
 
 def _overrides(job: Job) -> Overrides:
-    """Return every field with its value: first what is off, then what the job states."""
+    """Return every field with its value: first the fields that are switched off, then those of the job."""
     sections: dict[str, dict[str, object]] = {name: {} for name in ("model", *SECTIONS, "dataset")}
     fields = dict.fromkeys(UNUSED) | USUAL | dict.fromkeys(SWITCHES, False) | dict.fromkeys(OFF, True)
     fields |= _core_fields(job)
@@ -167,7 +168,7 @@ def _bucket(job: Job) -> int | None:
 
 
 def _adapters(model: Model) -> dict[str, object] | None:
-    """Return adapters by their modules; the check finds those that Bridge does not have."""
+    """Return adapters by their modules; a later check finds adapters that Bridge does not have."""
     if model.adapters is None:
         return None
     modules = {target: name for name, target in TARGETS.items()}
@@ -176,12 +177,12 @@ def _adapters(model: Model) -> dict[str, object] | None:
 
 
 def _as_core(job: Job) -> Job:
-    """Return the job with Bridge's name of its stack, which has Megatron-Core's newest flags."""
+    """Return the job with Bridge's name for its stack, which has Megatron-Core's newest flags."""
     return job.model_copy(update={"stack": job.stack.model_copy(update={"name": BASE})})
 
 
 def _core_fields(job: Job) -> dict[str, object]:
-    """Return the flags of Megatron-Core as fields; the check finds those that Bridge does not have."""
+    """Return the flags of Megatron-Core as fields; a later check finds flags that Bridge does not have."""
     core = _as_core(job)
     false = {flag: field for field, flag in OFF.items()}
     fields: dict[str, object] = {}
@@ -198,7 +199,7 @@ def _core_fields(job: Job) -> dict[str, object]:
 
 
 def _field_value(flag: str, words: list[str], layers: int) -> object:
-    """Return the value of a flag's field; both sides of a window, a number per layer of a pattern."""
+    """Return the value of a flag's field: both sides of a window, or one number per layer of a pattern."""
     if flag == MODULES_FLAG:
         return words
     if flag == WINDOW:
@@ -210,7 +211,7 @@ def _field_value(flag: str, words: list[str], layers: int) -> object:
 
 
 def _value(word: str) -> object:
-    """Return a number if a text is one.
+    """Return the number in a text, or the text if it is not a number.
 
     >>> _value("4"), _value("1e-2"), _value("RMSNorm")
     (4, 0.01, 'RMSNorm')
@@ -224,7 +225,7 @@ def _value(word: str) -> object:
 
 
 def _direct(job: Job) -> dict[str, object]:
-    """Return what a flag states differently than a field: vocabulary, groups of heads, activation."""
+    """Return the settings for which a flag and a field differ: vocabulary, groups of heads, activation."""
     model, block = job.model, job.model.blocks[0]
     function, gated = ACTIVATIONS.get(getattr(block.feed_forward, "activation", ""), ("gelu", False))
     heads = {}
@@ -241,5 +242,5 @@ def _direct(job: Job) -> dict[str, object]:
 
 
 def _recipe(job: Job) -> str:
-    """Return the name of a recipe of mixed precision; that of bf16 if none is the plan's."""
+    """Return the name of a mixed-precision recipe; the bf16 recipe if none matches the plan."""
     return RECIPE_OF.get(job.plan.precision, "bf16_mixed")

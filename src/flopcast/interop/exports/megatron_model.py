@@ -1,9 +1,10 @@
 """A model as flags of Megatron-LM.
 
 Answers: which flags describe this decoder?
-Elsewhere: what the flags mean (interop/megatron/model.py, experts.py, latent.py, whose tables are read
-backwards here), whether they say it all (same_job.py). Biases, norms and dropout are one choice for all
-blocks: where blocks differ in them, the flags of the first are written, and the check finds the others.
+Elsewhere: the meaning of the flags (interop/megatron/model.py, experts.py, latent.py, whose tables are
+inverted here), the check that they express the whole model (same_job.py). Biases, norms and dropout are
+chosen once for all blocks. If blocks differ in them, the flags of the first block are written, and the
+check finds the others.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,8 @@ USUAL_COEFFICIENT = "1e-2"  # of the loss that keeps loads even; any but 0 is on
 
 
 def word_of(table: Mapping[str, str], meaning: str) -> str:
-    """Return the flag's value that a reader's table maps to this meaning; the meaning if there is none.
+    """Return the flag's value that a reader's table maps to this meaning; the meaning itself if there is
+    none.
 
     >>> word_of({"p2p": "ring", "a2a": "all_to_all"}, "ring")
     'p2p'
@@ -48,7 +50,7 @@ def word_of(table: Mapping[str, str], meaning: str) -> str:
 
 
 def model_flags(job: Job, current: bool) -> Flags:
-    """Return flags of a job's model and of its sequences.
+    """Return the flags of a job's model and sequences.
 
     Parameters
     ----------
@@ -85,7 +87,7 @@ def _attention_dropout(block: Block) -> float:
 
 
 def _attention(block: Block, hidden: int) -> Flags:
-    """Return flags of heads or latents; biases are switched off for the whole model."""
+    """Return the flags of heads or latents; biases are switched off for the whole model."""
     mixer = block.mixer
     heads = [f"--num-attention-heads {mixer.heads}"] if hasattr(mixer, "heads") else []
     if isinstance(mixer, LatentAttention):
@@ -107,7 +109,7 @@ def _attention(block: Block, hidden: int) -> Flags:
 
 
 def _biases(block: Block, queries: bool) -> Flags:
-    """Return flags of biases: on, unless switched off; then q, k, v may have them."""
+    """Return the flags of biases, on by default; if they are off, q, k and v may still have them."""
     inner = block.feed_forward
     every = inner.expert_bias if isinstance(inner, Experts) else inner.bias
     if every:
@@ -116,7 +118,7 @@ def _biases(block: Block, queries: bool) -> Flags:
 
 
 def _feed_forward(block: Block) -> Flags:
-    """Return flags of inner width and activation; those of experts if no block is dense."""
+    """Return the flags of inner width and activation; those of experts if no block is dense."""
     inner = block.feed_forward
     width = getattr(inner, "expert_hidden", None) or getattr(inner, "ffn_hidden", 1)
     flag = ACTIVATIONS.get(getattr(inner, "activation", ""))
@@ -124,7 +126,7 @@ def _feed_forward(block: Block) -> Flags:
 
 
 def _positions(block: Block, model: Model) -> Flags:
-    """Return flags of positions: a table is the default; latent attention rotates a part."""
+    """Return the flags of positions: a table is the default, and latent attention rotates only a part."""
     mixer = block.mixer
     if model.learned_positions:
         return []
@@ -140,7 +142,7 @@ def _positions(block: Block, model: Model) -> Flags:
 
 
 def _vocabulary(model: Model, current: bool) -> Flags:
-    """Return flags of the vocabulary and its padding; Megatron-Core's tokenizer adds an end of document."""
+    """Return the flags of the vocabulary and its padding; the tokenizer adds an end-of-document token."""
     multiple = f"--make-vocab-size-divisible-by {model.vocabulary_multiple}"
     if not current or model.vocabulary < 2:
         return [f"--vocab-size {model.vocabulary}", multiple]
@@ -149,7 +151,7 @@ def _vocabulary(model: Model, current: bool) -> Flags:
 
 
 def _experts(job: Job) -> Flags:
-    """Return flags of experts: how many, how wide, how they are chosen, and in which layers."""
+    """Return the flags of experts: their number, width, selection and layers."""
     sparse = [block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)]
     if not sparse:
         return []
@@ -172,7 +174,7 @@ def _experts(job: Job) -> Flags:
 
 
 def _software(software: ExpertSoftware, recompute: str) -> Flags:
-    """Return flags of what sends tokens to experts, what overlaps with it, and the router's kernels."""
+    """Return the flags of the token exchange, its overlap with computation, and the router's kernels."""
     library = software.dispatcher
     flex = [f"{DISPATCHER} flex", f"{BACKEND} {library}"]
     beside = [BESIDE] if software.overlaps_exchanges(recompute) else []
@@ -181,7 +183,7 @@ def _software(software: ExpertSoftware, recompute: str) -> Flags:
 
 
 def _shared(experts: Experts) -> Flags:
-    """Return the width of all shared experts together: they are one dense MLP."""
+    """Return the width of all shared experts together, because they form one dense MLP."""
     if not experts.shared_experts:
         return []
     each = experts.shared_hidden or experts.expert_hidden
@@ -189,7 +191,7 @@ def _shared(experts: Experts) -> Flags:
 
 
 def _router(experts: Experts) -> Flags:
-    """Return flags of scores, their type, and load balancing."""
+    """Return the flags of scores, their type, and load balancing."""
     loss = [f"{BALANCING} aux_loss", f"--moe-aux-loss-coeff {USUAL_COEFFICIENT}"]
     return [
         *(["--moe-router-score-function sigmoid"] if experts.router == "sigmoid" else []),
@@ -200,14 +202,14 @@ def _router(experts: Experts) -> Flags:
 
 
 def _capacity(experts: Experts) -> Flags:
-    """Return the capacity of an expert over its mean load, if tokens are dropped."""
+    """Return the capacity of an expert relative to its mean load, if tokens are dropped."""
     if not experts.capacity_factor:
         return []
     return [f"{CAPACITY} {experts.capacity_factor}", *([PADDED] if experts.pads_to_capacity else [])]
 
 
 def _windows(model: Model) -> Flags:
-    """Return the window to the left of a query, and the layers that have it if not all do."""
+    """Return the window to the left of a query, and the layers with a window if not all have one."""
     windows = [getattr(block.mixer, "window", None) for block in model.blocks]
     wide = next((window for window in windows if window), None)
     if wide is None:
@@ -217,7 +219,7 @@ def _windows(model: Model) -> Flags:
 
 
 def _frequency(model: Model) -> str:
-    """Return which layers have experts: all, or a list with 1 for each that has.
+    """Return which layers have experts: all, or a list with 1 for each such layer.
 
     >>> from flopcast.library import catalog
     >>> _frequency(catalog.model("mixtral-8x7b")), _frequency(catalog.model("deepseek-v3"))

@@ -1,11 +1,12 @@
 """A plan and a stack as flags of Megatron-LM.
 
 Answers: which flags give these degrees, batches, modes, fusions and overlaps?
-Elsewhere: what the flags mean (interop/megatron: plan.py, stages.py, offload.py, precision.py,
-optimizer.py, stack.py, whose tables are read backwards here), whether they say it all (same_job.py).
+Elsewhere: the meaning of the flags (interop/megatron: plan.py, stages.py, offload.py, precision.py,
+optimizer.py, stack.py, whose tables are inverted here), the check that they express the whole plan
+(same_job.py).
 
-A reader takes a script's age from its flags, so names are those of the age: Megatron-LM of 2021 checkpoints
-activations, later releases recompute them.
+A reader infers the release from the flags of a script, so the names are those of the release: Megatron-LM
+of 2021 "checkpoints" activations, and later releases "recompute" them.
 """
 
 from flopcast.interop.exports.megatron_model import Flags, word_of
@@ -39,17 +40,17 @@ FAMILY = ("megatron-core", "megatron-core-2025", "megatron-core-2026", *OLD, *UN
 
 
 def base_of(stack: Stack) -> str:
-    """Return the entry that the reader infers from these flags: the age and engine of the software."""
+    """Return the entry that the reader infers from these flags: the era and engine of the software."""
     if stack.name in UNDER_DEEPSPEED:
         return UNDER_DEEPSPEED[0]
     return stack.name if stack.name in OLD else NEWEST
 
 
 def plan_flags(job: Job) -> Flags:
-    """Return flags of degrees, batch, stages, sharding, recompute, precision, optimizer.
+    """Return the flags of degrees, batch, stages, sharding, recompute, precision and optimizer.
 
-    Degrees of 1 are written too, because defaults differ between releases. What a plan cannot say in flags
-    is found when the script is read back (same_job.py).
+    Degrees of 1 are written too, because defaults differ between releases. Settings of a plan without
+    flags are found when the script is read again (same_job.py).
     """
     plan, base = job.plan, base_of(job.stack)
     return [
@@ -71,7 +72,7 @@ def plan_flags(job: Job) -> Flags:
 
 
 def _context(plan: Plan) -> Flags:
-    """Return flags of ranks that share a sequence, and how they exchange keys and values."""
+    """Return the flags of ranks that share a sequence, and of their exchange of keys and values."""
     if plan.context_parallel == 1:
         return []
     exchange = word_of(EXCHANGES, plan.context_exchange)
@@ -87,14 +88,14 @@ def _expert_degrees(job: Job) -> Flags:
 
 
 def _stages_before_replicas(plan: Plan) -> bool:
-    """Return whether adjacent ranks are stages before they are replicas, and that makes a difference."""
+    """Return whether ranks are ordered by stages before replicas, and this makes a difference."""
     order = plan.rank_order.split("-")
     both = plan.pipeline_parallel > 1 and plan.data_parallel * plan.context_parallel > 1
     return both and order.index("pp") < order.index("dp")
 
 
 def _stages(job: Job) -> Flags:
-    """Return flags of chunks per stage; a layout if they are listed and differ."""
+    """Return the flags of chunks per stage; a layout if chunks are listed and differ."""
     plan = job.plan
     if len(set(plan.stage_layers)) > 1:
         chunks = ["t" * blocks for blocks in plan.stage_layers]
@@ -121,7 +122,7 @@ def _sharding(job: Job, base: str) -> Flags:
 
 
 def _recompute(job: Job, base: str) -> Flags:
-    """Return flags of recomputed blocks, or modules of every block, in the terms of the release."""
+    """Return the flags of recomputed blocks, or of recomputed modules, in the terms of the release."""
     plan = job.plan
     if plan.recompute == "none":
         return []
@@ -141,7 +142,7 @@ def _recompute(job: Job, base: str) -> Flags:
 
 
 def _placements(job: Job, base: str) -> Flags:
-    """Return flags of states on the host; the check finds placements that no flag states."""
+    """Return the flags of states on the host; a later check finds placements that no flag expresses."""
     plan, flags = job.plan, []
     host = {one.kind: one.fraction for one in plan.offload if one.tier == "host"}
     optimizer, kept = host.get("optimizer", 0.0), host.get("activations", 0.0)
@@ -176,10 +177,11 @@ def _optimizer(plan: Plan) -> Flags:
 
 
 def stack_flags(job: Job) -> Flags:
-    """Return flags of fusions, overlaps, types of gradients and states that differ from the defaults.
+    """Return the flags of fusions, overlaps, and types of gradients and states that differ from the
+    defaults.
 
-    The defaults are those of the release that the base of the stack stands for, so that a script for an
-    older release has the older flags.
+    The defaults are those of the release that the stack's base describes, so that a script for an older
+    release has the older flags.
     """
     stack, base = job.stack, catalog.stack(base_of(job.stack))
     core = base.name == NEWEST
@@ -202,7 +204,7 @@ def stack_flags(job: Job) -> Flags:
 
 
 def _kernels(stack: Stack, base: Stack) -> Flags:
-    """Return flags of the attention kernel, and of fusions that are switched off."""
+    """Return the flags of the attention kernel, and of fusions that are switched off."""
     off = [
         flag
         for name, flag in SWITCHED_OFF_BY.items()
@@ -224,7 +226,7 @@ def _kernels(stack: Stack, base: Stack) -> Flags:
 
 
 def _gradients(job: Job, base: Stack) -> Flags:
-    """Return flags of the type, time and buckets of gradient reductions."""
+    """Return the flags of the type, time and buckets of gradient reductions."""
     own, plan = job.stack.gradients, job.plan
     half = plan.precision == "fp16"
     fused = base.gradients.accumulate_passes == 0 and not (half and base.name != NEWEST)
@@ -256,7 +258,7 @@ def _transfers(job: Job, base: Stack) -> Flags:
 
 
 def _states(job: Job) -> Flags:
-    """Return flags of the types of optimizer states: those of the precision-aware one."""
+    """Return the flags of the types of optimizer states, for the precision-aware optimizer."""
     own = job.stack.optimizer
     moments = {"--exp-avg-dtype": own.exp_avg_dtype, "--exp-avg-sq-dtype": own.exp_avg_sq_dtype}
     narrow = own.main_parameter_bytes != 4 or set(moments.values()) != {"fp32"}

@@ -1,9 +1,9 @@
-"""A timeline as a Perfetto trace (protobuf), to be opened in ui.perfetto.dev.
+"""A timeline as a Perfetto trace (protobuf) for ui.perfetto.dev.
 
-Answers: what does the trace file hold? A process per pipeline stage, a thread per stream, a slice per
-task and operator, a counter of the memory that activations take.
-Format: perfetto.protos.Trace, written by hand as it needs five message types (protobuf.py)
-(https://perfetto.dev/docs/reference/trace-packet-proto). Times are nanoseconds.
+Answers: what does the trace file contain? It has a process per pipeline stage, a thread per stream, a
+slice per task and operator, and a counter of the memory that activations take. The format is
+perfetto.protos.Trace (https://perfetto.dev/docs/reference/trace-packet-proto). The encoder (protobuf.py)
+is written by hand, because only five message types are needed. Times are in nanoseconds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,9 +29,9 @@ def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: d
     Returns
     -------
     bytes
-        Packets one after the other: first the descriptions of all tracks, then a begin and an end for
-        every event, then the counters. A viewer sorts them by time and, where times are equal, leaves them
-        in this order; an end closes what began last on its thread.
+        The packets are the descriptions of all tracks, then a begin and an end for every event, then the
+        counters. A viewer sorts them by time and keeps this order for equal times; an end closes the last
+        event that began on its thread.
 
     References
     ----------
@@ -51,7 +51,7 @@ def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: d
 def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Iterator[bytes]:
     """Yield names of processes, threads and counters; without them, a viewer shows only numbers.
 
-    Process and thread numbers count from 1, as 0 means the idle process to a viewer.
+    Process and thread numbers begin with 1, because 0 means the idle process.
     """
     for stage, name in names.items():
         process = varint(1, stage + 1) + text(6, name)
@@ -68,7 +68,7 @@ def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Ite
 
 
 def _track(stage: int, number: int) -> int:
-    """Return the number of a track, unique in the file: a hundred for each stage; 99 is its process."""
+    """Return the unique number of a track: each stage has a hundred numbers, and 99 is its process."""
     return 1 + stage * 100 + number
 
 
@@ -81,7 +81,7 @@ def _slice(moment_s: float, kind: int, track: int, name: str = "", category: str
 
 
 def _counter(moment_s: float, size_bytes: float, track: int) -> bytes:
-    """Return one value of a counter; a whole number of bytes, never below 0 (field 30 of TrackEvent)."""
+    """Return one value of a counter, a whole number of bytes of at least 0 (field 30 of TrackEvent)."""
     event = varint(9, COUNTER) + varint(11, track) + varint(30, max(0, round(size_bytes)))
     return _packet(moment_s, message(11, event))
 

@@ -1,6 +1,6 @@
-"""Protobuf's wire format, as far as traces need it.
+"""The part of protobuf's wire format that traces need.
 
-Answers: which bytes are a field of a message?
+Answers: which bytes encode a field of a message?
 Elsewhere: the messages (perfetto.py, chakra.py).
 
 References
@@ -37,12 +37,13 @@ def packed(field: int, values: Iterable[int]) -> bytes:
 
 
 def delimited(body: bytes) -> bytes:
-    """Return a message after its length, as in files of several messages."""
+    """Return a message preceded by its length, as in files of several messages."""
     return raw_varint(len(body)) + body
 
 
 def raw_varint(value: int) -> bytes:
-    """Return base-128 groups, low ones first; the high bit of a byte means that more follow.
+    """Return groups of seven bits, the low ones first; the high bit of a byte means that more groups
+    follow.
 
     >>> raw_varint(300).hex()
     'ac02'

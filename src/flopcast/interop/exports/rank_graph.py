@@ -1,13 +1,14 @@
 """The work of a stage's ranks in one step as a graph: kernels, messages, and their dependencies.
 
-Answers: which nodes does a rank run, how much work is each, which nodes must have ended before it?
-Elsewhere: the file format (chakra.py), when nodes run (timeline/, which this graph leaves to a simulator).
+Answers: which nodes does a rank run, how much work is each, and which nodes must have ended before it?
+Elsewhere: the file format (chakra.py), the times of nodes (timeline/, which this graph leaves to a
+simulator).
 
-All ranks of a stage have one graph; they differ in whom they talk to: collectives name an axis, transfers
-the stage at their other end or the hops along a ring. Nodes are numbered in the order in which they are
-launched and wait for lower numbers only. The rules are those of timeline/program_items.py: an item waits
-for its own stream and for those in its `waits`; a task begins when the blocking streams of the one before
-it have ended and its input has come.
+All ranks of a stage share one graph. They differ only in their partners: collectives name an axis, and
+transfers name the stage at their other end or the hops along the ring. Nodes are numbered in launch order
+and wait only for lower numbers. The rules are those of timeline/program_items.py: an item waits for its
+own stream and for the streams in its `waits`; a task begins when the blocking streams of the task before
+it have ended and its input has arrived.
 """
 
 from collections import Counter
@@ -38,10 +39,10 @@ Tail = Mapping[str, int]  # by stream, the last node on it that must have ended
 class GraphNode:
     """One kernel, message or piece of host work.
 
-    `number` counts from 0; `waits` are numbers of nodes that come first. `axis` names the ranks of a
-    collective or a ring; of a transfer between stages it is "pp", and `peer` the other stage, else the hops
-    along the ring. Both ends of a transfer have one `tag`. Bytes of a message are by the convention of
-    operators/messages.py.
+    `number` counts from 0; `waits` holds the numbers of nodes that must end first. `axis` names the ranks
+    of a collective or a ring. For a transfer between stages, it is "pp", and `peer` is the other stage;
+    on a ring, `peer` is the number of hops. Both ends of a transfer have the same `tag`. The bytes of a
+    message follow operators/messages.py.
     """
 
     number: int
@@ -60,7 +61,7 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """One end of a transfer between stages: SEND or RECEIVE, the other stage, the number of the message."""
+    """One end of a transfer between stages: SEND or RECEIVE, the other stage, the message's number."""
 
     kind: str
     stage: int
@@ -69,10 +70,10 @@ class _End:
 
 @dataclass(eq=False, slots=True)
 class _Graph:
-    """Nodes so far, and what the next one on each stream has to wait for.
+    """The nodes so far, and the nodes for which the next one on each stream has to wait.
 
-    Mutable and private to one call of `stage_graph`. Durations are whole microseconds: what rounding takes
-    from one node of a stream the next one gets, so that sums hold.
+    The object is mutable and private to one call of `stage_graph`. Durations are whole microseconds: the
+    remainder of rounding is added to the next node of the stream, so that sums stay correct.
     """
 
     priced: Priced
@@ -90,7 +91,8 @@ class _Graph:
         return merged
 
     def run(self, item: Item, label: str, row: int, stage_class: int, end: _End | None = None) -> None:
-        """Add all executions of an item in sequence; one without time passes on what it waits for.
+        """Add all executions of an item in sequence; an item without time passes on the nodes for which
+        it waits.
 
         Parameters
         ----------
@@ -123,12 +125,12 @@ class _Graph:
                 self.tails[item.stream] = {**before, item.stream: node.number}
 
     def _takes_part(self, item: Item, row: int, stage_class: int) -> bool:
-        """Return whether an item takes any time; a collective of one rank and a view take none."""
+        """Return whether an item takes any time; collectives of one rank and views take none."""
         alone = isinstance(item.work, AbstractMessage) and self.ranks.get(item.work.axis, 2) == 1
         return not alone and self.priced.seconds(item, row, stage_class) > 0
 
     def _micros(self, stream: str, lasts_s: float) -> int:
-        """Return a duration in whole microseconds, with the remainder of the stream from before."""
+        """Return a duration in whole microseconds, including the remainder of the node before."""
         exact = (lasts_s + self.owed_s[stream]) * MICROSECONDS
         whole = max(int(exact + 0.5), 0)
         self.owed_s[stream] = (exact - whole) / MICROSECONDS
@@ -160,7 +162,7 @@ def _unnumbered(
 
 
 def stage_graph(report: Report, stage: int) -> tuple[GraphNode, ...]:
-    """Return the nodes of a rank of a pipeline stage over one step, from its first task to its update.
+    """Return the nodes of a rank on a pipeline stage over one step, from its first task to its update.
 
     Parameters
     ----------
@@ -206,10 +208,10 @@ def stage_graph(report: Report, stage: int) -> tuple[GraphNode, ...]:
 
 
 def most_nodes(report: Report) -> int:
-    """Return about how many nodes the graphs of all ranks have together, to a factor of two.
+    """Return the total number of nodes in the graphs of all ranks, to within a factor of two.
 
-    Each item counts as one node, whether it takes time or runs several times in a row. It is cheap, so that
-    callers can check the size before they make graphs.
+    Each item counts as one node, whether it takes time or runs several times in a row. The function is
+    fast, so that callers can check the size before they create graphs.
     """
     programs, timeline = report.priced.programs, report.timeline
     chunk_class = programs.stages.of(0).chunk_class[timeline.stage, timeline.chunk]
@@ -227,14 +229,14 @@ def most_nodes(report: Report) -> int:
 
 
 def group_sizes(report: Report) -> dict[str, int]:
-    """Return ranks of every group that collectives of the step name, by axis."""
+    """Return the ranks of every group that collectives of the step name, by axis."""
     works = (item.work for item in report.priced.programs.items())
     axes = sorted({work.axis for work in works if isinstance(work, AbstractMessage)} - {*BETWEEN_STAGES})
     return {axis: len(members(axis, report.job.plan, 0)) for axis in axes}
 
 
 def _hop(priced: Priced, crossed: Integers, sender: int, receiver: int, kind: int) -> tuple[Item, ...]:
-    """Return messages from one stage to its neighbour, either between nodes or inside a node."""
+    """Return messages from one stage to its neighbour, either between nodes or within a node."""
     lower = sender if (sender + 1) % len(crossed) == receiver else receiver
     hop = priced.programs.hop_across if crossed[lower] else priced.programs.hop_inside
     return hop.backward if kind == BACKWARD else hop.forward
@@ -243,7 +245,7 @@ def _hop(priced: Priced, crossed: Integers, sender: int, receiver: int, kind: in
 def _transfer(graph: _Graph, items: tuple[Item, ...], kind: str, other: int, task: int, row: int) -> None:
     """Add one end of the messages that carry a task's output to, or from, another stage.
 
-    A stage sends what it has made before it waits for what it needs; the host's work is the sender's.
+    A stage sends its results before it waits for its inputs; the host's work is part of the sender.
     """
     for number, item in enumerate(items):
         end = _End(kind, other, task * len(items) + number)

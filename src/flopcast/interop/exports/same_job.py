@@ -1,12 +1,11 @@
-"""Check that an exported file describes the job that it was written for.
+"""Check that an exported file describes the job for which it was written.
 
-Answers: what does the file's own reader make of it, and where does that differ from the job?
-Elsewhere: the writers (one file a kind), the readers (interop/megatron and its neighbours).
+Answers: which job does the file's own reader return, and how does it differ from the exported one?
+Elsewhere: the writers (one file per kind), the readers (interop/megatron and the folders next to it).
 
-An exporter's promise is checked whenever it is used: the file is read back by the reader that `predict` and
-`import` use. A model, plan or batch that would come back changed is refused, field by field; what a stack
-loses becomes a note. Two ways of writing one thing count as equal: `canonical` brings both to the same
-words.
+Every export is checked: the reader that `predict` and `import` use reads the file again. The export is
+refused if a field of the model, plan or batch differs; differences in a stack become notes. Two ways of
+writing the same setting count as equal: `canonical` converts both to one form.
 """
 
 import json
@@ -39,13 +38,13 @@ Difference = tuple[str, object, object]
 def read_back(document: Document, job: Job, left_open: tuple[str, ...] = ()) -> Job:
     """Return the job that a reader's document describes, on the cluster of the exported job.
 
-    A part that the document leaves out is the job's own: DeepSpeed's file knows no model. So are the fields
-    of the plan in `left_open`, which the format leaves to the program that reads it.
+    If the document omits a part, the part of the job is used: DeepSpeed's file contains no model. The
+    same applies to fields of the plan in `left_open`, which the format leaves to the program.
 
     Raises
     ------
     SpecError
-        A noun of the document is not valid by itself.
+        A part of the document is not valid by itself.
     """
     data = document.data if isinstance(document.data, dict) else {}
     nouns: dict[str, type[Plan] | type[Batch]] = {"plan": Plan, "batch": Batch}
@@ -78,7 +77,7 @@ def _stack(document: Document, data: object) -> Stack:
 
 
 def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
-    """Refuse a job that its file changes; return notes on what the stack loses.
+    """Refuse a job that its file changes; return notes on settings of the stack that the file loses.
 
     Parameters
     ----------
@@ -89,12 +88,12 @@ def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        One sentence, or none: what a reader must give beside the file for the same stack.
+        One sentence, or none, that states what must accompany the file to give the same stack.
 
     Raises
     ------
     SpecError
-        Every field of model, plan and batch that the format has no word for.
+        The format cannot express some fields of the model, plan or batch. All of them are reported.
     """
     if job.model.has_encoder and not reread.model.has_encoder:
         because = "flopcast does not write encoder-decoder models as files of other programs yet"
@@ -132,7 +131,7 @@ def _what_is_lost(stack: Stack, reread: Stack, lost: tuple[Difference, ...]) -> 
 
 
 def differences(job: Job, reread: Job) -> tuple[Difference, ...]:
-    """Return fields of model, plan and batch that differ in meaning: field, the job's value, the file's."""
+    """Return the fields of model, plan and batch that differ: the field, the job's value, the file's."""
     rule = job.stack.pipeline.partition
     return (
         *_differing_models(canonical_model(job), canonical_model(reread)),
@@ -142,7 +141,7 @@ def differences(job: Job, reread: Job) -> tuple[Difference, ...]:
 
 
 def _differing_models(value: dict[str, Any], other: dict[str, Any]) -> Iterator[Difference]:
-    """Yield fields of models that differ; extra kinds of blocks are compared with the other's last."""
+    """Yield the fields in which models differ; extra kinds of blocks are compared with the other's last."""
     mine, theirs = value["blocks"], other["blocks"]
     if len(mine) == len(theirs):
         yield from _differing("model", value, other)
@@ -154,7 +153,7 @@ def _differing_models(value: dict[str, Any], other: dict[str, Any]) -> Iterator[
 
 
 def _differing(path: str, value: object, other: object) -> Iterator[Difference]:
-    """Yield leaves that differ; lists of different lengths differ as a whole."""
+    """Yield the single values that differ; lists of different lengths differ as a whole."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         for key in dict.fromkeys((*value, *other)):
             yield from _differing(f"{path}.{key}", value.get(key), other.get(key))
@@ -188,7 +187,7 @@ def canonical_model(job: Job) -> dict[str, Any]:
 
 
 def _canonical_block(block: Block, job: Job) -> dict[str, Any]:
-    """Return a block with derived fields written out; a window wider than sequences is removed."""
+    """Return a block with all derived fields; a window wider than sequences is removed."""
     data = block.model_dump(exclude={"count"})
     mixer, inner = data["mixer"], data["feed_forward"]
     rms: Norm = "rmsnorm"
@@ -210,8 +209,8 @@ def _canonical_block(block: Block, job: Job) -> dict[str, Any]:
 def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
     """Return a plan in canonical form, without settings of axes that have one rank.
 
-    `rule` is how the stack of the job that is written deals out blocks: a list of equal chunks says what
-    no list says where it deals them out evenly, and nowhere else.
+    `rule` is the rule by which the stack of the exported job divides blocks: a list of equal chunks
+    equals no list only if the stack divides blocks evenly.
     """
     plan = job.plan
     placed = sorted(plan.offload, key=lambda one: (one.kind, one.tier, one.fraction))
@@ -236,7 +235,7 @@ def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
 
 
 def _distinct_groups(plan: Plan) -> list[ShardGroup]:
-    """Return the groups of a plan that say more than `data_shard`, the number of all ranks written out."""
+    """Return a plan's groups except those that only repeat `data_shard` for all ranks."""
     usual = plan.data_shard or plan.data_parallel
     groups = (one.model_copy(update={"ranks": one.ranks or plan.data_parallel}) for one in plan.shards)
     return sorted((one for one in groups if one.messages or one.ranks != usual), key=lambda one: one.kind)
@@ -248,7 +247,7 @@ def _is_even(plan: Plan) -> bool:
 
 
 def _canonical_recompute(job: Job) -> dict[str, Any]:
-    """Return what is recomputed, with the stack's own modules named if the plan names none."""
+    """Return the recomputed modules, with the stack's own modules if the plan names none."""
     plan = job.plan
     selective, full = plan.recompute == "selective", plan.recompute == "full"
     modules = plan.recompute_modules or job.stack.selective_groups
@@ -263,7 +262,7 @@ def _canonical_recompute(job: Job) -> dict[str, Any]:
 
 
 def canonical_batch(batch: Batch) -> dict[str, Any]:
-    """Return a batch in canonical form: whole-sequence documents and equal micro-batches are not listed."""
+    """Return a batch without documents that fill a sequence and without lists of equal micro-batches."""
     if len(batch.kinds) == 1:
         (batch,) = batch.kinds
     packed = len(batch.lengths) > 1
@@ -285,12 +284,12 @@ Reader = Callable[[bytes, int], Document]
 def checked(
     job: Job, text: bytes, read: Reader, target: str, left_open: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Read what was written and compare it; return notes on what differs.
+    """Read the exported file and compare it with the job; return notes on what differs.
 
     Raises
     ------
     SpecError
-        The file would say another job.
+        The file would describe another job.
     """
     if job.model.vision is not None:
         fix = "set model.vision to null, so that only the decoder is written"

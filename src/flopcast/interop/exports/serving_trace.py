@@ -1,10 +1,10 @@
-"""A serving report as a trace of Chrome's format: iterations of the engine, and what they hold.
+"""A serving report as a trace in Chrome's format, with the iterations of the engine.
 
 Answers: what does `flopcast predict --engine … --trace FILE` write?
 Elsewhere: traces of training (trace_files.py), the iterations (serving/served.py).
 
-Equal iterations in a row are one slice. Counters show the requests in the engine, the requests that wait,
-and the share of the KV cache in use.
+Consecutive equal iterations form one slice. Counters show the requests in the engine, the requests that
+wait, and the share of the KV cache in use.
 """
 
 import json
@@ -20,7 +20,7 @@ MOST_ROWS = 200_000  # of iterations, so that a trace stays below about 100 MB
 
 
 def write_serving_trace(report: ServingReport, path: Path) -> None:
-    """Write the trace; an older file is replaced.
+    """Write the trace; an existing file is replaced.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """A job as settings of torchtitan.
 
 Answers: which settings train this job with torchtitan?
-Elsewhere: what they mean (interop/configs/torchtitan.py, torchtitan_stages.py), which reads back what is
-written here. A TOML file of the releases that have them; every key is a flag of all releases too, and
-stands as one in the file's head: `--training.seq_len 8192`.
+Elsewhere: the meaning of the settings (interop/configs/torchtitan.py, torchtitan_stages.py, which read the
+exported file again). The result is a TOML file for the releases that read TOML. Every key is also a
+command-line flag in all releases, and a comment at the top shows these flags: `--training.seq_len 8192`.
 """
 
 import json
@@ -42,7 +42,8 @@ def export_torchtitan(job: Job) -> Exported:
     Raises
     ------
     SpecError
-        torchtitan has no such model, or a field of plan or batch is another there: each of them.
+        torchtitan does not have this model, or would read fields of the plan or batch differently. All of
+        them are reported.
     """
     settings = _settings(job)
     flags = " ".join(
@@ -102,9 +103,10 @@ def _settings(job: Job) -> Settings:
 
 
 def _flavour(job: Job) -> str:
-    """Return torchtitan's name of the model, or of one that is the same but for its name; else "".
+    """Return torchtitan's name of the model, or of a model that differs only in its name; "" if there is
+    none.
 
-    Adapters are no part of a flavour: they are found by the check.
+    Adapters are not part of a flavour; a later check finds them.
     """
     named = word_of(FLAVOURS, job.model.name)
     if named in FLAVOURS:
@@ -118,7 +120,7 @@ def _flavour(job: Job) -> str:
 
 
 def _precision(plan: Plan, settings: Settings) -> Settings:
-    """Return the converter that replaces linears by 8-bit ones, and its recipe."""
+    """Return the converter that replaces linear layers by 8-bit ones, and its recipe."""
     if plan.precision not in RECIPES.values():
         return {}
     section = "mx" if plan.precision == "mxfp8" else "float8"
@@ -158,7 +160,7 @@ def _parallelism(job: Job) -> dict[str, object]:
 
 
 def _software(stack: Stack) -> dict[str, object]:
-    """Return where the stack differs from torchtitan's defaults: overlap, when parameters are freed."""
+    """Return the stack's differences from torchtitan's defaults: overlap, and when parameters are freed."""
     settings: dict[str, object] = {}
     if stack.tensor_overlap == "chunks":
         settings["enable_async_tensor_parallel"] = True
@@ -170,7 +172,7 @@ def _software(stack: Stack) -> dict[str, object]:
 
 
 def _stages(job: Job) -> dict[str, object]:
-    """Return stages, their schedule, and where each chunk begins."""
+    """Return the stages, their schedule, and the beginning of each chunk."""
     plan, chunks = job.plan, job.plan.pipeline_parallel * job.plan.virtual_stages
     held = plan.stage_layers or (job.model.num_blocks // chunks,) * chunks
     settings: dict[str, object] = {

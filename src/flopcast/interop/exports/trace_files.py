@@ -1,7 +1,7 @@
 """Trace files of a report.
 
-Answers: what does `--trace` write? Elsewhere: the rows (report/events.py), the bytes (perfetto.py),
-the text (chrome.py).
+Answers: which file does `--trace` write?
+Elsewhere: the rows (report/events.py), the bytes (perfetto.py), the text (chrome.py).
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from flopcast.report.report import Report
 
 
 def write_trace(report: Report, path: Path) -> None:
-    """Write a trace to be opened in ui.perfetto.dev: Perfetto's own, or Chrome's JSON.
+    """Write a trace for ui.perfetto.dev, in Perfetto's own format or as Chrome's JSON.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """A predicted step as traces: for people (Perfetto, Chrome) and for simulators of networks (Chakra).
 
 Answers: which files show, or replay, the step of this job?
-Elsewhere: what they hold (report/events.py, rank_graph.py).
+Elsewhere: the content of the files (report/events.py, rank_graph.py).
 """
 
 import json
@@ -23,7 +23,7 @@ SHORT = "if there are many micro-batches, the trace shows operators only in the 
 
 
 def predicted(job: Job) -> Report:
-    """Return the report of a job, with the curves of the catalogue."""
+    """Return the report of a job, predicted with the curves of the catalogue."""
     return predict(job, load_book(job.cluster))
 
 

@@ -1,11 +1,12 @@
 """Archives of `torch.export`: the graph in a .pt2 file, read as data.
 
 Answers: which operator graph does a .pt2 file hold, for the sizes that a user states?
-Elsewhere: the operators of ATen (aten.py), sizes with names (symbols.py), where subgraphs go (inlined.py).
+Elsewhere: the operators of ATen (aten.py), sizes with names (symbols.py), the insertion of subgraphs
+(inlined.py).
 
-A .pt2 file is a zip archive. Only its graph is read, which is JSON (torch/_export/serde/schema.py): no
-code runs, no pickle is loaded, and weights are never opened. The graph is limited to MOST_BYTES, also when
-it is unpacked.
+A .pt2 file is a zip archive. Only its graph is read, which is JSON (torch/_export/serde/schema.py). No
+code runs, no pickle is loaded, and the weights are never opened. The graph is limited to MOST_BYTES,
+before and after it is unpacked.
 """
 
 import json
@@ -145,9 +146,7 @@ def _name(argument: Data) -> str:
 
 
 def _with_batch(values: Data, inputs: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes with a value for the name of the batch: the first axis of all inputs that leave it
-    open.
-    """
+    """Return the sizes with a value for the batch's name: the open first axis of all inputs."""
     given = {key: number for key, number in sizes.items() if key != BATCH}
     first = [values[key]["sizes"][0] for key in inputs if key in values and values[key]["sizes"]]
     names = {each["as_expr"]["expr_str"] for each in first if "as_expr" in each}
@@ -158,7 +157,7 @@ def _with_batch(values: Data, inputs: Sequence[str], sizes: Mapping[str, int]) -
 
 
 def _samples(inputs: Sequence[str], tensors: Mapping[str, GraphTensor], sizes: Mapping[str, int]) -> int:
-    """Return the samples of the example batch: as stated, or the first axis of the first input."""
+    """Return the samples in the example batch: the stated number, or the first axis of the first input."""
     shapes = [tensors[name].shape for name in inputs if name in tensors and tensors[name].shape]
     return sizes.get(BATCH) or (shapes[0][0] if shapes else 1) or 1
 
@@ -192,8 +191,8 @@ def _nodes(
 ) -> Iterator[GraphNode]:
     """Yield the operators of the graph, and the copies that they make of inputs.
 
-    Attention in one kernel may write heads beside each other, so that they are joined without a copy. The
-    strides of an export on the device "meta" do not show that.
+    An attention kernel may write the heads of a token next to each other, so that they are joined without
+    a copy. The strides of an export on the device "meta" do not show that.
     """
     of_attention = set[str]()
     for call in calls:
@@ -216,9 +215,9 @@ def _nodes(
 
 
 def _joins_heads(node: GraphNode, strides: Mapping[str, tuple[int, ...]]) -> bool:
-    """Return whether attention writes the heads of a token beside each other.
+    """Return whether attention writes the heads of a token next to each other.
 
-    The kernel for masks always does so. The one without masks orders its output as the queries are ordered
+    The kernel with a mask always does so. The kernel without a mask uses the memory order of the queries
     (PyTorch: empty_like of the queries).
     """
     if node.operator not in ATTENTION:
@@ -247,7 +246,7 @@ def _copied(
     strides: Mapping[str, tuple[int, ...]],
     of_attention: Set[str],
 ) -> list[tuple[int, Shape]]:
-    """Return the inputs that an operator copies; weights, and results of attention, are never copied."""
+    """Return the inputs that an operator copies. Weights, and results of attention, are never copied."""
     names = [name for name in node.inputs[:2] if name]
     shapes, steps = [tensors[name].shape for name in names], [strides[name] for name in names]
     kept = {name for name in names if tensors[name].is_parameter or name in of_attention}
@@ -262,7 +261,7 @@ def _node(
     strides: Mapping[str, tuple[int, ...]],
     of_attention: Set[str],
 ) -> GraphNode | None:
-    """Return a call as an operator of the graph; None if it touches no tensor."""
+    """Return a call as an operator of the graph, or None if it has no tensors."""
     library, base = call.target.removeprefix("torch.ops.").partition(".")[0], _base(call)
     results = tuple(tensors[name] for name in call.outputs if name in tensors)
     if not results or base in WITHOUT_DATA:

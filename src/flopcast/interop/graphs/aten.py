@@ -1,8 +1,8 @@
 """Operators of PyTorch's ATen library by the canonical names of flopcast.
 
 Answers: which canonical operator is `aten.native_layer_norm`, and which of its arguments does it read?
-Elsewhere: the canonical operators (graph/canonical.py), the archive that holds the calls (archive.py).
-A name that is not here is an unknown operator, which is priced by its bytes.
+Elsewhere: the canonical operators (graph/canonical.py), the archive that holds the calls (archive.py). An
+operator that this table lacks is unknown and is priced by its bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -177,7 +177,7 @@ class Call:
     arguments : mapping
         Its other arguments by name.
     is_view_by_strides : bool
-        Whether its result can be memory of its first tensor.
+        Whether its result may share the memory of its first tensor.
     """
 
     name: str
@@ -238,7 +238,7 @@ def translate(call: Call) -> Translated:
 
 
 def _convolution(call: Call) -> Translated:
-    """Return a convolution; `aten.convolution` says by an argument whether it is transposed."""
+    """Return a convolution; an argument of `aten.convolution` states whether it is transposed."""
     transposed = call.base.startswith("conv_transpose") or bool(call.arguments.get("transposed"))
     groups = call.arguments.get("groups", 1)
     operator = "transposed_convolution" if transposed else "convolution"
@@ -253,13 +253,13 @@ def _added_product(call: Call) -> Translated:
 
 
 def _attention(call: Call) -> Translated:
-    """Return attention in one kernel."""
+    """Return attention as one kernel."""
     causal = bool(call.arguments.get("is_causal"))
     return Translated(operator="attention", inputs=call.inputs, attributes={"causal": causal})
 
 
 def _batch_norm(call: Call) -> Translated:
-    """Return batch norm: with the statistics of the batch if it trains, else with stored ones."""
+    """Return batch norm, with the statistics of the batch in training and with stored ones otherwise."""
     training = bool(call.arguments.get("training", call.base in TRAINING_NORMS))
     operator = "batch_norm" if training else "batch_norm_inference"
     return Translated(operator=operator, inputs=call.inputs)

@@ -1,8 +1,8 @@
-"""What the arguments of ATen's operators say of axes, and shapes do not.
+"""Facts about axes that the arguments of ATen's operators state and shapes do not show.
 
-Answers: in which order does a view have the axes of its input, which axis does it lack, along which axes
-does an operator work?
-Elsewhere: what follows for the division of tensors (graph/shards.py), all other arguments (aten.py).
+Answers: in which order does a view have the axes of its input, which axis does it lack, and along which
+axes does an operator work?
+Elsewhere: the effect on the division of tensors (graph/shards.py), all other arguments (aten.py).
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ JOINS = ("cat", "concat", "concatenate", "stack")
 
 
 def of_view(base: str, shape: Shape, arguments: Arguments) -> dict[str, Attribute]:
-    """Return what shapes do not show of a view: the order of its axes, or the axis that it lacks.
+    """Return the facts about a view that shapes do not show: the order of its axes, or the axis that it
+    lacks.
 
     >>> of_view("transpose", (2, 8, 4), {"dim0": 1, "dim1": -1}), of_view("unbind", (3, 2), {})
     ({'permutation': (0, 2, 1)}, {'taken': 0})

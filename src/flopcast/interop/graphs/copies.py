@@ -18,8 +18,9 @@ def copied_inputs(
 ) -> Iterator[tuple[int, Sizes]]:
     """Yield the places of the inputs that an operator copies, and the shape of each copy.
 
-    A product with a matrix joins the rows of its other factor, and a product of batches joins their axes; a
-    factor whose strides do not allow that is copied, as is one that is repeated over the other's batch.
+    A product with a matrix joins the rows of its other factor, and a product of batches joins their axes;
+    a factor is copied if its strides do not allow this, or if it is repeated over the batch of the other
+    factor.
 
     >>> heads, joined = ((2, 8, 64, 32), (16384, 32, 256, 1)), ((2, 8, 32, 64), (16384, 2048, 64, 1))
     >>> list(copied_inputs("matmul", *zip(heads, joined)))
@@ -54,8 +55,8 @@ def _of_einsum(
 ) -> Iterator[tuple[int, Sizes]]:
     """Yield the copies of an einsum, which joins axes to one product of batches.
 
-    Axes of both operands and of the output form the batch, axes of one operand the rows or the columns, and
-    those that the output lacks are summed (PyTorch: sumproduct_pair of Linear.cpp).
+    Axes of both operands and of the output form the batch, axes of one operand form the rows or the
+    columns, and axes that the output lacks are summed (PyTorch: sumproduct_pair of Linear.cpp).
     """
     operands, _, output = equation.partition("->")
     words = operands.split(",")

@@ -1,9 +1,10 @@
-"""A model in the user's own code or of a library, exported by the user's own PyTorch.
+"""A model from the user's own code or from a library, exported by the user's PyTorch.
 
-Answers: which graph has the model that a function of a module returns, or that a library knows by a name?
-Elsewhere: the models of libraries (named.py), the archive that results (archive.py). This is the only
-reader that runs code, and only code that the user names: a function of a module of his environment, or one
-of the libraries. Tensors are on the device "meta": no weights are made, and no memory is needed.
+Answers: which graph does a model have that a function of a module returns, or that a library provides by
+name?
+Elsewhere: the models of libraries (named.py), the archive that results (archive.py). Only this reader runs
+code, and only code that the user names: a function of a module in the user's environment, or one of the
+libraries. Tensors are on the device "meta": no weights are created, and no memory is needed.
 """
 
 import sys
@@ -24,7 +25,7 @@ SAMPLES = 2  # of the example batch of a model that states the shape of its inpu
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Example:
-    """A model and the arguments of a call of it."""
+    """A model and the arguments of one call."""
 
     model: Any
     arguments: tuple[Any, ...]
@@ -43,7 +44,7 @@ def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
     Raises
     ------
     SpecError
-        torch is not installed, there is no such function, or the model cannot be exported.
+        torch is not installed, the function does not exist, or the model cannot be exported.
     """
     field = "graph" if is_name(factory) else "--module"
     torch = _torch(factory)
@@ -85,7 +86,7 @@ def _torch(factory: str) -> Torch:
 
 
 def _function(factory: str) -> Any:  # noqa: ANN401
-    """Return the function; modules of the current folder are found, too."""
+    """Return the function; it is also searched in the current folder."""
     package, _, name = factory.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -97,7 +98,7 @@ def _function(factory: str) -> Any:  # noqa: ANN401
 
 
 def _example(torch: Torch, made: Any, factory: str) -> Example:  # noqa: ANN401
-    """Return a model and its arguments; timm and transformers state those of their models."""
+    """Return a model and its arguments; timm and transformers determine the arguments of their models."""
     model, *rest = made if isinstance(made, tuple) else (made,)
     if rest:
         named = rest[1] if len(rest) > 1 else {}

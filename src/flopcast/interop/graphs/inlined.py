@@ -1,9 +1,9 @@
-"""Calls of an exported graph, those inside of subgraphs included.
+"""Calls of an exported graph, including those inside its subgraphs.
 
-Answers: which calls does a torch.export graph make, if the graphs that it calls once are written out?
-Elsewhere: what the calls mean (archive.py, aten.py).
+Answers: which calls does a torch.export graph make if each subgraph is inserted at its single call?
+Elsewhere: the meaning of the calls (archive.py, aten.py).
 
-`torch.no_grad()` and autocast inside of a model become calls of a graph: "wrap_with_set_grad_enabled".
+`torch.no_grad()` and autocast inside a model become calls of a subgraph: "wrap_with_set_grad_enabled".
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ DEEPEST = 8  # graphs inside of graphs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CallData:
-    """A call: its operator, tensors by argument, other arguments by name, and the tensors that it makes."""
+    """A call: its operator, its tensors by argument, its other arguments by name, and its results."""
 
     target: str
     tensors: Mapping[str, tuple[str, ...]]
@@ -26,7 +26,8 @@ class CallData:
 
 
 def inlined(graph: Data) -> tuple[dict[str, Data], list[CallData], list[str]]:
-    """Return tensors by name, calls, and names of the outputs of a graph, with its subgraphs in place.
+    """Return the tensors by name, the calls, and the names of the outputs of a graph, with subgraphs
+    inserted.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def _walk(
     calls: list[CallData],
     depth: int,
 ) -> list[str]:
-    """Add the tensors and calls of a graph whose inputs have other names outside; return its outputs."""
+    """Add the tensors and calls of a subgraph under their outer names; return its outputs."""
     if depth > DEEPEST:
         raise ValueError(f"graphs are nested more than {DEEPEST} deep")
     aliases = dict(renamed)
@@ -97,6 +98,6 @@ def _tensors(argument: Data) -> Iterator[str]:
 
 
 def _plain(argument: Data) -> object:
-    """Return the value of an argument that is a number, a word or a list of them; else None."""
+    """Return the value of an argument that is a number, a string or a list of them, and None otherwise."""
     plain = ("as_int", "as_float", "as_bool", "as_string", "as_ints", "as_floats", "as_bools")
     return next((value for kind, value in argument.items() if kind in plain), None)

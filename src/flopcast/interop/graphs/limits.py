@@ -1,4 +1,4 @@
-"""Limits of graphs that flopcast reads, so that a hostile file gets an answer within seconds."""
+"""Limits on the size of graphs, so that a malicious file is rejected within seconds."""
 
 from flopcast.errors import SpecError, spec_error
 
@@ -7,7 +7,7 @@ MOST_AXES = 64
 
 
 def too_many_nodes(name: str, count: int) -> SpecError:
-    """Return the error of a graph with too many operators."""
+    """Return the error for a graph with too many operators."""
     allowed = f"at most {MOST_NODES} operators"
     because = f"the graph has {count}: loops were unrolled, or layers were exported one by one"
     fix = "export only one of the equal layers, and state how often it repeats with count in a YAML file"

@@ -1,11 +1,12 @@
-"""Models that timm, transformers and diffusers know by a name.
+"""Models that timm, transformers and diffusers provide by name.
 
-Answers: which model has the name "timm:resnet50", and which arguments does a call of it take?
+Answers: which model has the name "timm:resnet50", and which arguments does it take?
 Elsewhere: the export of a model (export.py).
 
-A model is made on the device "meta", so that no weights are loaded. Names of transformers and diffusers are
-those of the Hugging Face hub, or folders with a config.json. No code of the hub runs. The arguments follow
-from the configuration: images have the size that it states, texts as many tokens as "tokens" in the sizes.
+A model is created on the device "meta", so that no weights are loaded. Names of transformers and
+diffusers are those of the Hugging Face hub, or folders with a config.json. No code from the hub runs. The
+configuration determines the arguments: it states the size of images, and "tokens" in the sizes gives the
+number of tokens in texts.
 """
 
 import inspect
@@ -24,7 +25,7 @@ FEATURES = 1500  # steps of speech after the convolutions that halve them
 
 
 def is_name(word: str) -> bool:
-    """Return whether a word names a model of a library.
+    """Return whether a string names a model of a library.
 
     >>> is_name("timm:resnet50"), is_name("models:resnet50"), is_name("model.pt2")
     (True, False, False)
@@ -33,7 +34,8 @@ def is_name(word: str) -> bool:
 
 
 def named_model(word: str, sizes: Mapping[str, int]) -> tuple[Any, Arguments]:
-    """Return the model of a name, and the arguments of a call by name; `sizes` may have batch and tokens.
+    """Return the model with a name, and the arguments of a call by name; `sizes` may contain batch and
+    tokens.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Operators of ONNX that stand for several operators, or whose weights are packed.
+"""Operators of ONNX that represent several operators, or that have packed weights.
 
 Answers: which operators of flopcast does a node of an ONNX graph run?
 Elsewhere: operators with one counterpart (onnx_operators.py), the file that holds the nodes (onnx_file.py).

@@ -4,8 +4,8 @@ Answers: which operator graph does an ONNX file hold, for the sizes that a user 
 Elsewhere: the parts of a file (onnx_parts.py), the operators (onnx_operators.py, onnx_composites.py), sizes
 with names (symbols.py).
 
-No code runs. Values of weights are skipped, whether they stand in the file or in another one, which is
-never opened. The shape of every tensor must be in the file, as exporters of PyTorch write it.
+No code runs. Values of weights are skipped, even if they are in a separate file, which is never opened.
+The shape of every tensor must be in the file, as exporters of PyTorch write it.
 """
 
 import mmap
@@ -88,12 +88,12 @@ def _read(buffer: memoryview, name: str, sizes: Mapping[str, int], infer: Infer 
 
 
 def _given(parts: Parts) -> list[str]:
-    """Return the inputs of the graph that are no weights."""
+    """Return the inputs of the graph that are not weights."""
     return [tensor for tensor in parts.inputs if tensor not in parts.weights]
 
 
 def _without_shape(parts: Parts) -> str | None:
-    """Return the first result of an operator that has no shape, or none that follows from the inputs'."""
+    """Return the first result whose shape is missing and does not follow from the inputs."""
     names = {axis for tensor in parts.inputs for axis in parts.shapes[tensor][0] if isinstance(axis, str)}
     for _, call, outputs in parts.calls:
         for output in outputs if call.operator not in CONSTANTS else ():
@@ -172,9 +172,7 @@ def _graph(parts: Parts, name: str, sizes: Mapping[str, int], producer: str) -> 
 
 
 def _with_batch(parts: Parts, inputs: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes with a value for the name of the batch: the first axis of all inputs that leave it
-    open.
-    """
+    """Return the sizes with a value for the batch's name: the open first axis of all inputs."""
     given = dict(sizes)
     first = [parts.shapes[name][0][0] for name in inputs if parts.shapes[name][0]]
     names = {axis for axis in first if isinstance(axis, str)}
@@ -191,13 +189,13 @@ def _shape(axes: tuple[int | str, ...], symbols: Symbols, tensor: str) -> tuple[
 
 
 def _constant(name: str, shape: tuple[int, ...], dtype: str) -> GraphTensor:
-    """Return a constant: a weight, if it consists of several floats."""
+    """Return a constant, which counts as a weight if it consists of several floats."""
     tensor = GraphTensor(name=name, shape=shape, dtype=dtype, is_parameter=True)
     return replace(tensor, is_trained=tensor.is_float and tensor.elements > 1)
 
 
 def _nodes(parts: Parts, tensors: dict[str, GraphTensor], file: str) -> Iterator[GraphNode]:
-    """Yield the operators of a graph; adds the tensors of constants to `tensors`."""
+    """Yield the operators of a graph, and add the tensors of constants to `tensors`."""
     missing = list[str]()
     used = {*parts.outputs, *(name for _, call, _ in parts.calls for name in call.inputs)}
     for place, (name, call, outputs) in enumerate(parts.calls):

@@ -1,8 +1,8 @@
 """Operators of ONNX by the canonical names of flopcast.
 
 Answers: which canonical operator is `ConvTranspose`, and which of its inputs does it read?
-Elsewhere: the canonical operators (graph/canonical.py), the file that holds the nodes (onnx_file.py).
-A name that is not here is an unknown operator, which is priced by its bytes.
+Elsewhere: the canonical operators (graph/canonical.py), the file that holds the nodes (onnx_file.py). An
+operator that this table lacks is unknown and is priced by its bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +166,7 @@ def translate(call: OnnxCall) -> Found:
 
 
 def canonical_name(call: OnnxCall) -> str:
-    """Return the canonical operator of a node; of an unknown one its own name with that of its domain."""
+    """Return the canonical operator of a node; for an unknown operator, its own name with its domain."""
     if call.operator in ("Gemm", *ATTENTION):
         return "linear" if call.operator == "Gemm" else "attention"
     domain = "" if call.domain in DOMAINS else f"{call.domain}."
@@ -174,7 +174,7 @@ def canonical_name(call: OnnxCall) -> str:
 
 
 def _data(call: OnnxCall) -> tuple[str, ...]:
-    """Return the inputs that hold data: of the operators below, the others state shapes and axes."""
+    """Return the inputs that hold data; other inputs of the operators below state shapes and axes."""
     return call.inputs[: DATA_INPUTS.get(call.operator, len(call.inputs))]
 
 
@@ -184,7 +184,7 @@ def _gemm(call: OnnxCall) -> Found:
 
 
 def _transpose(call: OnnxCall) -> Found:
-    """Return a transpose with the order of its axes; without one, it reverses them."""
+    """Return a transpose with the order of its axes; without a stated order, it reverses them."""
     order = call.attributes.get("perm")
     return (
         "view",
@@ -194,7 +194,7 @@ def _transpose(call: OnnxCall) -> Found:
 
 
 def _convolution(call: OnnxCall) -> Found:
-    """Return a convolution; data, weight and bias are among scales, zero points, offsets and masks."""
+    """Return a convolution; scales, zero points, offsets and masks lie between data, weight and bias."""
     places = {"QLinearConv": (0, 3, 8), "ConvInteger": (0, 1), "DeformConv": (0, 1, 3)}
     inputs = _chosen(call, places.get(call.operator, (0, 1, 2)))
     return NAMES[call.operator], inputs, {"groups": call.attributes.get("group", 1)}
@@ -213,20 +213,20 @@ def _einsum(call: OnnxCall) -> Found:
 
 
 def _batch_norm(call: OnnxCall) -> Found:
-    """Return batch norm: exported for training it uses the statistics of the batch."""
+    """Return batch norm, which uses the statistics of the batch if it was exported for training."""
     training = call.attributes.get("training_mode")
     return ("batch_norm" if training else "batch_norm_inference"), call.inputs, {}
 
 
 def _dropout(call: OnnxCall) -> Found:
-    """Return dropout, which an inference graph passes on; a graph for training sets its third input."""
+    """Return dropout, which does nothing in an inference graph; a training graph sets its third input."""
     return ("dropout" if len(call.inputs) > 2 and call.inputs[2] else "view"), call.inputs[:1], {}
 
 
 def _attention(call: OnnxCall) -> Found:
     """Return attention, of ONNX (opset 23) or of ONNX Runtime (ContribOperators.md of onnxruntime).
 
-    Attributes state the heads if they lie beside each other in the last axis. Queries, keys and values may
+    Attributes state the number of heads if the last axis holds all of them. Queries, keys and values may
     be packed into the first input.
     """
     heads, kv_heads, causal, past = ATTENTION[call.operator]

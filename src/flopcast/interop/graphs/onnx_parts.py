@@ -1,7 +1,7 @@
-"""The parts of an ONNX file: operators, weights and shapes as they stand in the file.
+"""The parts of an ONNX file: operators, weights and shapes.
 
 Answers: which nodes, weights, inputs and outputs does the graph of a file have?
-Elsewhere: the wire format (protobuf.py), the operator graph that the parts become (onnx_file.py).
+Elsewhere: the wire format (protobuf.py), the operator graph that the parts form (onnx_file.py).
 
 Values of weights are skipped. The whole numbers of small constants are kept, because they state sizes.
 """
@@ -36,7 +36,7 @@ PRODUCTS = ("matmul", "linear", "einsum", "convolution", "transposed_convolution
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Parts:
-    """The parts of a graph as the file has them."""
+    """The parts of a graph as the file states them."""
 
     name: str = "model"
     calls: list[tuple[str, OnnxCall, tuple[str, ...]]] = field(default_factory=list)  # with name, outputs
@@ -126,9 +126,7 @@ def call_of(node: Message) -> tuple[str, OnnxCall, tuple[str, ...]]:
 
 
 def _attribute(attribute: Message) -> Iterator[tuple[str, Attribute]]:
-    """Yield an attribute that is a whole number, a text or whole numbers; of a tensor its shape; of a
-    subgraph the number of its products.
-    """
+    """Yield an attribute: a tensor becomes its shape, and a subgraph its number of products."""
     name, content = "", list[Attribute]()
     numbers = list[int]()
     for number, value in attribute.fields():
@@ -191,7 +189,8 @@ def _weight(tensor: Message) -> tuple[str, tuple[int, ...], str]:
 
 
 def _value(value: Message) -> tuple[str, tuple[int | str, ...] | None, str]:
-    """Return name, axes and dtype of a tensor; an axis without size and name is called after its place.
+    """Return the name, axes and dtype of a tensor; an axis without size and name is named after its
+    position.
 
     A tensor without shape has no axes (None); a sequence or a map has the axes ().
     """

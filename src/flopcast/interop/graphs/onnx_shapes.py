@@ -1,11 +1,12 @@
 """Missing shapes of an ONNX file, inferred by the onnx package from a copy without weights.
 
-Answers: which shapes have the tensors of a graph whose exporter did not write them, and which operators
+Answers: which shapes do the tensors of a graph have if the exporter did not write them, and which operators
 does a file with functions run?
-Elsewhere: the file itself (onnx_file.py). The package is an extra; it computes shapes and runs no operator.
+Elsewhere: the file itself (onnx_file.py). The package is an optional dependency; it computes shapes and
+runs no operator.
 
-The copy has small constants, which state the shapes of reshapes, but no weights, which may take gigabytes.
-It has no operators for which the package infers no shapes: others with equal shapes stand in their place.
+The copy has small constants, which state the shapes of reshapes, but no weights, which can take
+gigabytes. Operators for which the package infers no shapes are replaced by others with equal shapes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ SAME_SHAPE = (  # operators whose output has the shape of their first input
 
 
 def with_onnx(file: str, missing: str) -> Infer:
-    """Return the inference of the onnx package.
+    """Return the model with the shapes that the onnx package infers.
 
     Raises
     ------
@@ -66,7 +67,7 @@ def without_functions(model: Message, file: str, name: str) -> Message:
     Raises
     ------
     SpecError
-        The onnx package, which writes out the functions, is not installed.
+        The onnx package, which expands the functions, is not installed.
     """
     because = f"the file defines the operator {name!r} as a function of other operators"
     onnx, inliner = _package("onnx.inliner", file, name, because, "is a function")
@@ -142,7 +143,7 @@ def _weight_of_floats(name: str, shape: Sequence[int]) -> bytes:
 
 
 def _sized(part: Message, sizes: Mapping[str, int], path: tuple[int, ...]) -> bytes:
-    """Return a description of a tensor whose named axes, at the end of a path of fields, have sizes."""
+    """Return a description of a tensor, found by a path of fields, with sizes for its named axes."""
     if not path:
         names = [value.text() for n, value in part.fields() if n == 2 and isinstance(value, Message)]
         known = [sizes[name] for name in names if name in sizes]

@@ -1,9 +1,9 @@
-"""Fields of protobuf messages, read from bytes that are never copied as a whole.
+"""Fields of protobuf messages, read from bytes without copying them as a whole.
 
 Answers: which fields does a message have, by their numbers?
 Elsewhere: the messages of ONNX (onnx_file.py). The wire format: protobuf.dev/programming-guides/encoding.
 
-A field of bytes is returned as its place, so that weights of many gigabytes are skipped, not read.
+A field of bytes is returned as its position, so that weights of many gigabytes are skipped.
 """
 
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ class Message:
         Raises
         ------
         ValueError
-            The message ends inside of a field, has a field of unknown type or with the number 0, or has
-            more than MOST_FIELDS fields.
+            The message ends inside a field, has a field of unknown type or with the number 0, or has more
+            than MOST_FIELDS fields.
         """
         buffer, place, end = self.buffer, self.start, self.end
         for _ in range(MOST_FIELDS):
@@ -83,7 +83,7 @@ class Message:
 
 
 def _varint(buffer: Buffer, place: int, end: int) -> tuple[int, int]:
-    """Return a number of variable length, and the place behind it."""
+    """Return a number of variable length, and the position after it."""
     value = shift = 0
     while place < end and shift < 70:
         byte = buffer[place]
@@ -96,7 +96,7 @@ def _varint(buffer: Buffer, place: int, end: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """Return a whole number of 64 bits with its sign.
+    """Return a signed whole number of 64 bits.
 
     >>> signed(2**64 - 1), signed(7)
     (-1, 7)

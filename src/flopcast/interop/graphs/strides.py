@@ -1,9 +1,9 @@
-"""What strides say of a tensor: in which order its elements lie, and which reshapes are views.
+"""Facts that strides show about a tensor: the order of its elements, and which reshapes are views.
 
-Answers: does memory with these strides hold a tensor of another shape in the order of its elements? Do the
-channels of a pixel lie beside each other?
-The rule is that of PyTorch (aten/src/ATen/TensorUtils.cpp, computeStride): axes that lie behind each other
-in memory join, and each part must hold whole axes of the new shape.
+Answers: does memory with these strides hold a tensor of another shape in the order of its elements? Are
+the channels of a pixel next to each other? The rule is that of PyTorch (aten/src/ATen/TensorUtils.cpp,
+computeStride): axes that are contiguous in memory are joined, and each joined part must hold whole axes
+of the new shape.
 """
 
 from typing import Literal
@@ -39,7 +39,7 @@ def is_view(shape: Sizes, strides: Sizes, new: Sizes) -> bool:
 
 
 def order_of(shape: Sizes, strides: Sizes) -> Order:
-    """Return the order of a tensor's elements: axes inside each other, channels last, or another one.
+    """Return the order of a tensor's elements: nested axes, channels last, or another order.
 
     >>> order_of((2, 8, 4, 4), (128, 16, 4, 1)), order_of((2, 8, 4, 4), (128, 1, 32, 8))
     ('planes', 'pixels')
@@ -52,7 +52,7 @@ def order_of(shape: Sizes, strides: Sizes) -> Order:
 
 
 def _is_in_order(shape: Sizes, strides: Sizes, axes: Sizes) -> bool:
-    """Return whether the axes, in this order, lie one inside the other without gaps."""
+    """Return whether the axes, in this order, are nested without gaps."""
     expected = 1
     for axis in reversed(axes):
         if shape[axis] > 1 and strides[axis] != expected:

@@ -1,9 +1,10 @@
-"""Sizes of exported graphs: numbers, or expressions of names to which a user gives values.
+"""Sizes of exported graphs: numbers, or expressions of names for which a user gives values.
 
-Answers: what is the size of an axis, given the sizes that a user states, and which names lack one?
+Answers: what is the size of an axis, given the user's sizes, and which names lack a size?
 Elsewhere: the files that contain them (archive.py, onnx_file.py).
 
-An expression is parsed, never run. `torch.export` writes "Mul(Integer(2), Symbol('s77', …))", ONNX a name.
+An expression is parsed, never run. `torch.export` writes "Mul(Integer(2), Symbol('s77', …))", and ONNX
+writes a name.
 """
 
 import ast
@@ -44,7 +45,8 @@ OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Symbols:
-    """The values of names in sizes; collects the names that have none, and where each was seen.
+    """The values of names in sizes. The object collects the names without a value, and the place where
+    each was first seen.
 
     Attributes
     ----------
@@ -60,7 +62,7 @@ class Symbols:
     parsed: dict[str, ast.expr] = field(default_factory=dict)
 
     def value(self, name: str, where: str) -> int:
-        """Return the size of a name; 1 for one that has none, which `require` then reports."""
+        """Return the size of a name; 1 for a name without a size, which `require` then reports."""
         self.used.add(name)
         if name not in self.given:
             self.missing.setdefault(name, where)
@@ -87,7 +89,7 @@ class Symbols:
             raise spec_error("graph.size", expression, allowed, because, fix, where) from None
 
     def named(self, text: str, where: str) -> int:
-        """Return the size of a name that may be an expression; what is none is a name as it stands.
+        """Return the size of a name that may be an expression; other texts count as plain names.
 
         >>> Symbols(given={"s7": 8}).named("s7*2 + 1", "x")
         17
@@ -124,7 +126,7 @@ class Symbols:
         Raises
         ------
         SpecError
-            A name has no size, or the file does not have a name that a size is given for.
+            A name has no size, or the user gives a size for a name that the file does not have.
         """
         problems = [
             Problem(
@@ -150,7 +152,7 @@ class Symbols:
 
 
 def sizes_of(words: Iterable[str]) -> dict[str, int]:
-    """Return sizes by name, of texts such as "batch=8".
+    """Return sizes by name from texts such as "batch=8".
 
     >>> sizes_of(("batch=8", "tokens=512"))
     {'batch': 8, 'tokens': 512}
@@ -158,7 +160,7 @@ def sizes_of(words: Iterable[str]) -> dict[str, int]:
     Raises
     ------
     SpecError
-        A text that is no name with a whole number.
+        A text is not a name with a whole number.
     """
     found: dict[str, int] = {}
     for word in words:

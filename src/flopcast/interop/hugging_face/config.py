@@ -1,11 +1,11 @@
-"""From a Hugging Face config.json to a model, with notes on what was assumed and what was left out.
+"""Conversion of a Hugging Face config.json to a model, with notes on assumptions and omissions.
 
-Answers: which model does this config describe, and what of it does flopcast not know?
-Elsewhere: families and their defaults (families.py), keys and kinds of values (values.py), what
-makes the mapping a Model (files/validate.py), which layers have a window (windows.py).
+Answers: which model does this config describe, and which of its parts does flopcast not know?
+Elsewhere: families and their defaults (families.py), keys and kinds of values (values.py), the check of the
+result (files/validate.py), layers with a window (windows.py).
 
-Only the architecture is imported: no code of a checkpoint runs, no weights are read. Passes that only scale
-a tensor are not counted.
+Only the architecture is imported: no code of a checkpoint runs, and no weights are read. Passes that only
+scale a tensor are not counted.
 """
 
 import difflib
@@ -68,14 +68,14 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     Returns
     -------
     mapping
-        What `spec.model.Model` validates; fields that are as a Model has them anyway are left out.
+        The data that `spec.model.Model` validates; fields with the default value of a Model are left out.
     notes
-        Sentences for a person: defaults taken, keys not understood, what is imported as something simpler.
+        Sentences for the user about defaults, unknown keys, and parts that are imported in simplified form.
 
     Raises
     ------
     SpecError
-        An architecture that is not supported, or every fault of the values.
+        The architecture is not supported, or values have faults, which are all reported.
 
     Examples
     --------
@@ -115,8 +115,8 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
 def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
     """Return the key of the text model inside a multi-part model, and the values that apply to it.
 
-    What the whole says of ties and numbers holds for the part where the part is silent. A part without a
-    type is of the whole's.
+    If the part omits ties and numbers, those of the whole config apply. A part without a type has the
+    type of the whole config.
     """
     for key in TEXT_PARTS:
         inner = data.get(key)
@@ -128,12 +128,12 @@ def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
 
 
 def _family(reader: Reader) -> str:
-    """Return the family of `model_type`, else of the first of `architectures`.
+    """Return the family of `model_type` or, without it, of the first of `architectures`.
 
     Raises
     ------
     SpecError
-        Another one: why it is not imported where that is known, else the nearest that is.
+        The family is unknown: the error states why it is not imported, or the nearest known family.
     """
     model_type = reader.raw("model_type")
     architectures = reader.entries(
@@ -164,7 +164,7 @@ def _family(reader: Reader) -> str:
 
 
 def _architecture(reader: Reader, family: Family) -> DecoderFacts:
-    """Return every fact of the family's table, and check the rules between them."""
+    """Return every fact in the family's table, and check the rules between them."""
     facts: dict[str, Any] = {}
     for name, rule in family.facts.items():
         if isinstance(rule, ConfigFact):
@@ -184,7 +184,7 @@ def _architecture(reader: Reader, family: Family) -> DecoderFacts:
 
 
 def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
-    """Check that heads divide the width and groups the heads, if the numbers themselves are right."""
+    """Check that heads divide the width and groups divide the heads, if these numbers are valid."""
     hidden, heads, groups = (reader.key_of(name) for name in ("hidden", "heads", "kv_heads"))
     if (
         decoder.head_size is None
@@ -203,7 +203,7 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
 
 
 def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:
-    """Check keys whose other values mean another architecture, and the number format of the weights."""
+    """Check the number format of the weights, and keys whose other values mean another architecture."""
     for must in family.musts:
         wanted = getattr(decoder, must.same_as) if must.same_as else must.wanted
         if reader.raw(must.key) not in (None, wanted):
@@ -218,7 +218,7 @@ def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:
 
 
 def _refuse_mappings(reader: Reader) -> None:
-    """Report mappings under keys without a cost that hold one value: the file may be of another kind."""
+    """Report mappings under cost-free keys that hold one value in a file of the expected kind."""
     for key in sorted(SILENT - MAPPINGS):
         if isinstance(reader.values.get(key, ((), None))[1], dict):
             because = "the code of the model in transformers expects a single value, not a mapping"
@@ -258,7 +258,7 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
 def _mapping(
     reader: Reader, name: str, decoder: DecoderFacts, tower: dict[str, object] | None
 ) -> dict[str, object]:
-    """Return the facts as a Model has them, without its defaults."""
+    """Return the facts as fields of a Model, without its defaults."""
     block = {
         "norm": decoder.norm,
         "norm_bias": decoder.norm_bias or decoder.norm == "rmsnorm",  # which has none, whatever is said

@@ -83,7 +83,8 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     Raises
     ------
     SpecError
-        Raised at once, because the other keys of such a config cannot be read as those of a dense model.
+        The error is raised at once, because the other keys of such a config cannot be read as those of a
+        dense model.
     """
     refused = [
         (key, because)

@@ -1,7 +1,7 @@
 """The facts of a decoder, and the mixer and feed-forward of its layers as a Model has them.
 
-Answers: what does a family's table and a config say of a decoder, and what is each of its layers?
-Elsewhere: how facts are read from a config, and the whole model (config.py).
+Answers: which facts do a family's table and a config state about a decoder, and what is each of its layers?
+Elsewhere: reading the facts from a config, and the whole model (config.py).
 """
 
 from typing import Any
@@ -26,13 +26,13 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take
 class DecoderFacts:
     """The facts of one decoder, as a family's table and a config give them.
 
-    Sizes that are None follow from the others: there are as many `kv_heads` as heads, a head has
-    hidden / heads elements, and the MLP is 4 · hidden wide. A soft cap or window of None means that there
-    is none. A window is that of `local`
-    layers, of all where they are None; `unturned` layers have no rotary positions and no norms of heads.
-    `experts` are those of all layers but the `dense_layers`; `latent` sizes make latent attention of all,
-    `linear` sizes make linear attention of the `linear_layers`, and `bare_layers` have no feed-forward
-    layer. Before the `layers` of the decoder come `encoder_layers` of equal sizes.
+    Sizes that are None follow from the others: there are as many `kv_heads` as heads, a head has hidden /
+    heads elements, and the MLP is 4 · hidden wide. A soft cap or window of None means that there is none.
+    A window applies to the `local` layers, or to all layers if they are None; `unturned` layers have no
+    rotary positions and no norms of heads. `experts` apply to all layers except the `dense_layers`;
+    `latent` sizes give all layers latent attention, `linear` sizes give the `linear_layers` linear
+    attention, and `bare_layers` have no feed-forward layer. The `layers` of the decoder follow
+    `encoder_layers` of equal sizes.
     """
 
     hidden: int
@@ -86,7 +86,7 @@ class DecoderFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
-    """Whether a layer has experts, a window, rotary positions, linear attention; equal layers are equal."""
+    """The kind of a layer: whether it has experts, a window, rotary positions or linear attention."""
 
     sparse: bool
     local: bool
@@ -96,7 +96,7 @@ class LayerKind:
 
 
 def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
-    """Return what distinguishes one layer from others. A window of the whole context counts as none."""
+    """Return what distinguishes one layer from others. A window over the whole context does not count."""
     windowed = decoder.window is not None and decoder.window < decoder.context
     return LayerKind(
         sparse=decoder.experts is not None and layer not in decoder.dense_layers,
@@ -108,7 +108,8 @@ def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
 
 
 def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
-    """Return attention, with latents or without, or linear; sizes that follow from others are omitted.
+    """Return the attention, with or without latents, or linear attention; sizes that follow from others
+    are omitted.
 
     Parameters
     ----------
@@ -154,8 +155,8 @@ def feed_forward_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]
 
 
 def with_encoder(decoder: DecoderFacts, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks of the decoder after those of the encoder, with cross-attention; without one, as
-    given.
+    """Return the blocks of the decoder after those of the encoder, with cross-attention; without an
+    encoder, the blocks do not change.
 
     The encoder has the decoder's sizes and no mask.
     """

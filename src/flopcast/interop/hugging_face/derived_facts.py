@@ -1,7 +1,7 @@
 """Facts of Hugging Face families that follow from several keys of a config.
 
 Answers: which facts of a family must be computed, such as the key/value heads of Falcon?
-Elsewhere: facts that one key gives (families.yaml), experts (experts.py), windows (windows.py).
+Elsewhere: facts that a single key gives (families.yaml), experts (experts.py), windows (windows.py).
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def switch(key: str, default: bool, on: object, off: object) -> Callable[[Reader
 
 
 def number(key: str, default: int) -> Callable[[Reader], int]:
-    """Return the rule of a fact that a key of one family counts."""
+    """Return the rule for a fact that a key of one family gives as a number."""
     return lambda read: read.count(key, default)
 
 
@@ -34,7 +34,7 @@ def local_window(read: Reader) -> object:
 
 
 def rotary_dim(read: Reader) -> float:
-    """Return the rotated fraction of a head of GPT-J, given in elements; null rotates whole heads."""
+    """Return the rotated fraction of a head of GPT-J, given in elements; null means whole heads."""
     head = max(1, read.size("hidden", 4096) // read.size("heads", 16))
     turned = read.count("rotary_dim", 64)
     if "rotary_dim" in read.values and read.raw("rotary_dim") is None:
@@ -76,12 +76,12 @@ def mpt_learned(read: Reader) -> bool:
 
 
 def baichuan_alibi(read: Reader) -> bool:
-    """Return whether Baichuan uses ALiBi, as its larger models do: they have `model_max_length` only."""
+    """Return whether Baichuan uses ALiBi: its larger models do, and have only `model_max_length`."""
     return "max_position_embeddings" not in read.values
 
 
 def minimax_rotary(read: Reader) -> float:
-    """Return the rotated fraction of a head of MiniMax-M2, given in elements (`rotary_dim`)."""
+    """Return the rotated fraction of a head of MiniMax-M2, from the number of elements (`rotary_dim`)."""
     head = read.fact("head_size", 128)
     rotated = read.count("rotary_dim", 64)
     return min(1.0, rotated / head) if isinstance(head, int) else 1.0
@@ -96,12 +96,12 @@ def bigcode_kv_heads(read: Reader) -> object:
 def latent_attention(
     q_lora_rank: int, nope_size: int = 128, value_size: int = 128
 ) -> Callable[[Reader], dict[str, object]]:
-    """Return the rule that reads sizes of latents and heads.
+    """Return the rule that reads the sizes of latents and heads.
 
     Parameters
     ----------
     q_lora_rank, nope_size, value_size : int
-        Defaults of the family. A q_lora_rank of null in a config means queries without a latent.
+        Defaults of the family. If q_lora_rank is null in a config, queries have no latent.
     """
 
     def rule(read: Reader) -> dict[str, object]:
@@ -139,7 +139,7 @@ def sparse_latent_attention(
 def gated_delta_net(read: Reader) -> dict[str, object]:
     """Return sizes of a gated delta net, with the defaults of Qwen3-Next.
 
-    Heads of values must be a multiple of heads of keys, which is reported otherwise.
+    The number of value heads must be a multiple of the key heads; otherwise, it is reported.
     """
     read.used.add("mamba_ssm_dtype")  # of states, which engines keep in fp32
     heads, key_heads = read.count("linear_num_value_heads", 32), read.count("linear_num_key_heads", 16)
@@ -169,7 +169,7 @@ def further_predictions(read: Reader) -> int:
 
 
 def t5_activation(read: Reader) -> str:
-    """Return the activation of T5's MLP: "relu", or what follows "gated-" in `feed_forward_proj`."""
+    """Return the activation of T5's MLP: "relu", or the text after "gated-" in `feed_forward_proj`."""
     read.used.update(("is_gated_act", "dense_act_fn"))  # what transformers derives of it and saves too
     written = read.value("text", ("feed_forward_proj",), "relu")
     name = str(written).removeprefix("gated-")
@@ -182,21 +182,23 @@ def t5_gated(read: Reader) -> bool:
 
 
 def t5_decoder_layers(read: Reader) -> int:
-    """Return the layers of T5's decoder, by default as many as its encoder has."""
+    """Return the number of layers in T5's decoder, by default that of its encoder."""
     return read.count("num_decoder_layers", read.count("num_layers", 6))
 
 
 def encoder_layers(read: Reader) -> int:
-    """Return the layers of BART's encoder, which version 4 of transformers also saves as all layers."""
+    """Return the number of layers in BART's encoder; version 4 of transformers also saves it as the
+    number of all layers.
+    """
     read.used.add("num_hidden_layers")
     return read.count("encoder_layers", 12)
 
 
 def rows_of_encoder(read: Reader) -> int:
-    """Return rows of the tables of positions beside those of the decoder's: the encoder has its own."""
+    """Return the rows of the encoder's position tables, which are separate from the decoder's."""
     return read.count("max_position_embeddings", 1024)
 
 
 def rows_besides_positions(read: Reader) -> int:
-    """Return the same for BART, where each table begins with two unused rows."""
+    """Return the same for BART, whose tables each begin with two unused rows."""
     return rows_of_encoder(read) + 4

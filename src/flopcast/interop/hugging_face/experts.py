@@ -1,4 +1,4 @@
-"""Experts in Hugging Face configs: how many, how wide, in which layers.
+"""Experts in Hugging Face configs: their number, their width, and the layers that have them.
 
 Answers: how many experts does each family's config describe, how wide are they, and which layers are dense?
 Elsewhere: the other facts of these families (families.yaml), the layers (layers/experts.py).
@@ -34,16 +34,15 @@ def experts(
     Parameters
     ----------
     number, top_k, width : int
-        The family's defaults, for keys that a config leaves out.
+        The family's defaults for missing keys.
     number_key, top_k_key, width_key : str
-        The family's own keys. Without them, the number is the fact "experts", and experts are as wide as
-        MLPs.
+        The keys. Without `number_key`, the number is the fact "experts", and experts are as wide as MLPs.
     shared : int or None
         The default number of shared experts, under `shared_key`; None if no key gives it.
     loss_key, has_loss : str, bool
-        The weight of the load-balancing loss, and whether there is a loss where none is given.
+        The weight of the load-balancing loss, and whether the family has a loss if none is given.
     ignored : str
-        Keys that choose among what this family always has.
+        Keys that select among features that the family always has.
     fields : object
         Fields of the experts that every config of the family shares.
     """
@@ -69,7 +68,7 @@ def experts(
 
 
 def gated_shared_experts(number: int, top_k: int, width: int, shared_width: int) -> Rule:
-    """Return the rule of experts of their own width, and a shared one with a gate; these are defaults."""
+    """Return the rule for experts with their own width and a gated shared one; arguments are defaults."""
     own = experts(
         number, top_k, width, width_key="moe_intermediate_size", shared_experts=1, shared_gate=True
     )
@@ -79,14 +78,14 @@ def gated_shared_experts(number: int, top_k: int, width: int, shared_width: int)
 
 
 def deepseek_v2_experts(read: Reader) -> dict[str, object]:
-    """Return experts with softmax scores; `topk_method` says whether tokens are limited to groups (2.0)."""
+    """Return experts with softmax scores; `topk_method` states whether groups limit tokens (2.0)."""
     limited = read.raw("topk_method") not in ("greedy", "gready", None)
     groups = _groups(read, 1, 1) if limited else {}
     return _deepseek(64, 2, 1407, ignored="n_group topk_group scoring_func")(read) | groups
 
 
 def deepseek_v3_experts(read: Reader) -> dict[str, object]:
-    """Return experts with sigmoid scores, a bias that follows the loads, and groups."""
+    """Return experts with sigmoid scores, a bias that adapts to the loads, and groups."""
     fields = _deepseek(256, 1, 2048, ignored="scoring_func topk_method")(read) | _groups(read, 8, 4)
     return fields | {"router": "sigmoid", "selection_bias": True, "router_dtype": "fp32"}
 
@@ -108,7 +107,7 @@ NUMBERS = (_is_number, "a list of numbers of layers")  # of lists that name laye
 
 
 def dense_layers(read: Reader) -> tuple[int, ...]:
-    """Return layers without experts: those of `mlp_only_layers`, and all but every n-th.
+    """Return the layers without experts: those in `mlp_only_layers`, and all but every n-th.
 
     Layer i has experts where `decoder_sparse_step` divides i + 1 (Qwen2MoeConfig of transformers).
     """
@@ -118,7 +117,7 @@ def dense_layers(read: Reader) -> tuple[int, ...]:
 
 
 def layers_called_dense(read: Reader, number: int) -> tuple[int, ...] | None:
-    """Return layers that `mlp_layer_types` calls dense, None if there is no such list (transformers 5)."""
+    """Return the layers that `mlp_layer_types` calls dense; None without this list (transformers 5)."""
     kinds = read.entries(
         "mlp_layer_types",
         ("dense", "sparse").__contains__,
@@ -129,7 +128,7 @@ def layers_called_dense(read: Reader, number: int) -> tuple[int, ...] | None:
 
 
 def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
-    """Return layers that `moe_layers` does not list; without a list, all but every n-th."""
+    """Return the layers that `moe_layers` does not list; without a list, all but every n-th."""
     listed, layers = read.entries("moe_layers", *NUMBERS), range(read.size("layers", 48))
     step = read.count("interleave_moe_layer_step", 1)
     if listed is None:
@@ -145,7 +144,7 @@ def granite_shared_experts(read: Reader) -> dict[str, object]:
 
 
 def hunyuan_experts(read: Reader) -> dict[str, object]:
-    """Return experts and shared ones of width `intermediate_size`; all layers must be equal.
+    """Return the experts and shared experts of width `intermediate_size`; all layers must be equal.
 
     Numbers may be lists with one entry for each layer. Lists with different entries are not supported yet.
     """
@@ -173,7 +172,9 @@ def hunyuan_experts(read: Reader) -> dict[str, object]:
 
 
 def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
-    """Return the dense layers: outside the first and last with experts, and those between the intervals."""
+    """Return the dense layers: those before the first and after the last layer with experts, and those
+    between the intervals.
+    """
     layers, step = read.size("layers", 28), read.count("moe_layer_interval", 1)
     start, end = read.whole("moe_layer_start_index", 1), layers - 1
     if read.raw("moe_layer_end_index") != -1:  # which means the last layer
@@ -182,7 +183,7 @@ def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
 
 
 def listed_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
-    """Return the layers that are "dense" in `mlp_layer_types`, without this list the leading layers."""
+    """Return the layers that are "dense" in `mlp_layer_types` or, without this list, the leading layers."""
 
     def rule(read: Reader) -> tuple[int, ...]:
         number, kinds = read.size("layers", 30), ("dense", "sparse")
@@ -197,7 +198,7 @@ def listed_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
 def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
     """Return the first `first_k_dense_replace` layers, and all but every `moe_layer_freq`-th of the others.
 
-    Layer i has experts where i is at least the first number and a multiple of the second
+    Layer i has experts if i is at least the first number and a multiple of the second
     (DeepseekV2DecoderLayer, in the repository of the checkpoint).
     """
 

@@ -1,10 +1,9 @@
-"""All supported decoder families of Hugging Face transformers, and the form of a family.
+"""All supported decoder families of Hugging Face transformers, and the fields of a family.
 
-Answers: which families are there, which facts does each read from its configs, which values must it not
-have?
+Answers: which families exist, which facts does each read from its configs, and which values are not
+allowed?
 Elsewhere: their tables (families.yaml), rules over several keys (derived_facts.py, experts.py, hybrids.py,
-windows.py), keys of facts (values.py), the mapping that facts make (config.py). A new family is one entry
-of the table.
+windows.py), keys of facts (values.py), the result (config.py). A new family is one entry of the table.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ class ConfigFact:
 class Must:
     """A key of which only one value is supported.
 
-    Its value must be `wanted`, or equal the fact `same_as`; absent and null keys pass.
+    Its value must be `wanted`, or equal the fact `same_as`; missing and null keys are allowed.
     """
 
     key: str
@@ -76,7 +75,7 @@ def _rule(written: object) -> Rule:
 
 
 def _families() -> dict[str, Family]:
-    """Return the families of the table; each may be an earlier one with differences."""
+    """Return the families of the table; an entry may state its differences from an earlier one."""
     families: dict[str, Family] = {}
     for name, row in read_table(__package__, "families.yaml").items():
         facts = dict(families[row["base"]].facts) if "base" in row else {}

@@ -5,8 +5,8 @@ experts?
 Elsewhere: the other facts of the family (families.yaml), the layers (layers/gated_delta_net.py).
 
 A layer of Nemotron-H is a mixer or a feed-forward layer, each with its norm and residual. A mixer and the
-feed-forward layer behind it form a block; a mixer before another mixer is a block without a feed-forward.
-A layer of Granite 4 and Bamba is such a block, and a layer of Mamba-2 is a mixer alone.
+feed-forward layer after it form a block; a mixer before another mixer is a block without a feed-forward
+layer. A layer of Granite 4 and Bamba is such a block, and a layer of Mamba-2 is only a mixer.
 """
 
 from typing import NamedTuple
@@ -91,7 +91,7 @@ def mamba_mixer(read: Reader) -> dict[str, object]:
 
 
 def mamba2_mixer(read: Reader) -> dict[str, object]:
-    """Return the sizes of Mamba-2 in models of Mamba-2 alone."""
+    """Return the sizes of Mamba-2 in pure Mamba-2 models."""
     read.used.update(ALONE_UNPRICED.split())
     return _mamba(read, ALONE_KEYS, (128, 8, 128, 64))
 
@@ -107,7 +107,7 @@ def granite_mixer(read: Reader) -> dict[str, object]:
 
 
 def _mamba(read: Reader, keys: MambaKeys, defaults: tuple[int, int, int, int]) -> dict[str, object]:
-    """Return the sizes of Mamba-2; `defaults` are those of heads, groups, states and the size of a head."""
+    """Return the sizes of Mamba-2; `defaults` are those of heads, groups, states and the head size."""
     heads, groups, state, size = defaults
     return {
         "rule": "additive",
@@ -207,7 +207,7 @@ def nemotron_experts(read: Reader) -> dict[str, object] | None:
 
 
 def _pairs(read: Reader) -> list[Pair]:
-    """Return the blocks; none if the kinds of layers are not given or have an error."""
+    """Return the blocks, or none if the kinds of layers are missing or have an error."""
     pairs: list[Pair] = []
     for kind in _kinds(read):
         if kind in MIXERS:

@@ -1,11 +1,12 @@
 """Vision towers of Hugging Face families: one function for each family.
 
-Answers: which blocks, projections and image sizes has the tower of Qwen2-VL, LLaVA, Pixtral or InternVL?
-Elsewhere: which config has a tower, and its notes (vision.py), what a tower is (layers/vision.py).
+Answers: which blocks, projections and image sizes does the tower of Qwen2-VL, LLaVA, Pixtral or InternVL
+have?
+Elsewhere: configs with a tower, and their notes (vision.py), the definition of a tower (layers/vision.py).
 
-Each function reads the keys of its own vision part and names what the code of the family fixes: biases,
-norms and activations of transformers' `modeling_FAMILY.py`. Limits of image sizes are those of the family's
-image processor, because a config.json does not state them.
+Each function reads the keys of its own vision part. It also states what the family's code fixes: the
+biases, norms and activations in transformers' `modeling_FAMILY.py`. Limits of image sizes are those of
+the family's image processor, because a config.json does not state them.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def _size(read: Reader, key: str, default: int) -> int:
 
 
 def _block(read: Reader, heads: int, ffn_hidden: int, activation: str, **other: object) -> Tower:
-    """Return a block without a mask, and with biases unless `bias` says otherwise."""
+    """Return a block without a mask, with biases unless `bias` is false."""
     gated, bias = bool(other.pop("gated", False)), bool(other.pop("bias", True))
     turned = other.pop("rotary", True)
     known = ACTIVATIONS.get(activation)
@@ -66,13 +67,13 @@ def _heads(read: Reader, key: str, usual: int, width: int) -> int:
 
 
 def _check_width(read: Reader, key: str, width: int, because: str) -> None:
-    """Check that a width that follows from other keys is given as it is, if it is given."""
+    """Check a width that follows from other keys against the given one, if there is one."""
     if read.raw(key) not in (None, width):
         read.fault(key, str(width), because, f"set {key} to {width}")
 
 
 def _places(read: Reader, key: str, usual: list[int]) -> list[int]:
-    """Return a list of numbers of blocks, or the usual one."""
+    """Return a list of block numbers, or the default list."""
     given = read.entries(key, lambda one: isinstance(one, int), "a list of numbers of blocks")
     return usual if given is None else given
 
@@ -148,7 +149,7 @@ def _qwen3(read: Reader, _: Reader, hidden: int) -> Tower:
 def _square(read: Reader, sizes: tuple[int, int, int, int, int, int]) -> Tower:
     """Return the sizes of a tower whose images, or tiles, are all resized to one square.
 
-    Pixels beyond the last whole patch of a row or column are read by no patch.
+    No patch reads the pixels after the last whole patch of a row or column.
     """
     width, layers, heads, ffn_hidden, side, patch = sizes
     side, patch = _size(read, "image_size", side), _size(read, "patch_size", patch)
@@ -188,7 +189,7 @@ def _check_one_layer(whole: Reader) -> None:
 
 
 def _llava(read: Reader, whole: Reader, hidden: int) -> Tower | None:
-    """Return the tower of LLaVA, CLIP or SigLIP, and a projection of two matrices; None for others."""
+    """Return the tower of LLaVA (CLIP or SigLIP) and a projection of two matrices; None for others."""
     kind = read.raw("model_type")
     if kind == "siglip_vision_model":
         tower = _square(read, (768, 12, 12, 3072, 224, 16)) | {"patch_bias": True, "norms": 1}
@@ -213,7 +214,7 @@ def _gemma3(read: Reader, whole: Reader, hidden: int) -> Tower:
 
 
 def _llama4(read: Reader, _: Reader, hidden: int) -> Tower:
-    """Return the tower of Llama 4: tiles with a class token each; four patches become one token."""
+    """Return the tower of Llama 4: each tile has a class token, and four patches become one token."""
     tower = _with_class_token(_square(read, (1408, 34, 16, 5632, 336, 14)))
     tower["blocks"][0]["mixer"]["rotary_fraction"] = 1.0
     ratio = float(str(read.value("part", ("pixel_shuffle_ratio",), 0.5)))
@@ -228,10 +229,11 @@ def _llama4(read: Reader, _: Reader, hidden: int) -> Tower:
 
 
 def _pixtral(read: Reader, merge: int) -> Tower:
-    """Return the tower of Pixtral: RMS norms, gated MLPs, no biases, images of any size up to a side.
+    """Return the tower of Pixtral: RMS norms, gated MLPs, no biases, and images of any size up to a
+    maximum side length.
 
-    Sides are rounded up to whole tokens. The sequence also has a token at the end of each row of an image,
-    which is text.
+    Sides are rounded up to whole tokens. The sequence also has a token at the end of each row of an
+    image, which counts as text.
     """
     width, patch = read.count("hidden_size", 1024), _size(read, "patch_size", 16)
     act = str(read.value("text", ("hidden_act",), "gelu"))
@@ -265,9 +267,10 @@ def _mistral3(read: Reader, whole: Reader, hidden: int) -> Tower | None:
 
 
 def _internvl(read: Reader, whole: Reader, hidden: int) -> Tower:
-    """Return the tower of InternVL: tiles with a class token each, and scaled results of both halves.
+    """Return the tower of InternVL: tiles with a class token each, and a scaled output of attention and
+    MLP.
 
-    Images are divided into the grid of tiles whose ratio of sides is nearest to their own.
+    Images are divided into the grid of tiles whose aspect ratio is closest to their own.
     """
     _check_one_layer(whole)
     tower = _square(read, (1024, 24, 16, 4096, 448, 14))

@@ -1,7 +1,7 @@
 """Hugging Face architectures that are refused, and keys that do not affect the cost.
 
-Answers: why is this architecture not imported, which keys ask for another, which change neither time nor
-memory?
+Answers: why is this architecture not imported, which keys mean another architecture, and which keys change
+neither time nor memory?
 Elsewhere: names of families and keys (unsupported.yaml), the families that are imported (families.py).
 """
 

@@ -1,11 +1,10 @@
-"""Values of a Hugging Face config.json, read by kind under the names of each family.
+"""Values of a Hugging Face config.json, read by kind under each family's names.
 
-Answers: what does this config say of one fact, is that possible, which of its keys were never read?
-Elsewhere: which facts a family takes from its config (families.py), what they make
-(config.py).
+Answers: which value does this config give to a fact, is it possible, and which of its keys were never read?
+Elsewhere: the facts that a family takes from its config (families.py), the resulting model (config.py).
 
-One fact has many keys in the wild: `hidden_size`, `n_embd`, `d_model`. FACTS lists them; of several that
-are given the first wins, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
+Configs use many keys for one fact: `hidden_size`, `n_embd`, `d_model`. FACTS lists them; if several are
+given, the first counts, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
 """
 
 import re
@@ -103,9 +102,10 @@ FACTS = {
 
 
 class Reader:
-    """One config and what was found in it.
+    """One config, and the findings in it.
 
-    A fault is kept once for each key, a default once for each fact; reading the same twice does no harm.
+    Each key has at most one fault, and each fact at most one default, so that reading a value twice
+    changes nothing.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class Reader:
     """
 
     def __init__(self, document: Document, values: dict[str, tuple[Path, object]]) -> None:
-        """Keep the values by key, each with the path at which it stands."""
+        """Store the values by key, each with its path."""
         self.document = document
         self.values = values
         self.problems: dict[str, Problem] = {}
@@ -123,7 +123,7 @@ class Reader:
         self.used: set[str] = set()
 
     def fact(self, name: str, default: object, keys: tuple[str, ...] = ()) -> object:
-        """Return the value of a fact, under its usual keys or the family's own; else the default."""
+        """Return the value of a fact, under its usual keys or the family's own keys, or the default."""
         fact = FACTS[name]
         keys = keys or fact.keys
         if name == "rotary_fraction":
@@ -139,7 +139,7 @@ class Reader:
         agree: bool = False,
         zero_is_none: bool = False,
     ) -> object:
-        """Return the value of the first key that is given.
+        """Return the value of the first given key.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Reader:
         Returns
         -------
         object
-            A value of the kind, or None; a harmless value of the kind if the given one is wrong.
+            The value, or None; a harmless value of the same kind if the given one is wrong.
         """
         given = [key for key in keys if key in self.values]
         self.used.update(given)
@@ -187,7 +187,7 @@ class Reader:
         return number if isinstance(number, int) else default
 
     def size(self, name: str, default: int) -> int:
-        """Return a fact that is a count, as a number to calculate with; null counts as missing."""
+        """Return a fact that is a number, for calculations; null counts as missing."""
         number = self.fact(name, default)
         return number if isinstance(number, int) else default
 
@@ -203,7 +203,7 @@ class Reader:
     def entries(
         self, key: str, passes: Callable[[Any], bool], allowed: str, number: int | None = None
     ) -> list[Any] | None:
-        """Return the list that stands under a key, None where there is none or it is faulty.
+        """Return the list under a key, None if it is missing or faulty.
 
         Parameters
         ----------
@@ -233,12 +233,12 @@ class Reader:
         self.problems.setdefault(key, problem)
 
     def key_of(self, name: str) -> str:
-        """Return the key under which a fact is given, or its usual one, for faults."""
+        """Return the key under which a fact is given, or its usual key, for error messages."""
         keys = FACTS[name].keys
         return next((key for key in keys if key in self.values), keys[0])
 
     def unused(self, silent: Iterable[str]) -> list[str]:
-        """Return keys that were not read, except those without a cost and those with null."""
+        """Return the keys that were not read, except cost-free keys and keys with null."""
         known = self.used.union(silent)
         return [key for key, (_, value) in self.values.items() if key not in known and value is not None]
 
@@ -277,7 +277,7 @@ def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, o
 
 
 def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:
-    """Return the reason and the fix for a wrong value, which are others for a number in quotes.
+    """Return the reason and the fix for a wrong value; a number in quotes has its own reason and fix.
 
     >>> _quoted("3", "this is a number of layers", "copy it")
     ('the value is a text', 'write 3 without quotes')
@@ -287,7 +287,7 @@ def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:
 
 
 def _of_nothing(key: str, value: object, allowed: str | None) -> str:
-    """Return the fix for a value such as "off", where the key expects 0 or null; "" for other values.
+    """Return the fix for a value such as "off" if the key expects 0 or null, and "" for other values.
 
     >>> _of_nothing("attention_dropout", "none", "0")
     'set attention_dropout to 0, which means none'

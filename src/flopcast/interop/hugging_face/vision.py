@@ -1,7 +1,7 @@
-"""The vision tower of a Hugging Face config: `vision_config` of models that see.
+"""The vision tower of a Hugging Face config: `vision_config` of models that process images.
 
 Answers: which tower and which projections does a config with a vision part describe?
-Elsewhere: its text part (config.py), the towers of all families (towers.py), what a tower is
+Elsewhere: its text part (config.py), the towers of all families (towers.py), the definition of a tower
 (layers/vision.py).
 """
 
@@ -34,7 +34,7 @@ BUILT: dict[str, object] = {  # keys of vision parts, and the value whose cost i
 def tower_of_config(
     document: Document, data: dict[str, Any], hidden: int
 ) -> tuple[Tower | None, list[str]]:
-    """Return the vision tower of a config as a Model has it, and notes; None if it has none that is known.
+    """Return the vision tower of a config as a Model has it, and notes; None if it has no known tower.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def tower_of_config(
 
 
 def _notes(read: Reader, whole: Reader, family: str, tower: Tower) -> Iterator[str]:
-    """Yield what was ignored of a config with this tower, and which defaults were taken."""
+    """Yield the ignored values of a config with this tower, and the defaults that were used."""
     for key, built in BUILT.items():
         value = read.raw(key)
         if value not in (None, built):

@@ -1,10 +1,11 @@
-"""Layers of a Hugging Face config with a window, layers with rotary positions, and their pattern.
+"""Layers of a Hugging Face config with a window or with rotary positions, and their pattern.
 
-Answers: of which kind is each layer; how are kinds written as runs or as a pattern?
+Answers: of which kind is each layer, and how are kinds written as runs or as a pattern?
 Elsewhere: the other facts of these families (families.py), their layer (layers/attention.py).
 
-Where a config lists its layers (`layer_types`, `no_rope_layers`, `attention_layers`), the list decides;
-else the family's own rule does, which is that of its configuration class in Hugging Face transformers.
+If a config lists its layers (`layer_types`, `no_rope_layers`, `attention_layers`), the list decides.
+Otherwise, the family's own rule decides, which is that of its configuration class in Hugging Face
+transformers.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ LOCAL = ("sliding_attention", "chunked_attention", "local")
 
 
 def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]:
-    """Return layers with a window: those not full in `layer_types`, else by the family's rule."""
+    """Return the layers with a window: those not full in `layer_types`, or those of the family's rule."""
 
     def layers(read: Reader) -> Layers:
         number = read.size("layers", 1)
@@ -38,7 +39,7 @@ def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Laye
 
 
 def linear_layers(read: Reader) -> Layers:
-    """Return layers with linear attention: those of `layer_types`, else all but every fourth."""
+    """Return the layers with linear attention: those of `layer_types`, or all but every fourth."""
     number, kinds = read.size("layers", 1), ("linear_attention", "full_attention")
     allowed = f"a list with {number} entries, each {' or '.join(kinds)}"
     listed = read.entries("layer_types", kinds.__contains__, allowed, number)
@@ -88,7 +89,8 @@ def from_the_last_full_one(read: Reader) -> Layers:
 
 
 def listed_as_local(read: Reader) -> Layers:
-    """Return GPT-Neo's own list, or kinds with their repeats; its default alternates, global first.
+    """Return GPT-Neo's own list, or kinds with their number of repeats; the default alternates between
+    global and local.
 
     `attention_layers` names the kind of each layer, `attention_types` lists [kinds, repeats].
     """
@@ -120,7 +122,7 @@ def _is_repeated(group: object) -> bool:
 
 
 def unturned_layers(read: Reader) -> Layers:
-    """Return layers without rotary positions (Llama 4): 0 in `no_rope_layers`, else every n-th."""
+    """Return the layers without rotary positions (Llama 4): 0 in `no_rope_layers`, or every n-th."""
     number = read.size("layers", 48)
     if read.raw("no_rope_layers") != []:  # which counts as not given
         allowed = f"a list with {number} entries, each 0 or 1"
@@ -141,15 +143,15 @@ def turned_layers(read: Reader) -> Layers:
 def runs(kinds: Sequence[Kind]) -> tuple[list[tuple[Kind, int]], list[int]]:
     """Return layers by kind with their numbers, and the pattern in which they repeat.
 
-    Kinds that come back, and repeat at least once in whole, are counted over the model; otherwise runs of
-    equal layers are listed in order, without a pattern.
+    If the sequence of kinds repeats completely at least once, kinds are counted over the model;
+    otherwise, runs of equal layers are listed in order, without a pattern.
 
     Returns
     -------
     pairs
-        A kind and a count each: of the model where there is a pattern, of the run where there is none.
+        Pairs of a kind and a count: over the model if there is a pattern, and otherwise of a run.
     pattern
-        Numbers of the pairs; empty where runs are listed.
+        Indices of the pairs; empty where runs are listed.
 
     Examples
     --------

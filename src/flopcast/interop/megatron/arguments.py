@@ -1,7 +1,7 @@
 """The flags of one training command as typed values, and their faults.
 
-Answers: which value does `--num-layers` have, on which line, and is it one that a flag may have?
-Elsewhere: what flags there are (flags.py), what they say about a job (launch_script.py).
+Answers: which value does `--num-layers` have, on which line is it, and is it allowed?
+Elsewhere: the known flags (flags.py), their meaning for a job (launch_script.py).
 
 As with Python's argparse, the last of several equal flags counts, `--flag=value` is `--flag value`, and a
 value that starts with two dashes is a flag.
@@ -50,7 +50,7 @@ class Arguments:
     """
 
     def __init__(self, name: str, words: Sequence[Word], line: int) -> None:
-        """Store `words`, which follow the training program; `line` is that of the command."""
+        """Store `words`, the arguments after the training program; `line` is the line of the command."""
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
         self.wide_gradients = False  # whether a file of DeepSpeed in the script accumulates them in fp32
@@ -67,11 +67,11 @@ class Arguments:
         return any(flag in self._given for flag in flags)
 
     def first(self, *flags: str) -> str:
-        """Return the first of these flags that is given, else the first: flags that were renamed."""
+        """Return the first given flag of several names for one setting, or the first name."""
         return next((flag for flag in flags if flag in self._given), flags[0])
 
     def line(self, flag: str) -> int:
-        """Return the line of a flag's value, or of the command if it is not given."""
+        """Return the line of a flag's value, or the line of the command if the flag is missing."""
         if flag not in self._given:
             return self._line
         word, values = self._given[flag]
@@ -86,7 +86,7 @@ class Arguments:
         return self._given[flag][1] if flag in self._given else []
 
     def text(self, flag: str) -> str:
-        """Return the value as written, without quotes that an option string kept; "" if there is none."""
+        """Return the value without the quotes that an option string may have kept; "" if there is none."""
         words = self.words(flag)
         return words[0].text.strip("'\"") if words else ""
 
@@ -114,9 +114,10 @@ class Arguments:
         return number
 
     def required(self, *flags: str) -> int:
-        """Return a whole number that Megatron-LM requires too; the flags are names of the same setting.
+        """Return a whole number that Megatron-LM also requires; the flags are alternative names of one
+        setting.
 
-        A flag whose name was misspelt is reported as unknown, and not as missing too.
+        A misspelt flag is reported only as unknown and not also as missing.
         """
         flag = self.first(*flags)
         if not self.has(flag) and not self._misspelt & set(flags):
@@ -171,7 +172,7 @@ class Arguments:
     def fault(
         self, flag: str, value: object, allowed: str, because: str, fix: str, fault: str = ""
     ) -> None:
-        """Record a fault of a flag; `fault` describes the fault if it is not in the value."""
+        """Record a fault of a flag; `fault` describes the fault if the value alone does not show it."""
         self.problems.append(
             Problem(flag, value, allowed, because, fix, where=self.where(flag), fault=fault)
         )
@@ -238,7 +239,7 @@ class Arguments:
     def _refuse(self, flag: str) -> None:
         """Report a flag that requests an unsupported feature, unless its value requests none.
 
-        `--num-experts 1` is a dense model, `--mtp-num-layers 1` is not one without further layers.
+        `--num-experts 1` is a dense model, and `--mtp-num-layers 1` requests one further layer.
         """
         none = ("0", "0.0") if flag in ONLY_ZERO_MEANS_NONE else MEANS_NONE
         replaced = "replaced this flag by" in REFUSED[flag]
@@ -277,7 +278,7 @@ class Arguments:
         self.assume(f"{flag} is not known and is ignored{hint}", flag)
 
     def _one_value(self, flag: str, allowed: str) -> bool:
-        """Return whether a flag has a value that the script alone gives; otherwise, report it."""
+        """Return whether the script alone determines a flag's single value; if not, report the flag."""
         words = self.words(flag)
         if not words:
             fix = f"write a value after {flag}, such as {flag} {_example(flag, 1)}"
@@ -289,7 +290,7 @@ class Arguments:
 
 
 def _whole_number(text: str, least: int) -> str:
-    """Return the whole number that a text may mean, "" if it has no digits.
+    """Return the whole number that a text probably means, "" if it has no digits.
 
     >>> [_whole_number(text, 1) for text in ("4096.5", "4k", "-8", "0", "1e3", "many")]
     ['4096', '4096', '8', '1', '1000', '']
@@ -308,7 +309,7 @@ def _example(flag: str, default: int) -> str:
 
 
 def from_outside(unknown: str) -> str:
-    """Return how to give a value that a script takes from outside.
+    """Return how to pass a value that a script takes from outside.
 
     >>> from_outside("$1"), from_outside("${NNODES}"), from_outside("$(hostname)")
     ('add --arg 1=VALUE', 'add --env NNODES=VALUE', 'write the value of $(hostname) instead')
@@ -321,9 +322,9 @@ def from_outside(unknown: str) -> str:
 
 
 def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:
-    """Return flags, each with the words up to the next; words before the first flag are ignored.
+    """Return flags, each with the words before the next flag; words before the first flag are ignored.
 
-    A separate `--` counts as a flag, because it is no value of the flag before it.
+    A separate `--` counts as a flag, because it is not a value of the flag before it.
 
     >>> [(flag.text, [v.text for v in values]) for flag, values in grouped(
     ...     [Word("--lr=1e-4", 1), Word("--split", 2), Word("98,2", 2), Word("-1", 2)])]

@@ -1,12 +1,12 @@
 """Megatron-LM's flags of encoder-decoder models: pretrain_t5.py.
 
 Answers: how long and how deep are encoder and decoder, and how does a pipeline divide them?
-Elsewhere: what their blocks have in common (model.py).
+Elsewhere: the parts that the blocks of both share (model.py).
 
 References
 ----------
 NVIDIA/Megatron-LM, core v0.12: pretrain_t5.py, megatron/core/models/T5/t5_model.py, and megatron/training/
-arguments.py. Encoder and decoder share token table and positions; the head has a bias.
+arguments.py. Encoder and decoder share the token table and the positions; the head has a bias.
 """
 
 from flopcast.interop.megatron.job_builder import JobBuilder
@@ -19,9 +19,10 @@ PROGRAM = "pretrain_t5.py"
 
 
 def read_encoder(args: JobBuilder) -> None:
-    """Turn the one run of blocks, which these flags describe as the encoder's, into encoder and decoder.
+    """Convert the single run of blocks, which these flags describe as the encoder's, to an encoder and a
+    decoder.
 
-    Does nothing for a decoder-only model, whose command has no flag of a decoder beside an encoder.
+    The function does nothing for a decoder-only model, whose command has no decoder flags.
     """
     model, batch = args.data["model"], args.data["batch"]
     if not args.has(DEPTH, LENGTH) or not isinstance(model, dict) or not isinstance(batch, dict):

@@ -1,7 +1,7 @@
 """Megatron-LM's flags of mixtures of experts.
 
-Answers: how many experts are there, how wide, how are they chosen?
-Elsewhere: the layers that have them (layer_kinds.py), the ranks that they are spread over (plan.py), the
+Answers: how many experts are there, how wide are they, and how are they chosen?
+Elsewhere: the layers with experts (layer_kinds.py), the ranks over which they are spread (plan.py), the
 other parts of a block (model.py), notes on flags that cost time and are not modelled (flags.py). Defaults
 are those of Megatron-LM, core v0.12.
 """
@@ -42,15 +42,15 @@ LINES = {  # field of experts → the flag that its errors name; else the number
 
 
 def asks_for_experts(args: Arguments) -> bool:
-    """Return whether there are experts: `--num-experts 1` is a dense model."""
+    """Return whether the model has experts: `--num-experts 1` is a dense model."""
     return any(word.text not in MEANS_NONE for word in args.words(NUMBER))
 
 
 def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]:
-    """Return experts in place of a dense block's feed-forward.
+    """Return experts that replace the feed-forward layer of a dense block.
 
-    An expert is as wide as the dense feed-forward, unless a flag says otherwise; shared ones are given by
-    the width of all together.
+    An expert is as wide as the dense feed-forward layer, unless a flag sets its width; the width of
+    shared experts is given for all of them together.
     """
     mlp = dense.get("feed_forward")
     width = mlp.get("ffn_hidden", 1) if isinstance(mlp, dict) else 1
@@ -62,7 +62,7 @@ def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]
 
 
 def _fields(args: Arguments, width: int) -> dict[str, object]:
-    """Return what the flags say of experts and of their router."""
+    """Return the fields of the experts and their router from the flags."""
     fields: dict[str, object] = {"kind": "experts"}
     fields |= {field: args.count(flag, usual) for flag, (field, usual) in COUNTS.items()}
     own = args.count(args.first("--moe-ffn-hidden-size", WIDTH), width)
@@ -80,14 +80,14 @@ def _fields(args: Arguments, width: int) -> dict[str, object]:
 
 
 def _has_loss(args: Arguments) -> bool:
-    """Return whether loads are balanced by a loss: its kind is one, and its weight is not 0."""
+    """Return whether a loss balances the loads: the flag names a loss, and its weight is not 0."""
     kinds = {word.text for word in args.words(BALANCING)} or {"aux_loss"}
     weights = {word.text.strip("0.") for word in args.words("--moe-aux-loss-coeff")}
     return any("loss" in kind for kind in kinds) and bool(weights - {""})
 
 
 def _factor(args: Arguments) -> float:
-    """Return the capacity of an expert over its mean load; below 0, Megatron-LM drops nothing."""
+    """Return the capacity of an expert over its mean load; below 0, Megatron-LM drops no tokens."""
     try:
         return max(float(args.text(CAPACITY)), 0.0)
     except ValueError:
@@ -97,10 +97,10 @@ def _factor(args: Arguments) -> float:
 
 
 def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]:
-    """Return what the flags say of the stack's settings for experts where they differ from its own.
+    """Return the stack's settings for experts that the flags change.
 
-    "flex" stands for a library, DeepEP's unless another is named. Without a flag Megatron-LM gathers the
-    tokens of all ranks; that is counted as an all-to-all, with a note.
+    "flex" stands for a library, which is DeepEP unless another is named. Without a flag Megatron-LM
+    gathers the tokens of all ranks; that is counted as an all-to-all, with a note.
 
     References
     ----------
@@ -127,7 +127,7 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
 
 
 def _note_assumptions(args: Arguments) -> None:
-    """Note what is counted in another way than the flags request.
+    """Note settings whose prediction differs from the request.
 
     Forced balance needs no note: its router draws logits at random, so that loads are even except for
     chance (RandomSTE of megatron/core/transformer/moe/moe_utils.py).

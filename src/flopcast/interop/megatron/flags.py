@@ -1,11 +1,11 @@
-"""The flags of Megatron-LM's training programs: what each of them means for a forecast.
+"""The flags of Megatron-LM's training programs, and the effect of each on a prediction.
 
-Answers: is this flag modelled, without effect on a step's time, not supported yet, or not known?
-Elsewhere: the flags themselves (flags.yaml), what the modelled ones say (launch_script.py, stack.py), how
-words become flags (arguments.py).
+Answers: is this flag modelled, without effect on a step's time, unsupported, or unknown?
+Elsewhere: the flags themselves (flags.yaml), the meaning of modelled flags (launch_script.py, stack.py),
+how words become flags (arguments.py).
 
-A flag that names where data lie, how often something is logged or saved, or how fast a model learns changes
-no kernel.
+Flags for the location of data, the frequency of logs and checkpoints, or the learning rate change no
+kernel.
 """
 
 from collections.abc import Mapping

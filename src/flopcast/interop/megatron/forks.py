@@ -1,18 +1,18 @@
 """Flags of experts and layers in forks of Megatron-LM that differ from Megatron-LM's own.
 
-Answers: how many experts has each layer of a script for DeepSpeed-MoE or MindSpeed-LLM, and which layers do
-nothing?
+Answers: how many experts does each layer of a script for DeepSpeed-MoE or MindSpeed-LLM have, and which
+layers do nothing?
 Elsewhere: Megatron-LM's own flags of experts (experts.py), blocks made from kinds of layers
 (layer_kinds.py).
 
 References
 ----------
-microsoft/Megatron-DeepSpeed: arguments.py (`--num-experts` is a list, `--topk` 1,
-`--expert-interval` 2, `--moe-expert-parallel-size` 1, `--mlp-type standard`,
-`--moe-train-capacity-factor` 1.0, `--moe-loss-coeff` 0.1) and megatron/model/transformer.py
-(`ParallelTransformer`: layer i, from 1, has experts where the interval divides i; a list has an entry for
-each of them, one number stands for all). deepspeed/moe/sharded_moe.py: the gate is in fp32, and every
-expert gets as many rows as its capacity. PR-MoE: arXiv:2201.05596, section 4.
+microsoft/Megatron-DeepSpeed: arguments.py (`--num-experts` is a list, `--topk` 1, `--expert-interval` 2,
+`--moe-expert-parallel-size` 1, `--mlp-type standard`, `--moe-train-capacity-factor` 1.0,
+`--moe-loss-coeff` 0.1) and megatron/model/transformer.py (`ParallelTransformer`: layer i, counted from 1,
+has experts if the interval divides i; a list has an entry for each of these layers, and a single number
+applies to all). deepspeed/moe/sharded_moe.py: the gate is in fp32, and every expert gets as many rows as
+its capacity. PR-MoE: arXiv:2201.05596, section 4.
 
 Ascend/MindSpeed-LLM: mindspeed_llm/features_manager/moe (`--n-shared-experts` times the width of an expert
 is `--moe-shared-expert-intermediate-size`; the first `--first-k-dense-replace` layers are dense) and
@@ -69,7 +69,8 @@ def expert_numbers(args: Arguments, layers: int) -> list[int]:
 
 
 def deepspeed_fields(args: Arguments, width: int) -> dict[str, object]:
-    """Return the fields of experts and their gate from DeepSpeed-MoE's flags, without their number.
+    """Return the fields of experts and their gate from DeepSpeed-MoE's flags, without the number of
+    experts.
 
     With residual experts (PR-MoE), every token also passes through a dense MLP and both results are added;
     the two weights of this sum are counted as the one weight of a gate.
@@ -97,7 +98,7 @@ def noop_layers(args: Arguments, layers: int) -> tuple[int, ...]:
 
 
 def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
-    """Return the whole numbers of a flag, which blanks or commas separate."""
+    """Return the whole numbers of a flag, separated by blanks or commas."""
     parts = [part for word in args.words(flag) for part in word.text.strip("'\"").split(",") if part]
     if parts and all(part.isdecimal() and int(part) >= least for part in parts):
         return [int(part) for part in parts]
@@ -109,7 +110,7 @@ def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
 
 
 def _factor(args: Arguments) -> float:
-    """Return the capacity factor: the capacity of an expert over its mean load."""
+    """Return the capacity factor: the capacity of an expert relative to its mean load."""
     try:
         return max(float(args.text(ROOM) or 1.0), 0.0)
     except ValueError:

@@ -1,7 +1,7 @@
 """A job document under construction: its data, and the line of each value.
 
-Answers: where does a flag's value go, and which line do errors name for it?
-Elsewhere: which flag goes where (model.py, plan.py).
+Answers: where is a flag's value stored, and which line do errors name for it?
+Elsewhere: the field for each flag (model.py, plan.py).
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from flopcast.interop.shell.variables import Word
 
 
 class JobBuilder(Arguments):
-    """The arguments of a training command, and the job's document that grows from them.
+    """The arguments of a training command, and the job document that results from them.
 
-    `layers` and `replicas` are known to everything that comes after the model and the plan's degrees.
+    `layers` and `replicas` are set after the model and the plan's degrees were read.
     """
 
     def __init__(self, name: str, words: Sequence[Word], line: int) -> None:
-        """Start an empty job, whose model is called after the script with the path `name`."""
+        """Start an empty job, whose model has the name of the script with the path `name`."""
         super().__init__(name, words, line)
         self.name: str = PurePath(name).stem or "unnamed"
         self.layers = 1
@@ -30,7 +30,7 @@ class JobBuilder(Arguments):
         self.flags: dict[Path, str] = {}  # that set values
 
     def put(self, path: Path, value: object, *flags: str) -> None:
-        """Set a value; its line is that of the first flag of these that is given."""
+        """Set a value. Its line is that of the first given flag."""
         set_value(self.data, path, value)
         given = next((flag for flag in flags if self.has(flag)), None)
         if given is not None:

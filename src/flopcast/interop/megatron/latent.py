@@ -1,6 +1,6 @@
 """Megatron-LM's flags of latent attention and of multi-token prediction.
 
-Answers: which sizes have the latents, how many further tokens are predicted?
+Answers: which sizes do the latents have, and how many further tokens are predicted?
 Elsewhere: attention without latents (model.py). Defaults are those of Megatron-LM, core v0.12.
 """
 
@@ -18,10 +18,10 @@ ASIDE = ("--group-query-attention", "--num-query-groups", "--kv-channels", "--ad
 
 
 def read_latents(args: JobBuilder, mixer: Path, heads: int) -> None:
-    """Read latent attention in place of a mixer; queries have a latent if its rank is given.
+    """Read latent attention, which replaces a mixer; queries have a latent if its rank is given.
 
-    Projections have no bias but the last, which is left out; norms of latents are those of
-    `--qk-layernorm`, and are counted also where it is not given. Notes report both.
+    Only the last projection has a bias, which is left out; norms of latents are those of
+    `--qk-layernorm`, and are counted even without this flag. Notes report both.
     """
     args.put((*mixer, "kind"), "latent_attention", *MLA)
     args.put((*mixer, "heads"), heads, "--num-attention-heads")

@@ -1,13 +1,13 @@
 """Launch scripts of Megatron-LM as jobs.
 
 Answers: which job does this script train?
-Elsewhere: what the shell makes of the script (interop/shell/script.py), which flags there are (flags.py),
-how they are read and refused (arguments.py), ranks (training_command.py), what they say of a model
-(model.py), a plan (plan.py) and a stack (stack.py).
+Elsewhere: the expansion of the script (interop/shell/script.py), the known flags (flags.py), how they are
+read and refused (arguments.py), ranks (training_command.py), their meaning for a model (model.py), a plan
+(plan.py) and a stack (stack.py).
 
-The document that comes out is one that requests.job_files.job_of reads, less its cluster, which no script
-names. Its lines are those of the flags' values, so that an error names the line of the script that breaks
-a rule. Defaults are Megatron-LM's own; those that decide how long a step takes become assumptions.
+requests.job_files.job_of reads the resulting document, which has no cluster, because no script names one.
+The lines of the document are those of the flags' values, so that an error names the line of the script that
+breaks a rule. Defaults are Megatron-LM's own; those that decide how long a step takes become assumptions.
 """
 
 import re
@@ -44,11 +44,11 @@ def launch_document(
     Parameters
     ----------
     text : str or bytes
-        The script, or the file as it is.
+        The script, or the bytes of its file.
     name : str
         The name in error messages, usually the path; its last part names the model.
     devices : int or None
-        Number of ranks; None for as many as the script starts.
+        Number of ranks; None for the number that the script starts.
     arguments, environment : sequences of str
         Values that the script takes from outside: "1=8" for `$1`, "NNODES=4" for a variable.
 
@@ -60,7 +60,7 @@ def launch_document(
     Raises
     ------
     SpecError
-        No training command, or every fault of its flags, each with its line.
+        There is no training command, or its flags have faults, which are all reported with their lines.
 
     Examples
     --------

@@ -1,13 +1,14 @@
-"""Megatron-LM's flags that make layers differ: which have experts, which see a window of the sequence.
+"""Megatron-LM's flags for layers of different kinds: with experts, or with a window of the sequence.
 
-Answers: of which kind is each layer, and in which runs or pattern do the kinds stand?
-Elsewhere: what a block of experts is (experts.py), all that blocks have in common (model.py).
+Answers: of which kind is each layer, and in which runs or pattern do the kinds occur?
+Elsewhere: the definition of experts (experts.py), the parts that all blocks share (model.py).
 
 References
 ----------
 NVIDIA/Megatron-LM, core v0.15: megatron/training/arguments.py (`tuple_type`, `moe_freq_type`) and
-megatron/core/transformer/utils.py (`is_layer_window_attention`): layers are counted from 1 there, and every
-N-th has no window; of `--moe-layer-freq` from 0, and every N-th has experts.
+megatron/core/transformer/utils.py (`is_layer_window_attention`). For windows, layers are counted from 1,
+and every N-th layer has no window; for `--moe-layer-freq`, layers are counted from 0, and every N-th
+layer has experts.
 """
 
 import re
@@ -29,12 +30,12 @@ Kind = tuple[int, bool]  # number of experts, 1 for a dense layer; whether atten
 
 
 def read_kinds(args: JobBuilder) -> None:
-    """Read the blocks of each kind in place of the one run of equal blocks.
+    """Read the blocks of each kind, which replace the single run of equal blocks.
 
     Parameters
     ----------
     args : JobBuilder
-        With the model's one run of dense blocks without a window.
+        The builder has the model's single run of dense blocks without a window.
     """
     number = args.layers
     numbers, narrow = [1] * number, [False] * number
@@ -59,7 +60,7 @@ def read_kinds(args: JobBuilder) -> None:
 
 
 def _expert_numbers(args: Arguments, layers: int) -> list[int]:
-    """Return the number of experts of each layer, 1 for dense layers, such as the first of MindSpeed's."""
+    """Return the number of experts in each layer, 1 for dense layers such as MindSpeed's first ones."""
     if is_deepspeed_moe(args):
         return expert_numbers(args, layers)
     if len(args.words(NUMBER)) > 1:
@@ -72,9 +73,9 @@ def _expert_numbers(args: Arguments, layers: int) -> list[int]:
 
 
 def read_window(args: Arguments) -> int | None:
-    """Return the keys that a query attends to, including itself; None for all before it.
+    """Return the number of keys to which a query attends, including its own; None for all keys before it.
 
-    The flag counts those to its left and to its right; -1 is no bound.
+    The flag counts the keys to its left and to its right; -1 means no bound.
     """
     if not args.has(WINDOW):
         if args.has(SKIPPED):

@@ -1,8 +1,9 @@
-"""Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary; and the sequence length.
+"""Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary, and the sequence length.
 
-Answers: which model do these flags describe? Elsewhere: a decoder beside an encoder (encoder.py), layers
-that differ (layer_kinds.py), experts (experts.py), latents (latent.py), the cut (plan.py). Defaults are
-Megatron-LM's, core v0.12.
+Answers: which model do these flags describe?
+Elsewhere: a decoder with an encoder (encoder.py), layers that differ (layer_kinds.py), experts
+(experts.py), latents (latent.py), the division over ranks (plan.py). Defaults are Megatron-LM's, core
+v0.12.
 """
 
 from flopcast.files.yaml_text import Path
@@ -30,14 +31,15 @@ SEQUENCE = ("--seq-length", "--encoder-seq-length")
 def read_model(args: JobBuilder) -> None:
     """Read the decoder; blocks are equal, except for experts and windows in some of them.
 
-    Layer norms have a bias, root-mean-square norms none. One dropout probability serves the residual
-    stream and the embedding, another the attention weights. The head shares the embedding's table unless
-    it is untied.
+    Layer norms have a bias, and root-mean-square norms have none. One dropout probability applies to the
+    residual stream and the embedding, and another to the attention weights. The head shares the
+    embedding's table unless it is untied.
 
     Parameters
     ----------
     args : JobBuilder
-        It gets `model`, `batch`, and its number of layers; faults go to its arguments.
+        The function adds `model`, `batch` and the number of layers to the builder; faults go to its
+        arguments.
 
     References
     ----------
@@ -73,7 +75,7 @@ def read_model(args: JobBuilder) -> None:
 
 
 def _dropout(args: JobBuilder, flag: str) -> float:
-    """Return a dropout probability; Megatron-LM's default is not zero, and costs time."""
+    """Return a dropout probability; Megatron-LM's default is not zero and costs time."""
     if not args.has(flag):
         args.assume(f"{flag} {DROPOUT}, Megatron-LM's default")
     return args.fraction(flag, DROPOUT)
@@ -82,9 +84,10 @@ def _dropout(args: JobBuilder, flag: str) -> float:
 def _attention(args: JobBuilder, block: Path) -> None:
     """Read heads, key/value heads, norms of queries and keys, and biases.
 
-    `--group-query-attention` alone means one key/value head for all; a number of groups alone means
-    nothing. Megatron-DeepSpeed gives their number as `--num-key-value-heads`. Without biases,
-    `--add-qkv-bias` still gives q, k and v theirs (Qwen). A norm of queries and keys is one of each head.
+    `--group-query-attention` alone means one key/value head for all queries; a number of groups alone has
+    no effect. Megatron-DeepSpeed states the number of these heads as `--num-key-value-heads`. Without
+    biases, `--add-qkv-bias` still gives q, k and v a bias (Qwen). Norms of queries and keys apply to each
+    head.
     """
     mixer = (*block, "mixer")
     heads = args.required("--num-attention-heads")
@@ -118,10 +121,10 @@ def _attention(args: JobBuilder, block: Path) -> None:
 
 
 def _feed_forward(args: JobBuilder, block: Path, hidden: int) -> None:
-    """Read inner width and activation.
+    """Read the inner width and the activation.
 
-    Where no width is given, it is 4 · hidden; of a gated one two thirds of that, rounded down to a
-    multiple of 64, so that three matrices hold what two held.
+    The default width is 4 · hidden; for a gated activation two thirds of this width, rounded down to a
+    multiple of 64, so that three matrices are as large as two.
     """
     inner = (*block, "feed_forward")
     for one, other in (("--swiglu", "--squared-relu"), ("--swiglu", "--quick-geglu")):
@@ -150,10 +153,10 @@ def swiglu_width(hidden: int) -> int:
 
 
 def _vocabulary(args: JobBuilder) -> None:
-    """Read the number of tokens, and how their table is padded.
+    """Read the number of tokens, and the padding of their table.
 
-    A padded size is taken as it is, so that nothing is added to it. A tokenizer for benchmarks,
-    `NullTokenizer`, adds an end of document to `--vocab-size`.
+    A padded size is used unchanged. A tokenizer for benchmarks, `NullTokenizer`, adds an end-of-document
+    token to `--vocab-size`.
     """
     padded = args.first("--padded-vocab-size", "--pad-vocab-size-to")
     multiple = "--make-vocab-size-divisible-by"
@@ -174,8 +177,8 @@ def _vocabulary(args: JobBuilder) -> None:
 def _tokens(args: JobBuilder) -> tuple[int, str]:
     """Return the vocabulary of a tokenizer, from its type, its name or the name of its model.
 
-    pretrain_gpt.py uses GPT-2's tokenizer if none is named. An unknown tokenizer is an error, because
-    embeddings of 32,000 and of 256,000 tokens differ by as many parameters as a small model has.
+    pretrain_gpt.py uses GPT-2's tokenizer if none is named. An unknown tokenizer is an error, because the
+    embeddings of 32,000 and of 256,000 tokens differ by the parameters of a small model.
     """
     path = args.first("--tokenizer-model", "--tokenizer-name-or-path")
     flag = PATCHED if args.has(PATCHED) else "--tokenizer-type"
@@ -196,7 +199,7 @@ def _tokens(args: JobBuilder) -> tuple[int, str]:
 
 
 def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
-    """Return the vocabulary of the catalogue's model that a part of the tokenizer's path names."""
+    """Return the vocabulary of the catalogue's model that is named in the tokenizer's path."""
     for part in tokenizer.replace("\\", "/").split("/")[::-1]:
         if entry := catalog.known("models", part):
             return catalog.model(
@@ -208,8 +211,8 @@ def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
 def _sequence(args: JobBuilder, block: Path) -> None:
     """Read the sequence length in tokens, and the kind of positions.
 
-    `--max-position-embeddings` is the number of rows of a learned table, and no less than the length.
-    `--rotary-percent` is a share in [0, 1] in spite of its name.
+    `--max-position-embeddings` is the number of rows of a learned table, and at least the length.
+    `--rotary-percent` is a share in [0, 1], in spite of its name.
     """
     mixer = (*block, "mixer")
     length = args.required(*SEQUENCE)

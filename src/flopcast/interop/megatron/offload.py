@@ -1,15 +1,15 @@
-"""Megatron-LM's flags about states outside the devices: optimizer states, activations of layers.
+"""Megatron-LM's flags for states outside the devices: optimizer states, activations of layers.
 
 Answers: which states are on the host, and how are gradients copied there?
-Elsewhere: what placements cost (workload/offload.py), types of the optimizer's states (optimizer.py).
+Elsewhere: the cost of placements (workload/offload.py), types of the optimizer's states (optimizer.py).
 
 References
 ----------
 NVIDIA/Megatron-LM: megatron/training/arguments.py (`validate_args`),
 megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py, megatron/core/transformer/transformer_config.py
-(`__post_init__`: CPU offloading goes neither with pipeline stages nor with recompute). Transformer Engine,
+(`__post_init__`: CPU offloading excludes pipeline stages and recompute). Transformer Engine,
 transformer_engine/pytorch/cpu_offload.py (`layer_window_map`): the copies of the first layers end at equal
-distances over all layers, as if a fraction of every layer left.
+intervals over all layers, as if a fraction of every layer were copied.
 """
 
 from flopcast.interop.megatron.arguments import Arguments
@@ -50,7 +50,7 @@ def read_placements(args: JobBuilder) -> None:
 
 
 def _activations(args: JobBuilder) -> float:
-    """Return the fraction of activations that is on the host: of some layers, or every checkpoint."""
+    """Return the fraction of activations that is on the host: those of some layers, or every checkpoint."""
     plan = args.data["plan"]
     given = plan if isinstance(plan, dict) else {}
     number = args.count(LAYERS, 0, least=0)
@@ -76,9 +76,9 @@ def _activations(args: JobBuilder) -> float:
 
 
 def offload_changes(arguments: Arguments) -> dict[str, object]:
-    """Return what flags change of `stack.offload`.
+    """Return the flags' changes to `stack.offload`.
 
-    By default, gradients are copied to pinned memory, all of them before the update.
+    By default, gradients are copied to pinned memory, and all copies end before the update.
     """
     if not optimizer_fraction(arguments):
         return {}
@@ -91,7 +91,7 @@ def offload_changes(arguments: Arguments) -> dict[str, object]:
 
 
 def check_script(arguments: Arguments) -> None:
-    """Report offload with which Megatron-LM's training programs do not start."""
+    """Report offload settings with which Megatron-LM's training programs do not start."""
     if arguments.has(OPTIMIZER) and not arguments.has(PRECISION_AWARE):
         because = "Megatron-LM's hybrid device optimizer needs this flag"
         allowed = f"no such flag, unless {PRECISION_AWARE} is given"

@@ -1,7 +1,7 @@
-"""Megatron-LM's flags about the optimizer: which one updates, and in which types it keeps what.
+"""Megatron-LM's flags for the optimizer: its kind, and the types of its states.
 
-Answers: what do `--optimizer` and the precision-aware optimizer's flags ask for?
-Elsewhere: who shards its states (plan.py), what each keeps and moves (spec/optimizers.py).
+Answers: what do `--optimizer` and the flags of the precision-aware optimizer select?
+Elsewhere: the sharding of its states (plan.py), what each optimizer keeps and moves (spec/optimizers.py).
 
 References
 ----------
@@ -22,7 +22,7 @@ MOMENTS = {"--exp-avg-dtype": "exp_avg_dtype", "--exp-avg-sq-dtype": "exp_avg_sq
 def plan_optimizer(arguments: Arguments) -> str:
     """Return the plan's optimizer; an unsupported one counts as Adam, with a note.
 
-    SGD has momentum there, 0.9 unless said otherwise.
+    SGD in Megatron-LM has momentum, 0.9 by default.
     """
     written = arguments.text("--optimizer").lower()
     if written not in ("", *KNOWN):
@@ -34,10 +34,11 @@ def plan_optimizer(arguments: Arguments) -> str:
 
 
 def stack_optimizer(arguments: Arguments) -> dict[str, object]:
-    """Return what the precision-aware optimizer changes of a stack's; without it, its types are ignored.
+    """Return the changes of the precision-aware optimizer to a stack; without this optimizer, its types
+    are ignored.
 
-    Of an fp32 main weight it keeps the 16 bits that the model's bf16 weight lacks
-    (`store_param_remainders`). With optimizer states on the host, only the type of gradients counts.
+    It keeps only those 16 bits of an fp32 main weight that the model's bf16 weight lacks
+    (`store_param_remainders`). With optimizer states on the host, only the type of gradients matters.
     """
     main = arguments.choice("--main-params-dtype", MAIN_TYPES, "fp32")
     gradient = arguments.choice("--main-grads-dtype", GRADIENT_TYPES, "fp32")

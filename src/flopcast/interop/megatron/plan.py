@@ -1,9 +1,8 @@
 """Megatron-LM's flags as a plan: degrees, batch, precision, sharding, recompute.
 
-Answers: how is the step divided over ranks, and what does it keep or compute again?
+Answers: how is the step divided over ranks, and what does it keep or recompute?
 Elsewhere: the model (model.py), chunks of layers (stages.py), number formats (precision.py), states outside
-the devices (offload.py), fusions and overlap (stack.py), whether the plan is possible and built
-(spec/rules.py).
+the devices (offload.py), fusions and overlap (stack.py), the check of the plan (spec/rules.py).
 """
 
 from collections.abc import Mapping
@@ -49,9 +48,9 @@ def read_plan(args: JobBuilder, ranks: int | None) -> None:
     Parameters
     ----------
     args : JobBuilder
-        With its model's layers; it gets the plan, and its replicas.
+        The builder knows the layers of the model. The function adds the plan and the replicas to it.
     ranks : int or None
-        The world size. If it is not known (None), one replica is assumed, and the caller reports the error.
+        The world size. If it is None, one replica is assumed, and the caller reports the error.
     """
     context = args.first("--context-parallel-size", ULYSSES)
     degrees = {
@@ -82,11 +81,13 @@ def read_plan(args: JobBuilder, ranks: int | None) -> None:
 
 
 def _exchange(args: JobBuilder, context: str) -> None:
-    """Read how ranks that share a sequence exchange keys and values; `context` is the flag of their number.
+    """Read how ranks that share a sequence exchange keys and values; `context` is the flag for the number
+    of these ranks.
 
-    DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless a flag says
-    otherwise. MindSpeed names an algorithm (mindspeed/features_manager/context_parallel). `--cp-comm-type`
-    takes one value, or one for each layer: then the first is read, and a note reports others.
+    DeepSpeed's sequence parallelism (Ulysses) uses an all-to-all, and Megatron-LM uses a ring unless a
+    flag selects another exchange. MindSpeed states an algorithm
+    (mindspeed/features_manager/context_parallel). `--cp-comm-type` takes one value, or one for each
+    layer. In the latter case, the first value is used, and a note reports the others.
 
     References
     ----------
@@ -129,8 +130,8 @@ def _undivided(args: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None
 def _batch(args: JobBuilder) -> None:
     """Read sequences per micro-batch and per step.
 
-    Without a global batch, a step is one micro-batch of every replica: then there is nothing to pipeline.
-    A ramp-up reaches the global batch after its samples; most of a long run has that size.
+    Without a global batch, a step is one micro-batch of every replica, so there is nothing to pipeline. A
+    ramp-up reaches the global batch after its samples; most of a long run uses this size.
     """
     micro = args.required("--micro-batch-size")
     args.put(("plan", "micro_batch"), micro, "--micro-batch-size")
@@ -143,9 +144,9 @@ def _batch(args: JobBuilder) -> None:
 
 
 def _modes(args: JobBuilder, tensor: int) -> None:
-    """Read precision, sharding, sequence parallelism and order of ranks.
+    """Read precision, sharding, sequence parallelism and the order of ranks.
 
-    Megatron-LM switches sequence parallelism off where one rank holds the whole layer.
+    Megatron-LM switches sequence parallelism off if one rank holds the whole layer.
     """
     read_precision(args)
     if args.has("--sequence-parallel") and tensor > 1:  # Megatron-LM switches it off for one rank
@@ -160,7 +161,7 @@ def _modes(args: JobBuilder, tensor: int) -> None:
 def _zero(args: JobBuilder) -> None:
     """Read what replicas shard.
 
-    DeepSpeed takes its stage from a file of its own; scripts repeat it as `--zero-stage`.
+    DeepSpeed reads its stage from a separate file; scripts repeat the stage as `--zero-stage`.
     """
     sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
     distributed = "--use-distributed-optimizer"
@@ -198,16 +199,16 @@ def _zero(args: JobBuilder) -> None:
 
 
 def _recompute(args: JobBuilder) -> None:
-    """Read what the backward pass recomputes: nothing, modules of every layer, or whole layers.
+    """Read which parts the backward pass recomputes: none, modules of every layer, or whole layers.
 
     The flags were renamed twice: `--checkpoint-activations` and `--activations-checkpoint-method` (2021),
-    `--checkpoint-granularity` (early 2022), `--recompute-granularity` (since). "block" recomputes the first
-    layers of a chunk only, "uniform" keeps the input of every n-th; n is 1 where it is not given, as it was
-    in Megatron-LM while it could be left out.
+    `--checkpoint-granularity` (early 2022), `--recompute-granularity` (since then). "block" recomputes
+    only the first layers of a chunk, and "uniform" keeps the input of every n-th layer; the default of n
+    is 1, as in the Megatron-LM releases with a default.
 
     References
     ----------
-    arXiv:2205.05198, section 5: what selective recompute runs again; `--recompute-modules`:
+    arXiv:2205.05198, section 5: the operators that selective recompute runs again; `--recompute-modules`:
     TransformerConfig.
     """
     granularity = args.first("--recompute-granularity", "--checkpoint-granularity")
@@ -230,7 +231,7 @@ def _recompute(args: JobBuilder) -> None:
 
 
 def _modules(args: JobBuilder) -> None:
-    """Read modules of selective recompute, if others are named than the core of attention."""
+    """Read the modules of selective recompute, if the flags name others than the core of attention."""
     named = [word.text for word in args.words(MODULES_FLAG)]
     for name in (name for name in named if name not in MODULES):
         because = "selective recompute repeats modules of a layer, and other modules are not supported yet"

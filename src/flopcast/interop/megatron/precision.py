@@ -1,9 +1,9 @@
-"""Megatron-LM's flags of number formats: the plan's precision, and what the stack does around it.
+"""Megatron-LM's flags for number formats: the plan's precision, and the stack's related settings.
 
-Answers: in which recipe do linear layers multiply, and which of them do not?
+Answers: in which recipe do linear layers multiply, and which linear layers keep a wider format?
 Elsewhere: degrees and batch (plan.py), fusions and reductions (stack.py), the recipes (spec/precision.py).
 
-8-bit and 4-bit flags stand beside `--bf16`, which names the type of all that is not computed in them.
+8-bit and 4-bit flags are used together with `--bf16`, which states the type of all other computation.
 """
 
 from flopcast.interop.megatron.arguments import Arguments
@@ -29,9 +29,9 @@ ENDS = {
 
 
 def read_precision(args: JobBuilder) -> None:
-    """Read the plan's precision; a recipe's name alone has no effect, as in Megatron-LM.
+    """Read the plan's precision; the name of a recipe alone has no effect, as in Megatron-LM.
 
-    4-bit flags take precedence over 8-bit flags. Flags of older releases (`--fp8-hybrid`) are read as well.
+    4-bit flags take precedence over 8-bit flags. Flags of older releases (`--fp8-hybrid`) are also read.
     """
     args.clash("--fp16", "--bf16", "all weights must have the same data type")
     args.clash("--fp4-format", "--fp8-format", "all GEMMs use the same number format")
@@ -52,10 +52,10 @@ def read_precision(args: JobBuilder) -> None:
 
 
 def narrow_changes(arguments: Arguments) -> dict[str, object]:
-    """Return what the stack does around 8-bit products.
+    """Return the stack's settings around 8-bit products.
 
-    Blocks at the ends of the model that stay in bf16, one at each unless their number is given; weights
-    that are kept in 8 bits alone.
+    They are the number of first and last blocks that stay in bf16, one at each end by default, and
+    weights that are kept only in 8 bits.
     """
     changes: dict[str, object] = {"narrow_parameters": True} if arguments.has(KEPT) else {}
     if arguments.has(WIDE_ENDS):

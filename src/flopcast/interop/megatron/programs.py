@@ -1,11 +1,11 @@
 """Programs of Megatron-LM, and configurations of NeMo, that do not train a GPT-like model.
 
 Answers: does this program train a GPT-like model and, if not, what does it train?
-Elsewhere: which command of a script trains (training_command.py), NeMo's keys (interop/configs/nemo.py).
+Elsewhere: the command of a script that trains (training_command.py), NeMo's keys (interop/configs/nemo.py).
 
 Names of programs are those of NVIDIA/Megatron-LM and microsoft/Megatron-DeepSpeed (pretrain_bert.py,
-pretrain_vision_classify.py …), names of configurations those of NVIDIA/NeMo 1.x (`name: megatron_mamba` in
-examples/nlp/language_modeling/conf, `name: nemo_neva` in examples/multimodal).
+pretrain_vision_classify.py …). Names of configurations are those of NVIDIA/NeMo 1.x (`name:
+megatron_mamba` in examples/nlp/language_modeling/conf, `name: nemo_neva` in examples/multimodal).
 """
 
 import re

@@ -1,11 +1,11 @@
-"""The training stack that a script's flags describe, as changes of an entry of the catalogue.
+"""The training stack that a script's flags describe, as changes to an entry of the catalogue.
 
-Answers: which release of Megatron-LM is this, what does it fuse, overlap and reduce?
+Answers: which release of Megatron-LM is this, and what does it fuse, overlap and reduce?
 Elsewhere: the stacks themselves (catalog/stacks), model and plan (launch_script.py).
 
-Flags date a script: the newest that it gives decides. Those that newer releases only kept are no sign.
-What a flag switches becomes a change of the stack, as in a job file: `{base: megatron-core, gradients:
-{overlap: true}}`.
+Flags show the release of a script: the newest flag decides. A flag that newer releases kept shows
+nothing. A setting that a flag switches becomes a change to the stack, as in a job file: `{base:
+megatron-core, gradients: {overlap: true}}`.
 """
 
 from flopcast.interop.megatron.arguments import Arguments
@@ -70,12 +70,12 @@ DEFAULT_BUCKET = {"bucket_elements": 40_000_000, "bucket_elements_per_rank": 1_0
 
 
 def given_bucket(elements: int) -> dict[str, int]:
-    """Return the changes of a stack's gradients for a bucket of a given size, which does not grow."""
+    """Return the changes to a stack's gradients for a bucket of a given size, which does not grow."""
     return {"bucket_elements": elements, "bucket_elements_per_rank": 0}
 
 
 def stack_of(arguments: Arguments) -> object:
-    """Return the stack as a job file would name it.
+    """Return the stack as a job file would write it.
 
     Parameters
     ----------
@@ -99,11 +99,11 @@ def stack_of(arguments: Arguments) -> object:
 
 
 def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
-    """Return what flags change of any stack; flags that are not given change nothing.
+    """Return the flags' changes to any stack; missing flags change nothing.
 
-    Kernels, fusions, types of the optimizer, copies to the host, narrow products, software of experts and
-    the overlap with tensor parallelism's messages. How gradients and activations travel depends on defaults
-    of the software (`stack_of`).
+    They concern kernels, fusions, types of the optimizer, copies to the host, low-precision products,
+    software for experts, and the overlap with tensor-parallel messages. The transfer of gradients and
+    activations depends on defaults of the software (`stack_of`).
     """
     changes: dict[str, object] = {}
     kernel = _attention(arguments, stack)
@@ -125,10 +125,10 @@ def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
 
 
 def _named(arguments: Arguments) -> str:
-    """Return the nearest entry of the catalogue, with the reason among the assumptions.
+    """Return the nearest entry of the catalogue, and note the reason as an assumption.
 
-    DeepSpeed's engine decides how stages and gradients communicate, whatever model it runs: the stack of
-    GPT-NeoX has the same engine. A script that no flag dates is taken to run today's release.
+    DeepSpeed's engine determines how stages and gradients communicate for any model: the stack of GPT-NeoX
+    has the same engine. A script without flags that show its release is assumed to run today's release.
     """
     if arguments.has("--deepspeed"):
         because = (
@@ -155,8 +155,8 @@ def _named(arguments: Arguments) -> str:
 def _attention(arguments: Arguments, stack: Stack) -> str:
     """Return whether attention writes its scores: "materialised", or "flash".
 
-    Transformer Engine picks a kernel that writes none wherever it can; the local layers of Megatron-Core
-    and all before it write them unless FlashAttention is asked for.
+    Transformer Engine selects a kernel that writes no scores wherever possible. The local layers of
+    Megatron-Core, and all earlier layers, write scores unless FlashAttention is selected.
     """
     usual: str = stack.attention_kernel
     if arguments.choice("--transformer-impl", TRANSFORMERS, "transformer_engine") == "local":
@@ -167,11 +167,12 @@ def _attention(arguments: Arguments, stack: Stack) -> str:
 
 
 def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...]:
-    """Return names of rewrites in the order in which they apply: the stack's, less what flags switch off.
+    """Return the names of rewrites in the order of their application: those of the stack, except those
+    that flags switch off.
 
-    Where scores are written, mask and softmax are one kernel, whatever the stack does by itself. Under
-    DeepSpeed's engine the layers are still Megatron-LM's, with their fused kernels (arXiv:2211.05100,
-    section 3.4); only rotary positions are a chain of kernels there.
+    If scores are written, the mask and the softmax are one kernel in any stack. Under DeepSpeed's engine,
+    the layers are still those of Megatron-LM with their fused kernels (arXiv:2211.05100, section 3.4);
+    only rotary positions are a chain of kernels there.
     """
     rewrites = list(stack.rewrites)
     if arguments.has("--deepspeed"):
@@ -186,11 +187,12 @@ def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...
 def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
     """Return the changes to the stack's gradients: dtype, overlap, buckets and accumulation.
 
-    Gradients of bf16 weights are reduced in fp32 unless `--grad-reduce-in-bf16` is set, those of fp16 in
-    16 bits unless `--accumulate-allreduce-grads-in-fp32` is. In Megatron-Core, weight-gradient GEMMs
-    accumulate into gradients of any dtype (`wgrad_gemm_accum_fp32`, `wgrad_gemm_accum_fp16`); in earlier
-    releases, into fp32 gradients only. DeepSpeed's engine reduces in the dtype of the weights, but its
-    BF16_Optimizer in fp32 (configs/deepspeed.py, `accumulates_in_fp32`).
+    Gradients of bf16 weights are reduced in fp32 unless `--grad-reduce-in-bf16` is set. Those of fp16
+    weights are reduced in 16 bits unless `--accumulate-allreduce-grads-in-fp32` is set. In Megatron-Core,
+    weight-gradient GEMMs accumulate into gradients of any dtype (`wgrad_gemm_accum_fp32`,
+    `wgrad_gemm_accum_fp16`); in earlier releases, into fp32 gradients only. DeepSpeed's engine reduces in
+    the dtype of the weights, except that its BF16_Optimizer reduces in fp32 (configs/deepspeed.py,
+    `accumulates_in_fp32`).
 
     References
     ----------
@@ -226,9 +228,9 @@ def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
 def _pipeline(arguments: Arguments, stack: Stack) -> dict[str, object]:
     """Return how stages send activations.
 
-    Interleaved stages of Megatron-Core do not wait for a transfer (`overlap_p2p_comm`), plain 1F1B does.
-    Releases before it sent each rank's share of an activation and gathered it behind the wire, unless
-    `--no-scatter-gather-tensors-in-pipeline` said otherwise (arXiv:2104.04473, section 4.1).
+    Interleaved stages of Megatron-Core do not wait for a transfer (`overlap_p2p_comm`), but plain 1F1B
+    does. In earlier releases, each rank sent its share of an activation, which the receiver gathered,
+    unless `--no-scatter-gather-tensors-in-pipeline` was set (arXiv:2104.04473, section 4.1).
     """
     changes: dict[str, object] = {}
     waits = arguments.has("--no-overlap-p2p-communication")

@@ -1,8 +1,9 @@
-"""Megatron-LM's flags as chunks of layers: how many on each stage, and how many blocks in each.
+"""Megatron-LM's flags as chunks of layers: the number of chunks on each stage, and the blocks in each
+chunk.
 
-Answers: which virtual stages and which list of blocks does a script ask for?
-Elsewhere: all other flags of a plan (plan.py), what the list means (workload/stages.py), whether it is
-possible (spec/rules_stages.py). Without any of these flags blocks are dealt out evenly: no list is made.
+Answers: which virtual stages and which list of blocks does a script describe?
+Elsewhere: all other flags of a plan (plan.py), the meaning of the list (workload/stages.py), the check of
+the list (spec/rules_stages.py). Without these flags, blocks are divided evenly, and no list is created.
 
 References
 ----------
@@ -28,8 +29,8 @@ TIMES = re.compile(r"(\([^()]*\)|[EtmL|])\*([0-9]+)")
 def read_stages(args: JobBuilder, stages: int) -> None:
     """Read chunks of layers on each stage, and blocks of each chunk if they are not equal.
 
-    Flags that give the same thing twice are reported: a layout together with any other flag, or blocks of
-    the first and last stage together with ends that count as layers.
+    Flags that state the same thing twice are reported: a layout with any other flag, or numbers of blocks
+    on the first and last stage with ends that count as layers.
     """
     if args.noop:
         _without_noop(args, stages, _virtual(args, stages))
@@ -50,10 +51,10 @@ def read_stages(args: JobBuilder, stages: int) -> None:
 
 
 def _virtual(args: JobBuilder, stages: int) -> int:
-    """Return chunks of each stage, from their number or from their size.
+    """Return the number of chunks on each stage, from their number or from their size.
 
-    With L layers, p stages and n layers a chunk there are L / (p n) chunks on each stage
-    (arXiv:2104.04473, section 2.2.2). Where the ends count as layers, so does L.
+    With L layers, p stages and n layers per chunk, each stage has L / (p n) chunks (arXiv:2104.04473,
+    section 2.2.2). If the ends count as layers, L includes them.
     """
     args.clash(SIZE, NUMBER, "each of the two flags determines the other")
     chunks = args.count(NUMBER)
@@ -93,7 +94,7 @@ def _without_noop(args: JobBuilder, stages: int, chunks: int) -> None:
 
 
 def _ends(args: JobBuilder, stages: int, chunks: int) -> None:
-    """Read blocks on the first or last stage, with the rest evenly on the others."""
+    """Read the number of blocks on the first or last stage; the others share the rest evenly."""
     stated = {stage: args.count(flag) for stage, flag in ((0, FIRST), (stages - 1, LAST)) if args.has(flag)}
     others, rest = stages - len(stated), args.layers - sum(stated.values())
     each = rest // others if others else 0
@@ -141,7 +142,7 @@ def _counted_ends(args: JobBuilder, stages: int, chunks: int) -> None:
 def _layout(args: JobBuilder, stages: int) -> None:
     """Read the blocks between the bars of a layout, chunk after chunk in the order of the model.
 
-    Multi-token prediction ("m") and the ends must stand where the model has them; a note reports other
+    Multi-token prediction ("m") and the ends must be at their places in the model; a note reports other
     places.
     """
     text = args.text(LAYOUT)
@@ -169,7 +170,7 @@ def _layout(args: JobBuilder, stages: int) -> None:
 
 
 def layers_of(text: str) -> list[int] | None:
-    """Return blocks of every chunk of a layout; None if it is not a layout.
+    """Return the blocks of every chunk of a layout; None if it is not a layout.
 
     Examples
     --------

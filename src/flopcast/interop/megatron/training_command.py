@@ -1,11 +1,12 @@
 """The training command of a launch script, and the number of ranks that it starts.
 
-Answers: which words are the training program's flags, what is the world size?
-Elsewhere: which commands there are (interop/shell/script.py), what the flags mean (launch_script.py).
+Answers: which words are the training program's flags, and what is the world size?
+Elsewhere: the commands of a script (interop/shell/script.py), the meaning of the flags (launch_script.py).
 
-Launchers and what they count: torchrun and `torch.distributed.launch` start nodes × processes of a node,
-DeepSpeed's launcher nodes × GPUS, accelerate and mpirun all processes, srun all tasks. A program that no
-launcher starts is one rank, unless WORLD_SIZE says otherwise. Inside srun the inner launcher counts.
+Launchers count ranks differently: torchrun and `torch.distributed.launch` start nodes × processes per
+node, DeepSpeed's launcher starts nodes × GPUs, accelerate and mpirun state all processes, and srun states
+all tasks. A program without a launcher is one rank, unless WORLD_SIZE states another number. Inside srun,
+the inner launcher counts.
 """
 
 import re
@@ -37,10 +38,10 @@ Options = Mapping[str, Word]
 
 @dataclass(frozen=True, slots=True)
 class TrainingCommand:
-    """A training command in its parts.
+    """A training command and its parts.
 
-    `launcher` starts the ranks, `arguments` are what the program reads: they part at the first Python
-    file. `others` are the lines of further commands that train.
+    `launcher` starts the ranks, and `arguments` are read by the program; the first Python file separates
+    the two. `others` holds the lines of further training commands.
     """
 
     command: Command
@@ -50,7 +51,7 @@ class TrainingCommand:
 
 
 def training_command(script: Script) -> TrainingCommand:
-    """Return the command with the most flags of Megatron-LM; the first of equal ones.
+    """Return the command with the most flags of Megatron-LM, the first one if several have equally many.
 
     Raises
     ------
@@ -72,7 +73,7 @@ def training_command(script: Script) -> TrainingCommand:
 
 
 def _no_training(script: Script) -> Problem:
-    """Return the fault of a script that trains nothing, or starts another script for that."""
+    """Return the fault of a script that trains nothing, or that starts another script for training."""
     number = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
     elsewhere = [note for note in script.notes if note.endswith("flopcast does not read other files")]
     unread = f" ({'; '.join(elsewhere)})" if elsewhere else ""
@@ -115,12 +116,12 @@ def _program(script: Script) -> str:
 
 
 def _acting(script: Script) -> list[Command]:
-    """Return the commands that do more than print their words."""
+    """Return the commands that do more than print their arguments."""
     return [each for each in script.commands if each.words[0].text.rpartition("/")[2] not in TALKERS]
 
 
 def _settings(command: Command) -> list[Word]:
-    """Return the files of settings that a command names; Hydra's `--config-name` omits the ending."""
+    """Return the settings files that a command names; Hydra's `--config-name` omits the ending."""
     named = []
     for before, word in pairwise([command.words[0], *command.environment.values(), *command.words]):
         text = word.text.removeprefix(f"{_HYDRA}=")
@@ -136,15 +137,15 @@ def _name(word: Word) -> str:
 
 
 def _flags(command: Command) -> int:
-    """Return how many different modelled flags a command has."""
+    """Return the number of different modelled flags in a command."""
     return len({_name(word) for word in command.words} & MODELLED)
 
 
 def world_size(script: Script, training: TrainingCommand) -> int | None:
-    """Return ranks that the script starts; None if it does not state them.
+    """Return the number of ranks that the script starts; None if it does not state them.
 
-    The last launcher among the words counts: it is the innermost. Variables of the usual names are asked
-    where there is no launcher.
+    The last launcher of the command counts, because it is the innermost. Without a launcher, variables
+    with the usual names are used.
     """
     options, program = _options(training.launcher)
     nodes = _first(options, NODES, default=None)
@@ -180,28 +181,28 @@ def _options(words: Sequence[Word]) -> tuple[dict[str, Word], str]:
 
 
 def _given(options: Options, names: Sequence[str]) -> bool:
-    """Return whether any of these options is given, with a known value or not."""
+    """Return whether any of these options is given, with a known or an unknown value."""
     return any(name in options for name in names)
 
 
 def _first(options: Options, names: Sequence[str], default: int | None) -> int | None:
-    """Return the number of the first of these options that is given; None if it is not a number."""
+    """Return the number of the first given option; None if it is not a number."""
     return next((_number(options[name]) for name in names if name in options), default)
 
 
 def _number(word: Word) -> int | None:
-    """Return a count of ranks or nodes; of an elastic range "4:8" the first number."""
+    """Return a count of ranks or nodes; for an elastic range such as "4:8", the first number."""
     text = word.text.strip("'\"").partition(":")[0]
     return int(text) if not word.unknown and re.fullmatch(r"[1-9][0-9]{0,8}", text) else None
 
 
 def _product(nodes: int | None, processes: int | None) -> int | None:
-    """Return ranks of all nodes."""
+    """Return the number of ranks on all nodes."""
     return None if nodes is None or processes is None else nodes * processes
 
 
 def _included(options: Options) -> int | None:
-    """Return slots that DeepSpeed's `--include localhost:0,1,2,3` names on one host."""
+    """Return the number of slots that DeepSpeed's `--include localhost:0,1,2,3` names on one host."""
     included = options.get("--include", options.get("-i"))
     if included is None or included.unknown or "@" in included.text:
         return None
@@ -210,7 +211,7 @@ def _included(options: Options) -> int | None:
 
 
 def _tasks(options: Options, directives: Options) -> int | None:
-    """Return tasks of an srun: its own options, else those of the job that it runs in."""
+    """Return the number of tasks of an srun: from its own options, or from those of its job."""
     of_job = {key.lstrip("-"): word for key, word in directives.items()}
     total = _first(options, ALL_PROCESSES, default=None) or _first(of_job, ("ntasks",), default=None)
     if total is not None:

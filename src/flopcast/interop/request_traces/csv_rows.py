@@ -1,7 +1,7 @@
 """Traces as CSV: a header, then one request on each line.
 
-Answers: which columns hold times, lengths and shared beginnings, and what do they say?
-Elsewhere: which values are possible (rows.py).
+Answers: which columns hold times, lengths and shared prefixes, and what are their values?
+Elsewhere: the allowed values (rows.py).
 
 Known headers: arrival_s, prompt_tokens, output_tokens and blocks_of_512_hashes; TIMESTAMP, ContextTokens
 and GeneratedTokens (Azure/AzurePublicDataset, 2023 and 2024); Timestamp, Request tokens and Response tokens
@@ -30,7 +30,7 @@ _WIDEST = 2**31  # of a number of tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Places of the columns that are read."""
+    """Indices of the columns that are read."""
 
     arrival: int
     prompt: int
@@ -41,12 +41,12 @@ class Columns:
 
 
 def columns_of(header: str, rules: Rules) -> Columns:
-    """Return where the columns of a header are.
+    """Return the indices of the columns in a header.
 
     Raises
     ------
     SpecError
-        A column is missing; all that are.
+        A column is missing. All missing columns are reported.
     """
     because, fix = other_separator(header)
     if because:
@@ -88,7 +88,7 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
     Raises
     ------
     SpecError
-        Lines with missing cells, or with cells that are no numbers; at most MOST_SHOWN of them.
+        Lines have missing cells, or cells that are not numbers; at most MOST_SHOWN of them are reported.
     """
     numbers = np.flatnonzero([bool(text) for text in lines.texts]) + lines.first
     cells = [text.split(",") for text in lines.texts if text]
@@ -125,7 +125,7 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
 
 
 def block_tokens(prompt: Integers, segments: Integers, block: int) -> Integers:
-    """Return the tokens of each hashed block, (segments of all,): the last one of a prompt is short."""
+    """Return the tokens in each hashed block, (all segments,): a prompt's last block may be shorter."""
     first = np.cumsum(segments) - segments
     place = np.arange(int(segments.sum())) - np.repeat(first, segments)
     left: Integers = np.repeat(prompt, segments) - block * place
@@ -133,12 +133,13 @@ def block_tokens(prompt: Integers, segments: Integers, block: int) -> Integers:
 
 
 def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rules: Rules) -> Counts:
-    """Return a column as numbers, whole ones if they count tokens; times of a calendar as seconds.
+    """Return a column as numbers, which are whole numbers if they count tokens; calendar times become
+    seconds.
 
     Raises
     ------
     SpecError
-        Cells that are none of these; at most MOST_SHOWN of them.
+        Cells are neither; at most MOST_SHOWN of them are reported.
     """
     texts = [each[place] for each in cells]
     if name == "arrival" and texts and ":" in texts[0]:
@@ -170,7 +171,7 @@ def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rule
 
 
 def _number(text: str) -> float:
-    """Return a number, or not-a-number for anything else."""
+    """Return a number, or NaN for anything else."""
     try:
         return float(text)
     except ValueError:

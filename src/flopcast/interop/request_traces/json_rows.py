@@ -1,7 +1,7 @@
 """Traces as JSON lines: one request, or one conversation, on each line.
 
-Answers: which keys hold times, lengths, shared beginnings and turns, and what do they say?
-Elsewhere: which values are possible (rows.py).
+Answers: which keys hold times, lengths, shared prefixes and turns, and what are their values?
+Elsewhere: the allowed values (rows.py).
 
 A request has `timestamp` in milliseconds, `input_length`, `output_length` and `hash_ids` of blocks of 512
 tokens (kvcache-ai/Mooncake), or `arrival_s`, `prompt_tokens` and `output_tokens`. A conversation has
@@ -39,7 +39,7 @@ def json_rows(lines: Lines, rules: Rules) -> Rows:
     Raises
     ------
     SpecError
-        Lines that are no JSON objects, or lack a length; at most MOST_SHOWN of them.
+        Lines are not JSON objects, or lack a length; at most MOST_SHOWN of them are reported.
     """
     gathered, problems = _Gathered(), list[Problem]()
     for line, text in enumerate(lines.texts, lines.first):
@@ -67,7 +67,7 @@ def json_rows(lines: Lines, rules: Rules) -> Rows:
 
 
 class _Gathered:
-    """Requests of the lines read so far."""
+    """Requests of the lines that were read so far."""
 
     def __init__(self) -> None:
         self._lines: list[int] = []
@@ -80,10 +80,10 @@ class _Gathered:
         self._kept_tokens: list[int] = []  # of the segment of a conversation; 0 for hashes
 
     def rows(self) -> Rows:
-        """Return them as arrays.
+        """Return the requests as arrays.
 
-        Hashes are blocks of the prompt's beginning; the last one may be shorter. Turns of conversations
-        also keep their whole context for the next turn.
+        Hashes stand for the blocks at the beginning of the prompt; the last one may be shorter. Turns of
+        conversations also keep their whole context for the next turn.
         """
         prompt = np.array(self._prompt, dtype=np.intp)
         segments = np.array([len(ids) for ids in self._segments], dtype=np.intp)
@@ -103,14 +103,14 @@ class _Gathered:
         )
 
     def request(self, line: int, data: Mapping[str, object], rules: Rules) -> list[Problem]:
-        """Take a request with token counts and return what is wrong with it.
+        """Add a request with token counts, and return its faults.
 
         Parameters
         ----------
         line : int
             Its line in the file.
         data : mapping
-            The object of the line.
+            The JSON object of the line.
         rules : Rules
             Name of the trace and its file, for messages.
         """
@@ -146,11 +146,11 @@ class _Gathered:
         return problems
 
     def conversation(self, line: int, turns: object) -> None:
-        """Take the turns of a conversation that have an answer.
+        """Add the turns of a conversation that have an answer.
 
-        The prompt of a turn holds all turns before it, whose context is in the cache. Turns by the user in
-        a row count as one; turns without an answer are left out. Texts have `CHARACTERS_PER_TOKEN` for each
-        token.
+        The prompt of a turn contains all turns before it, whose context is in the cache. Consecutive
+        turns of the user count as one; turns without an answer are left out. Texts have
+        `CHARACTERS_PER_TOKEN` characters for each token.
         """
         context, asked, before = 0, 0, -1
         for turn in turns if isinstance(turns, list) else ():

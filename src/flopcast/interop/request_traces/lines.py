@@ -1,7 +1,7 @@
 """Lines of a file, plain or gzipped, in chunks of bounded size.
 
-Answers: which lines does a file have, with which numbers?
-Elsewhere: what they mean (csv_rows.py, json_rows.py).
+Answers: which lines does a file have, and which numbers do they have?
+Elsewhere: the meaning of the lines (csv_rows.py, json_rows.py).
 """
 
 from collections.abc import Iterator
@@ -31,12 +31,12 @@ def chunks(path: Path, field: str) -> Iterator[Lines]:
     ----------
     path : Path
     field : str
-        What errors call the file, such as "traffic.trace".
+        The name of the file in error messages, such as "traffic.trace".
 
     Raises
     ------
     SpecError
-        The file cannot be read, is no text, or has a line of more than MOST_LINE_BYTES bytes.
+        The file cannot be read, is not text, or has a line of more than MOST_LINE_BYTES bytes.
     """
     first, rest = 1, b""
     try:

@@ -1,11 +1,12 @@
 """Files of recorded requests, read into arrays.
 
-Answers: which requests does a trace hold, when do they arrive, how long are they, what do they share?
-Elsewhere: the formats (csv_rows.py, json_rows.py), which values are possible (rows.py), what becomes of the
-requests (serving/).
+Answers: which requests does a trace contain, when do they arrive, how long are they, and which prefixes do
+they share?
+Elsewhere: the formats (csv_rows.py, json_rows.py), the allowed values (rows.py), the use of the requests
+(serving/).
 
-Lines are read in chunks, and only numbers are kept: ten million requests take 240 MB, and 600 MB while they
-are read.
+Lines are read in chunks, and only numbers are kept: ten million requests take 240 MB, and 600 MB while
+they are read.
 """
 
 from collections.abc import Callable
@@ -31,10 +32,10 @@ NO_LINES = np.zeros(0, dtype=np.intp)
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RequestTrace:
-    """The requests of a file, and what a reader of results should know about them.
+    """The requests of a file, and notes for readers of the results.
 
-    Requests of a file without times have not-a-number as `arrival_s`, those after the first turn of a
-    conversation 0: they follow the turn before at once.
+    In a file without times, `arrival_s` is NaN. For later turns of a conversation it is 0, because each
+    follows the turn before it at once.
     """
 
     requests: Requests
@@ -44,7 +45,7 @@ class RequestTrace:
 def read_request_trace(
     path: Path, most_requests: int = MOST_REQUESTS, longest_tokens: int | None = None
 ) -> RequestTrace:
-    """Return the first requests of a trace; the clock begins with the first arrival.
+    """Return the first requests of a trace; the clock starts with the first arrival.
 
     Parameters
     ----------
@@ -53,14 +54,14 @@ def read_request_trace(
     most_requests : int
         Lines after these requests are not read.
     longest_tokens : int or None
-        The context of the model, which no request may exceed.
+        The context length of the model, which no request may exceed.
 
     Raises
     ------
     SpecError
-        The file cannot be read, has no requests, or has lines that are no requests, arrive before the line
-        above them, have lengths below 1 or exceed the context. Each problem has the file and the line; the
-        first faulty lines are named.
+        The file cannot be read or has no requests. Or lines are not requests, arrive before the line
+        above them, have lengths below 1 or exceed the context. Each problem has the file and the line;
+        the first faulty lines are named.
     """
     rules = Rules(path=path, field=FIELD, longest_tokens=longest_tokens)
     parse: Callable[[Lines], Rows] | None = None
@@ -95,7 +96,7 @@ def read_request_trace(
 
 
 def _parser(first: str, rules: Rules) -> tuple[Callable[[Lines], Rows], int]:
-    """Return what reads the lines of a file that begins with this line, and how many lines it skips."""
+    """Return the function that reads a file with this first line, and the number of lines to skip."""
     begin = first.lstrip()[:1]
     if begin == "[":
         because, fix = "each line of a trace is one request", "write the list as lines: jq -c '.[]' FILE"
@@ -106,7 +107,7 @@ def _parser(first: str, rules: Rules) -> tuple[Callable[[Lines], Rows], int]:
 
 
 def _joined(parts: list[Rows]) -> Requests:
-    """Return parts as one, and empty the list, so that no column is held twice for long."""
+    """Return the joined parts and empty the list, so that no column is stored twice for long."""
     sizes = [len(part.prompt_tokens) for part in parts]
     size, none = sum(sizes), np.broadcast_to(np.intp(-1), (sum(sizes),))
     after, keep, starts = none, none, np.broadcast_to(np.intp(0), (size + 1,))
@@ -137,7 +138,7 @@ def _joined(parts: list[Rows]) -> Requests:
 
 
 def _shifted(values: Integers | None, size: int, offset: int) -> Integers:
-    """Return rows of a part as rows of the whole; -1 stays, and stands for all where there are none."""
+    """Return row indices of a part as those of the whole; -1 stays, and is used without indices."""
     if values is None:
         return np.full(size, -1, dtype=np.intp)
     return np.where(values >= 0, values + offset, -1)

@@ -1,7 +1,7 @@
-"""Requests of one part of a trace, and what is wrong with them.
+"""Requests of one part of a trace, and their faults.
 
-Answers: are these times and lengths possible, and which line is at fault?
-Elsewhere: reading them (csv_rows.py, json_rows.py), putting parts together (reader.py).
+Answers: are these times and lengths possible, and which line is wrong?
+Elsewhere: reading them (csv_rows.py, json_rows.py), joining parts (reader.py).
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ NO_TIME = float("nan")
 class Rows:
     """Requests in the order of their lines, arrays of shape (rows,) unless stated.
 
-    `after` and `keep` are None, and `segments` is 0 everywhere, where requests have no conversations and no
-    shared beginnings.
+    `after` and `keep` are None, and `segments` is 0 everywhere, if requests have no conversations and no
+    shared prefixes.
     """
 
     lines: Integers  # the number of the line of each request
@@ -38,7 +38,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What the requests of a trace must keep."""
+    """The rules for the requests of a trace."""
 
     path: Path
     field: str  # what errors call the trace
@@ -46,15 +46,15 @@ class Rules:
 
 
 def row_problems(rows: Rows, rules: Rules, before_s: float) -> list[Problem]:
-    """Return what is wrong with rows, at most MOST_SHOWN problems.
+    """Return at most MOST_SHOWN faults of the rows.
 
     Parameters
     ----------
     rows : Rows
     rules : Rules
     before_s : float
-        When the request before these rows arrives; minus infinity if there is none, not a number if it has
-        no time.
+        The arrival of the request before these rows; minus infinity if there is none, NaN if it has no
+        time.
     """
     return list(_problems(rows, rules, before_s))[:MOST_SHOWN]
 

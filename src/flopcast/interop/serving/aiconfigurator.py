@@ -2,11 +2,12 @@
 
 Answers: which model, machine, engine, traffic and limits does an experiment state?
 Elsewhere: manifests that AIConfigurator writes (dynamo.py), its measured points
-(lab/serving_runs/aiconfigurator.py), the search that an experiment asks for (search/deployments).
+(lab/serving_runs/aiconfigurator.py), the search over the degrees of an experiment (search/deployments).
 
-An experiment states lists of degrees to search over. A list of one value is a field of the plan; longer
-ones are noted, with the words that search them. The first experiment of `exps` is read. In the flat layout
-of newer releases, a worker's keys begin with its role (prefill_gemm_quant_mode, agg_tp_candidates).
+An experiment states lists of degrees to search over. A list with one value becomes a field of the plan; a
+longer list becomes a note, which states how to search over its values. The first experiment of `exps` is
+read. In the flat layout of newer releases, a worker's keys begin with its role (prefill_gemm_quant_mode,
+agg_tp_candidates).
 
 Source: ai-dynamo/aiconfigurator on GitHub (Apache-2.0), src/aiconfigurator/cli/example.yaml.
 """
@@ -70,7 +71,7 @@ def is_experiments(data: object) -> bool:
 
 
 def _experiments(data: object) -> list[str]:
-    """Return the names of the experiments of a file, those that run first in front."""
+    """Return the names of the experiments in a file, those that run first at the front."""
     if not isinstance(data, dict):
         return []
     found = [
@@ -86,7 +87,7 @@ def _experiments(data: object) -> list[str]:
 
 
 def _nested(flat: Mapping[str, object]) -> Mapping[str, object]:
-    """Return an experiment of the flat layout in the sections of the older one, which stays as it is."""
+    """Return an experiment in the older layout's sections; an older one does not change."""
     if "config" in flat:
         return flat
     mode = str(flat.get("serving_mode"))
@@ -104,7 +105,7 @@ def _nested(flat: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _flat_list(worker: str, key: str) -> str:
-    """Return how the flat layout names the list of degrees of a worker."""
+    """Return the flat layout's name for a worker's list of degrees."""
     return f"{worker.removesuffix('worker_config') or 'agg_'}{key.removesuffix('list')}candidates"
 
 
@@ -114,7 +115,7 @@ def job_of_experiments(document: Document, model: str | None = None) -> Document
     Raises
     ------
     SpecError
-        The file has no experiment, or every fault of the first one, each with its line.
+        The file has no experiment, or the first one has faults, which are all reported with their lines.
     """
     names = _experiments(document.data)
     if not names:
@@ -127,7 +128,7 @@ def job_of_experiments(document: Document, model: str | None = None) -> Document
 
 
 class _Experiment:
-    """One experiment that is read: its values, their faults, and notes."""
+    """One experiment: its values, their faults, and notes."""
 
     def __init__(self, document: Document, names: Sequence[str], model: str | None) -> None:
         data = document.data if isinstance(document.data, dict) else {}
@@ -145,7 +146,8 @@ class _Experiment:
         Raises
         ------
         SpecError
-            All faults of the experiment together. Fields that are not used become notes.
+            The experiment has faults, which are all reported together. Fields that are not used become
+            notes.
         """
         self._check_roles()
         mode = self._choice(("serving_mode",), {name: name for name in MODES}, MODES[0])
@@ -174,7 +176,7 @@ class _Experiment:
         return Document(self._document.name, data, dict(self._document.lines), places)
 
     def _named_model(self) -> str:
-        """Return the model: a name of the hub, or one of AIConfigurator, such as DEEPSEEK_V3."""
+        """Return the model: a name on the hub, or one of AIConfigurator's names, such as DEEPSEEK_V3."""
         name = self._data.get("model_path") or self._data.get("model_name")
         if not name:
             because = "an experiment needs exactly one model"
@@ -195,7 +197,7 @@ class _Experiment:
         return entry or catalog.known("models", str(name).lower().replace("_", "-")) or str(name)
 
     def _check_roles(self) -> None:
-        """Report pools whose model, machine or engine differ, because a job has one of each."""
+        """Report pools with different models, machines or engines, because a job has one of each."""
         for key in OF_A_ROLE:
             mine, theirs = self._data.get(f"prefill_{key}"), self._data.get(key)
             if mine is not None and mine != theirs:
@@ -218,7 +220,7 @@ class _Experiment:
         return {"base": name, "nodes": max(devices // each, 1)}
 
     def _plan(self, mode: str) -> dict[str, object]:
-        """Return the plan: formats, drafted tokens, and degrees of which only one is stated."""
+        """Return the plan: formats, drafted tokens, and degrees with a single stated value."""
         config = self._data.get("config")
         config = config if isinstance(config, dict) else {}
         plan = self._formats(WORKERS[mode][-1], config) | self._drafting(config)
@@ -238,7 +240,7 @@ class _Experiment:
         return plan
 
     def _formats(self, worker: str, config: Mapping[str, object]) -> dict[str, object]:
-        """Return number formats: those of the workers that decode, or of a profile."""
+        """Return number formats: those of the decoding workers, or those of a profile."""
         given = config.get(worker)
         given = given if isinstance(given, dict) else {}
         found: dict[str, object] = {"weights": self._stored} if self._stored else {}
@@ -255,9 +257,9 @@ class _Experiment:
         return found
 
     def _drafting(self, config: Mapping[str, object]) -> dict[str, object]:
-        """Return the tokens that modules of multi-token prediction draft, and how many are accepted.
+        """Return the number of tokens that multi-token prediction modules draft, and how many are accepted.
 
-        Each rate is the probability of a drafted token, given that those before it are right.
+        Each rate is the probability that a drafted token is right, given that those before it are right.
         """
         drafted, rates = config.get("nextn"), config.get("nextn_accept_rates")
         if not isinstance(drafted, int) or not drafted:
@@ -286,11 +288,11 @@ class _Experiment:
         return found
 
     def _written(self, worker: str, key: str) -> str:
-        """Return how the file writes the list of degrees of a worker."""
+        """Return the file's name for a worker's list of degrees."""
         return _flat_list(worker, key) if self._flat else f"{worker}.{key}"
 
     def _limits(self) -> dict[str, object]:
-        """Return the limits of latencies, which AIConfigurator gives for the mean and in milliseconds."""
+        """Return the latency limits, which AIConfigurator states for means in milliseconds."""
         limits: dict[str, object] = {}
         for metric in ("ttft", "tpot"):
             if metric in self._data:
@@ -310,7 +312,7 @@ class _Experiment:
         return usual or 1.0
 
     def _choice(self, path: Path, known: Mapping[str, str], usual: str, value: object = None) -> str:
-        """Return what a word stands for; a fault if it stands for nothing."""
+        """Return the meaning of a word; an unknown word is a fault."""
         given = self._data.get(str(path[0])) if value is None else value
         if given is None:
             return usual

@@ -1,11 +1,12 @@
-"""Files of containers that start an engine: of Docker Compose, and manifests of Kubernetes.
+"""Container files that start an engine: Docker Compose files, and manifests of Kubernetes.
 
-Answers: which commands do the containers of a file run, with which variables, and how many of each?
-Elsewhere: what the commands start (launch.py), manifests of Dynamo (dynamo.py).
+Answers: which commands do the containers of a file run, with which variables, and how many of each are
+there?
+Elsewhere: the jobs that the commands start (launch.py), manifests of Dynamo (dynamo.py).
 
-The containers become one shell script, because both formats expand variables: `${NAME:-value}` in Compose,
-`$(NAME)` in Kubernetes. An image of an engine starts it without a command. Several pods that form one
-instance (`--nnodes`, a LeaderWorkerSet) are one replica.
+The containers become one shell script, because both formats expand variables: `${NAME:-value}` in
+Compose, `$(NAME)` in Kubernetes. The image of an engine starts it even without a command. Several pods
+that form one instance (`--nnodes`, a LeaderWorkerSet) are one replica.
 
 References
 ----------
@@ -37,7 +38,8 @@ DERIVED = re.compile(r"vllm(?!.*/)")  # of vLLM that somebody built; its entry p
 
 
 def one_manifest(raw: bytes) -> bytes:
-    """Return the only part of a file of several YAML documents that starts an engine, on its lines.
+    """Return the only document of a multi-document YAML file that starts an engine; it keeps its line
+    numbers.
 
     >>> one_manifest(b"kind: Secret\\n---\\nimage: vllm/vllm-openai\\n")
     b'\\n\\nimage: vllm/vllm-openai\\n'
@@ -71,7 +73,7 @@ def mounted_files(raw: bytes) -> dict[str, bytes]:
 
 
 def containers_of(data: object) -> list[Container]:
-    """Return the containers of Compose, Kubernetes, or Helm values; none of any other file."""
+    """Return the containers of Compose, Kubernetes, or Helm values; none for any other file."""
     services = data.get("services") if isinstance(data, dict) else None
     if isinstance(services, dict):
         return [
@@ -91,7 +93,7 @@ def _replicas(service: Mapping[str, object]) -> int:
 
 
 def _listed(value: object, path: Path, replicas: int, group: int) -> Iterator[Container]:
-    """Yield the containers of all lists `containers` inside a manifest."""
+    """Yield the containers in all `containers` lists of a manifest."""
     if isinstance(value, list):
         for place, inner in enumerate(value):
             yield from _listed(inner, (*path, place), replicas, group)
@@ -113,7 +115,7 @@ def _listed(value: object, path: Path, replicas: int, group: int) -> Iterator[Co
 def job_of_containers(
     document: Document, read: ReadText, model: str | None = None, environment: Sequence[str] = ()
 ) -> Document | None:
-    """Return the job of the containers that start an engine; None if none does.
+    """Return the job of the containers that start an engine; None if no container does.
 
     Parameters
     ----------
@@ -122,7 +124,8 @@ def job_of_containers(
     Raises
     ------
     SpecError
-        Every fault of the settings, each with its line; or the containers are not those of one job.
+        The settings have faults, which are all reported with their lines; or the containers belong to
+        several jobs.
     """
     lines: list[tuple[str, int, Container]] = []
     for container in containers_of(document.data):
@@ -174,7 +177,7 @@ def _script(container: Container, document: Document) -> Iterator[tuple[str, int
 
 
 def _image(entry: Mapping[str, object]) -> str:
-    """Return the image of a container: that of vLLM for a derived image that is started with its flags."""
+    """Return a container's image; an image derived from vLLM counts as vLLM if it has vLLM's flags."""
     image = str(entry.get("image", "container"))
     words = [word for key in WORDS for word in _listed_words(entry.get(key))]
     flags = bool(words) and words[0].startswith("--") and any(word.startswith("--model") for word in words)
@@ -182,7 +185,7 @@ def _image(entry: Mapping[str, object]) -> str:
 
 
 def _listed_words(value: object) -> list[str]:
-    """Return the words of a command, which are a list or a text."""
+    """Return the words of a command, which is a list or a text."""
     return [str(word) for word in value] if isinstance(value, list) else str(value or "").split()
 
 

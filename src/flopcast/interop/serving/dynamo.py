@@ -1,12 +1,12 @@
 """Manifests of Dynamo: a DynamoGraphDeployment for Kubernetes, as AIConfigurator also writes it.
 
-Answers: which commands do the workers of a manifest run, and how many of each?
-Elsewhere: what the commands start (launch.py).
+Answers: which commands do the workers of a manifest run, and how many of each are there?
+Elsewhere: the jobs that the commands start (launch.py).
 
 Source: Dynamo documentation, Kubernetes deployment guide
-(https://docs.nvidia.com/dynamo/latest/kubernetes-deployment/deployment-guide): each entry of spec.services
-has `replicas` and, in extraPodSpec.mainContainer, a `command` with `args`. A worker says in its flags, or
-by subComponentType, whether it computes prompts or decodes.
+(https://docs.nvidia.com/dynamo/latest/kubernetes-deployment/deployment-guide): each entry of
+spec.services has `replicas` and, in extraPodSpec.mainContainer, a `command` with `args`. The flags of a
+worker, or its subComponentType, state whether it computes prompts or decodes.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,8 @@ def job_of_manifest(document: Document, read: ReadText, model: str | None = None
     Raises
     ------
     SpecError
-        No worker starts a known engine, or every fault of the workers' flags, each with its line.
+        No worker starts a known engine, or the workers' flags have faults, which are all reported with
+        their lines.
     """
     instances = list(_instances(document, read, model))
     if not instances:
@@ -75,7 +76,7 @@ def _instances(document: Document, read: ReadText, model: str | None) -> Iterato
 
 
 def _commands(container: object, document: Document, path: tuple[str, ...]) -> Iterator[Command]:
-    """Yield the commands of a container; those of a shell are read as a script."""
+    """Yield the commands of a container; those that a shell runs are read as a script."""
     words: list[Word] = []
     for key in ("command", "args"):
         listed = inside(container, key)

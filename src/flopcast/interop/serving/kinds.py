@@ -1,6 +1,6 @@
-"""All serving engines whose launch commands are read. A new one is a file, a table and one line here.
+"""All serving engines whose launch commands are read. A new engine is a file, a table and one line here.
 
-Answers: which engine does this command, or this file of settings, belong to, and who reads it?
+Answers: to which engine does this command or settings file belong, and which function reads it?
 Elsewhere: the table of engines (tables/kinds.yaml), how commands become a job (launch.py).
 """
 
@@ -22,11 +22,13 @@ MOST_UNKNOWN_SHARE = 0.4  # of a file's keys; beyond it, the file belongs to ano
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchFormat:
-    """An engine's launch commands: what they are, what starts it, how its settings are read.
+    """An engine's launch commands: their description, the words that start the engine, and the reader of
+    its settings.
 
-    `programs` are patterns of the words that start the engine, by the last part of a path. `signs` are the
-    keys that identify a YAML file of its settings. `model` is the key of the argument without a flag.
-    `release` is the pattern of words that state a release, such as the tag of an image; "" if none does.
+    `programs` are patterns of the words that start the engine, matched against the last part of a path.
+    `signs` are the keys that identify a YAML file of its settings. `model` is the key of the argument
+    without a flag. `release` is the pattern of words that state a release, such as the tag of an image;
+    "" if no words do.
     """
 
     description: str
@@ -37,7 +39,7 @@ class LaunchFormat:
     release: str = ""
 
     def release_in(self, words: Iterable[str]) -> str:
-        """Return the release that some words state; "" if none does.
+        """Return the release that some words state; "" if they state none.
 
         >>> KINDS["vllm"].release_in(["docker", "run", "vllm/vllm-openai:v0.5.4"])
         '0.5.4'
@@ -69,9 +71,10 @@ def has_command(text: str) -> bool:
 
 
 def program_of(words: Sequence[str]) -> tuple[str, int]:
-    """Return the engine that a command starts and how many words do so; "" and 0 if it starts none.
+    """Return the engine that a command starts, and the number of words that start it; "" and 0 if it
+    starts none.
 
-    The last of several counts: a container runs the command after its name.
+    If a command contains several, the last counts, because a container's name precedes its command.
 
     >>> program_of("docker run --gpus all vllm/vllm-openai:v0.11 --model gpt2".split())
     ('vllm', 5)
@@ -89,7 +92,7 @@ def program_of(words: Sequence[str]) -> tuple[str, int]:
 
 
 def kind_of_settings(document: Document) -> str:
-    """Return the engine whose settings a YAML file has, "" if it has those of none.
+    """Return the engine whose settings a YAML file contains, "" if it contains those of none.
 
     Raises
     ------

@@ -1,12 +1,12 @@
 """Launch commands of serving engines as jobs: scripts, pasted commands, and YAML files of settings.
 
 Answers: which serving job do these commands start?
-Elsewhere: which engines there are (kinds.py), what the settings of one command mean (vllm.py and its
-neighbours), what the shell makes of a script (interop/shell/script.py), manifests of Dynamo (dynamo.py).
+Elsewhere: the known engines (kinds.py), the settings of one command (vllm.py and the other files here), the
+expansion of a script (interop/shell/script.py), manifests of Dynamo (dynamo.py).
 
-A command starts one instance. Equal commands are replicas; commands that compute prompts and commands that
-decode become the two pools of the plan. A command that starts a further node of an instance is not counted
-again. The document that comes out has no cluster and no traffic, which no command names.
+A command starts one instance. Equal commands are replicas; prefill commands and decode commands become
+the two pools of the plan. A command for a further node of the same instance is not counted again. The
+resulting document has no cluster and no traffic, because no command names them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ class Instance:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Started:
-    """A command that starts an engine: its words after the program, those before it, its variables."""
+    """A command that starts an engine: the words after the program, those before it, its variables."""
 
     kind: str
     arguments: Sequence[Word]
@@ -75,7 +75,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchText:
-    """A script or a command: its bytes, its name in error messages, and what it takes from outside.
+    """A script or a command: its bytes, its name in error messages, and values from outside.
 
     `arguments` and `environment` are values such as "1=8" for `$1` and "TP=4" for a variable.
     """
@@ -86,7 +86,7 @@ class LaunchText:
     environment: Sequence[str] = ()
 
     def script(self) -> Script:
-        """Return the commands of the script, and the texts that it writes.
+        """Return the commands of the script, and the files that it writes.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class LaunchText:
 def launched(
     text: LaunchText, read: ReadText, model: str | None = None, kind: str | None = None
 ) -> Document | None:
-    """Return the job whose engine a script or a command starts; None if it starts none.
+    """Return the job if a script or a command starts an engine; None if it starts no engine.
 
     Parameters
     ----------
@@ -109,14 +109,14 @@ def launched(
     read : callable
         Returns the bytes of a YAML file that a command names, unless the script writes it.
     model : str or None
-        The model that the user names, in place of the command's.
+        The model that the user names instead of the command's.
     kind : str or None
-        The engine whose commands are read; None for those of any.
+        The engine whose commands are read; None for any engine.
 
     Raises
     ------
     SpecError
-        Every fault of the settings, each with its line.
+        The settings have faults, which are all reported with their lines.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def started_by(command: Command) -> Started | None:
 def instance_of(
     started: Started, name: str, written: WrittenText, read: ReadText, model: str | None
 ) -> Instance:
-    """Return what a command starts.
+    """Return the instances that a command starts.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _read(kind: str, reader: LaunchReader, started: Started) -> Instance:
 
 
 def _file(setting: Setting, name: str, written: WrittenText, read: ReadText) -> Document:
-    """Return the YAML file that a setting names: one that the script writes, or one on disk."""
+    """Return the YAML file that a setting names: a file that the script writes, or a file on disk."""
     path = str(setting.value)
     text = written(path)
     if text is None:
@@ -195,7 +195,7 @@ def _file(setting: Setting, name: str, written: WrittenText, read: ReadText) -> 
 
 
 def _of_environment(started: Started, name: str) -> Iterable[Setting]:
-    """Yield settings that variables of the environment state: before the command, or `docker run -e`."""
+    """Yield the settings in environment variables: those before the command, or of `docker run -e`."""
     keys = keys_of_engine(started.kind)
     pairs = [(variable, word.text, word) for variable, word in started.variables.items()]
     for flag, word in zip(started.before, started.before[1:], strict=False):
@@ -215,7 +215,7 @@ def job_of_settings(document: Document, kind: str, model: str | None = None) -> 
     Raises
     ------
     SpecError
-        The file is not a mapping, or every fault of its settings.
+        The file is not a mapping, or its settings have faults, which are all reported.
     """
     if not isinstance(document.data, dict) or not document.data:
         because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
@@ -235,7 +235,7 @@ def job_of_instances(instances: Sequence[Instance], name: str, notes: Iterable[s
     Raises
     ------
     SpecError
-        Every fault of every command; or commands that do not go together.
+        The commands have faults, which are all reported; or the commands do not belong to one job.
     """
     first = [each for each in instances if not any(each.reader.raw(key) for key in FURTHER_NODES)]
     counted = first or list(instances[:1])
@@ -257,7 +257,7 @@ def _place(problem: Problem) -> tuple[str, int]:
 
 
 def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
-    """Return why instances are not those of one job."""
+    """Return why instances do not belong to one job."""
     problems = []
     first = instances[0]
     for other in instances[1:]:
@@ -301,7 +301,7 @@ def _of_equal(instances: Sequence[Instance], name: str, notes: Sequence[str]) ->
 def _of_pools(
     prompts: Sequence[Instance], decoding: Sequence[Instance], name: str, notes: Sequence[str]
 ) -> Document:
-    """Return the job whose prompts and decoding have instances of their own; formats are of the latter."""
+    """Return the job with separate prefill and decoding instances; the latter determine number formats."""
     plan: dict[str, object] = {}
     places: dict[Path, str] = dict(decoding[0].reader.places)
     for role, instances in (("prefill", prompts), ("decode", decoding)):

@@ -1,8 +1,8 @@
-"""The settings of one engine, typed, and what the settings of all engines say in the same way.
+"""The typed settings of one engine, and the code that all engines share.
 
-Answers: which model, which weights and which cache does an engine load?
-Elsewhere: settings of a command or file (settings.py), what those of one engine mean (vllm.py and its
-neighbours), the formats (spec/published_formats.py), values by key and their faults
+Answers: which model, which weights and which cache format does an engine use?
+Elsewhere: settings of a command or file (settings.py), settings of each engine (vllm.py and the other files
+here), the formats (spec/published_formats.py), values by key and their faults
 (interop/configs/config_reader.py).
 """
 
@@ -54,7 +54,7 @@ POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}  # as vLLM reads --max
 
 
 class LaunchReader(ConfigReader):
-    """The settings of one engine, typed; it grows into a job's document of one instance."""
+    """The typed settings of one engine; it also collects the document of a job with one instance."""
 
     def __init__(
         self, settings: Iterable[Setting], keys: LaunchKeys, name: str, line: int, model: str | None
@@ -64,13 +64,13 @@ class LaunchReader(ConfigReader):
         Parameters
         ----------
         settings : iterable of Setting
-            Flags or keys in order; the last of several equal ones counts.
+            Flags or keys in order; if one occurs several times, the last counts.
         keys : LaunchKeys
             The table of the engine.
         name, line
             File and line of the command, for messages.
         model : str or None
-            The model that the user names, in place of the command's.
+            The model that the user names instead of the command's.
         """
         last = {setting.key: setting for setting in settings}
         data: dict[str, object] = {}
@@ -97,22 +97,24 @@ class LaunchReader(ConfigReader):
                 self.fault(key, "a value", because, from_outside(setting.unknown), "is not stated")
 
     def tokens(self, key: str, default: int = 1) -> int:
-        """Return a number of tokens, also one such as 8k (8000) or 8K (8192)."""
+        """Return a number of tokens, which may be written as 8k (8000) or 8K (8192)."""
         match = SUFFIXED.fullmatch(str(self.raw(key)))
         return round(float(match[1]) * POWERS[match[2]]) if match else self.count(key, default)
 
     def shown(self, key: str) -> str:
-        """Return a key as it is written, for messages."""
+        """Return a key as the file writes it, for messages."""
         return self._shown.get(key, f"--{key}")
 
     def assume(self, text: str, key: str = "") -> None:
-        """Report an assumption; a key at its beginning is shown as it is written."""
+        """Report an assumption; a key at its beginning appears as the file writes it."""
         if key and text.startswith(key):
             text = self.shown(key) + text.removeprefix(key)
         super().assume(text, key)
 
     def contradiction(self, key: str, other: str, because: str, value: int | None = None) -> None:
-        """Report a setting that contradicts another one; without a `value` that fits, remove the other."""
+        """Report a setting that contradicts another one; without a `value` that fits, the fix is to
+        remove the other.
+        """
         fix = f"remove {self.shown(other)}" if value is None else f"write {value}"
         self.fault(key, f"a value that is compatible with {self.shown(other)}", because, fix)
 
@@ -121,7 +123,7 @@ class LaunchReader(ConfigReader):
         self.fault(key, allowed, because, f"remove {self.shown(key)}")
 
     def faults(self) -> tuple[Problem, ...]:
-        """Return the faults so far, with settings as they are written."""
+        """Return the faults so far; settings appear as the file writes them."""
         return tuple(self._as_written(problem) for problem in self.problems)
 
     def _as_written(self, problem: Problem) -> Problem:
@@ -136,8 +138,8 @@ class LaunchReader(ConfigReader):
     def read_model(self, key: str) -> str | None:
         """Read the model; return its entry in the catalogue, None for a file or an unknown name.
 
-        A suffix such as "-FP8" or "-AWQ" names a copy that is stored in another format: it becomes the
-        weights of the plan, unless the model was published so.
+        A suffix such as "-FP8" or "-AWQ" names a copy in another format. The format becomes the weights
+        of the plan, unless the model was published in it.
         """
         name = self.named_model or self.text(key)
         if not name:
@@ -162,7 +164,7 @@ class LaunchReader(ConfigReader):
         return entry
 
     def read_weights(self, key: str, formats: Mapping[str, str], entry: str | None) -> None:
-        """Read how weights are quantised, and check that a model that is not quantised runs in 16 bits.
+        """Read how weights are quantised, and check that a model without quantisation runs in 16 bits.
 
         Parameters
         ----------
@@ -195,12 +197,12 @@ class LaunchReader(ConfigReader):
             self.put(("plan", "cache"), "fp8", key)
 
     def put_count(self, field: str, key: str, share: int = 1) -> None:
-        """Set a limit of the plan, where it is stated: the part of one of `share` equal groups."""
+        """Set a limit of the plan if it is stated; `share` equal groups divide it."""
         if self.has(key):
             self.put(("plan", field), max(self.tokens(key) // share, 1), key)
 
     def put_stated(self, field: str, key: str, read: Callable[[str], object] | None = None) -> None:
-        """Set a field of the engine where a key states it, a whole number unless `read` returns another."""
+        """Set a field of the engine if a key states it: a whole number unless `read` returns another."""
         if self.has(key):
             self.put(("engine", field), (read or self.count)(key), key)
 
@@ -212,11 +214,11 @@ class LaunchReader(ConfigReader):
         )
 
     def prefill(self, key: str) -> str:
-        """Return how an engine divides prompts, by its switch of chunked prefill."""
+        """Return how an engine divides prompts, from its switch for chunked prefill."""
         return "chunked" if self.flag(key) else "whole"
 
     def put_memory(self, key: str) -> None:
-        """Set the part of the memory that the engine uses, where it is stated."""
+        """Set the part of the memory that the engine uses, if it is stated."""
         value = self.raw(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:
             self.put(("engine", "memory_fraction"), float(value), key)
@@ -235,18 +237,18 @@ class LaunchReader(ConfigReader):
             )
 
     def put_adapters(self, key: str, rank: int, slots: str) -> None:
-        """Set the low-rank adapters that are loaded beside the model: their rank, and how many fit."""
+        """Set the low-rank adapters that are loaded with the model: their rank, and how many fit."""
         self.put(("plan", "adapter_rank"), rank, key, "enable-lora")
         self.put_count("adapter_slots", slots)
         self.assume("requests use adapters only if the traffic contains them (adapters=8)", "enable-lora")
 
     def put_draft(self, drafter: str, drafted: int, *keys: str) -> None:
-        """Set what drafts tokens, and how many; a model that drafts is named by its entry or its name."""
+        """Set the method that drafts tokens, and their number; a draft model has its entry or its name."""
         self.put(("plan", "draft"), drafter, *keys)
         self.put(("plan", "drafted"), drafted, *keys)
 
     def draft_model(self, key: str) -> str:
-        """Return the entry of the smaller model that drafts, or its name if there is none."""
+        """Return the entry of the smaller model that drafts, or its name if the catalogue lacks it."""
         name = self.text(key)
         if not name and not self.faulty(key):
             because = "a smaller model drafts the tokens"
@@ -257,7 +259,7 @@ class LaunchReader(ConfigReader):
 
 
 def stored_copy(name: str) -> tuple[str | None, str]:
-    """Return the entry of a model, and the format in which this copy is stored if its name states one.
+    """Return the entry of a model, and the format of this copy if its name states one.
 
     >>> stored_copy("nvidia/Llama-3.1-70B-Instruct-FP8"), stored_copy("meta-llama/Llama-3.1-8B")
     (('llama-3.1-70b', 'fp8'), ('llama-3.1-8b', ''))
@@ -278,12 +280,12 @@ def published_in(entry: str | None, kept: str) -> bool:
 
 
 def _entry(name: str) -> str | None:
-    """Return the entry of a model whose copy another publisher stores under its name."""
+    """Return the entry of a model for the name of a copy by another publisher."""
     last = name.rpartition("/")[2]
     tried = (name, *(f"{publisher}/{last}" for publisher in PUBLISHERS))
     return next((entry for each in tried if (entry := catalog.known("models", each))), None)
 
 
 def has_experts(entry: str | None) -> bool | None:
-    """Return whether a model of the catalogue has routed experts; None for a model that is not there."""
+    """Return whether a model of the catalogue has routed experts; None if the catalogue lacks the model."""
     return None if entry is None else catalog.model(entry).has_experts

@@ -1,13 +1,13 @@
-"""The settings of one engine: from the flags of a command or the keys of a YAML file to typed values.
+"""The typed settings of one engine, from the flags of a command or the keys of a YAML file.
 
-Answers: which value does `--tp-size 4` or `tensor_parallel_size: 4` give to which setting, on which line?
-Elsewhere: which commands there are (launch.py), what the settings mean (one file for each engine), values
-by key and their faults (interop/configs/config_reader.py).
+Answers: which setting do `--tp-size 4` and `tensor_parallel_size: 4` mean, and on which line is it?
+Elsewhere: the commands (launch.py), the meaning of the settings (one file for each engine), values by key
+and their faults (interop/configs/config_reader.py).
 
-A setting has one key however it is written: without leading dashes, with dashes for underscores, by the
-spelling that tables/*.yaml call the usual one, and with dots between the parts of a nested key. The last of
-several equal flags counts, as with argparse. An unknown flag is an error if it is surely a misspelt one,
-because the engine would not start, or if its name contains a word for a size or a degree (configs/keys.py).
+A setting has one key for all its spellings: the usual spelling in tables/*.yaml, without leading dashes,
+with dashes for underscores, and with dots between the parts of a nested key. If a flag occurs several
+times, the last counts, as in argparse. An unknown flag is an error if it is clearly a misspelling, because
+the engine would not start, or if its name contains a word for a size or a degree (configs/keys.py).
 """
 
 import re
@@ -35,15 +35,16 @@ class LaunchKeys(Keys):
     Attributes
     ----------
     engine : str
-        The entry of the catalogue whose defaults hold.
+        The entry of the catalogue whose defaults apply.
     same : mapping
-        Other spelling → key.
+        Maps another spelling to its key.
     switches, json, files : str
-        Keys of flags without a value, of flags whose value is a mapping, and of YAML files with settings.
+        Keys of flags without a value, of flags whose value is a mapping, and of flags that name a YAML
+        file with settings.
     file_wins : bool
         Whether the settings of such a file replace those of the command.
     environment : bool
-        Whether variables of the environment are settings: NUM_SHARD for num-shard.
+        Whether environment variables are settings: NUM_SHARD for num-shard.
     """
 
     engine: str
@@ -81,7 +82,7 @@ def keys_of_engine(kind: str) -> LaunchKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """One setting: its key, its value, where it stands, and how its key is written there.
+    """One setting: its key, its value, its line, and the spelling of its key there.
 
     `unknown` is the part of its value that only a running shell knows; the value is then None.
     """
@@ -108,7 +109,7 @@ def settings_of_words(
     Raises
     ------
     SpecError
-        A value that should be JSON is none.
+        A value that should be JSON is not valid JSON.
     """
     found: list[Setting] = []
     loose: list[Word] = []
@@ -137,7 +138,7 @@ def settings_of_words(
 
 
 def _grouped(words: Iterable[Word]) -> list[tuple[Word | None, list[Word]]]:
-    """Return flags, each with the words up to the next; None stands for that of the first words."""
+    """Return flags with the words before the next flag; the words before the first have the key None."""
     groups: list[tuple[Word | None, list[Word]]] = [(None, [])]
     for word in words:
         if FLAG.match(word.text):

@@ -1,4 +1,4 @@
-"""Launch commands of SGLang: `python -m sglang.launch_server`, `sglang serve`, and Dynamo's workers of it.
+"""Launch commands of SGLang: `python -m sglang.launch_server`, `sglang serve`, and its workers in Dynamo.
 
 Answers: which instance does a command of SGLang start?
 Elsewhere: flags and keys (tables/sglang.yaml, settings.py), several commands (launch.py), the command of a
@@ -6,9 +6,9 @@ deployment (`written`).
 
 Source: SGLang documentation, Server Arguments
 (https://docs.sglang.io/advanced_features/server_arguments.html) and DP, DPA and SGLang DP Router
-(https://docs.sglang.io/advanced_features/dp_dpa_smg_guide.html). --tp counts all ranks of an instance. With
---enable-dp-attention they form --dp groups with requests and caches of their own, and the limits of
-sequences and of chunks are those of all groups; without it, --dp instances share the requests.
+(https://docs.sglang.io/advanced_features/dp_dpa_smg_guide.html). --tp counts all ranks of an instance.
+With --enable-dp-attention, these ranks form --dp groups with separate requests and caches, and the limits
+on sequences and chunks apply to all groups together; without it, --dp instances share the requests.
 """
 
 from flopcast.interop.serving.launch_reader import LaunchReader, has_experts
@@ -44,8 +44,8 @@ ALGORITHMS = {"eagle": "EAGLE3", "mtp": "NEXTN", "ngram": "NGRAM", "model": "STA
 def read(reader: LaunchReader) -> None:
     """Read the instance that a command starts.
 
-    With attention in data-parallel groups (`--enable-dp-attention`) the ranks form these groups, and limits
-    of sequences and chunks are divided among them. Without it, `--dp` starts instances that share nothing.
+    With data-parallel attention (`--enable-dp-attention`), the ranks form groups, and limits on sequences
+    and chunks are divided among them. Without it, `--dp` starts instances that share nothing.
     """
     entry = reader.read_model("model-path")
     ranks, copies = reader.count("tensor-parallel-size"), reader.count("data-parallel-size")
@@ -81,7 +81,7 @@ def read(reader: LaunchReader) -> None:
 
 
 def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
-    """Read over how many ranks experts are spread: over all with an exchange of tokens."""
+    """Read over how many ranks experts are spread: over all ranks if tokens are exchanged."""
     key = "expert-parallel-size"
     degree = reader.count(key)
     everywhere = reader.flag("enable-ep-moe") or reader.flag("enable-deepep-moe")
@@ -101,7 +101,7 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
 
 
 def _read_limits(reader: LaunchReader, groups: int) -> None:
-    """Read what bounds a pass and the cache; limits of all groups are divided among them."""
+    """Read the limits of a pass and of the cache; limits for all groups are divided among them."""
     reader.put_count("max_sequences", "max-running-requests", groups)
     reader.put_memory("mem-fraction-static")
     reader.note_longest("context-length")

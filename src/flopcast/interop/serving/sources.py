@@ -1,8 +1,8 @@
-"""Files and commands of serving engines as jobs, of all supported formats.
+"""Files and commands of serving engines as jobs, in all supported formats.
 
 Answers: is this text a launch command, a manifest, or a file of settings, and which job does it start?
-Elsewhere: each kind (launch.py, dynamo.py, aiconfigurator.py), job files of our own and of training
-(requests/sources.py).
+Elsewhere: each kind (launch.py, dynamo.py, aiconfigurator.py), job files of flopcast and of training
+programs (requests/sources.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ DESCRIPTIONS: Mapping[str, str] = {name: one.description for name, one in KINDS.
 def serving_command(
     text: LaunchText, read: ReadText, model: str | None = None, kind: str | None = None
 ) -> Document | None:
-    """Return the job whose engine a script or a command starts; None if it starts none of this kind.
+    """Return the job if a script or a command starts a serving engine; None for other scripts.
 
     Raises
     ------
     SpecError
-        As `launch.launched`.
+        As for `launch.launched`.
     """
     if not has_command(text.raw.decode("utf-8", errors="replace").replace("\\\n", " ")):
         return None
@@ -42,7 +42,7 @@ def serving_document(
     model: str | None = None,
     environment: Sequence[str] = (),
 ) -> Document | None:
-    """Return the job of a YAML file of a serving engine; None if the file is none.
+    """Return the job of a YAML file of a serving engine; None for other files.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def serving_document(
     Raises
     ------
     SpecError
-        Every fault of the file, or several engines fit it.
+        The file has faults, which are all reported, or several engines fit it.
     """
     if is_manifest(document.data) or kind == NAME:
         return job_of_manifest(document, read, model)

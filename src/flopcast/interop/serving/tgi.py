@@ -4,9 +4,9 @@ Answers: which instance does a command of TGI start?
 Elsewhere: flags (tables/tgi.yaml, settings.py), several commands (launch.py).
 
 Source: text-generation-launcher arguments
-(https://huggingface.co/docs/text-generation-inference/reference/launcher). TGI is no engine of the
-catalogue. Its continuous batches, blocks of the cache and chunked prompts are those of vLLM, whose entry
-is taken, with TGI's own defaults: 128 requests and all of the memory.
+(https://huggingface.co/docs/text-generation-inference/reference/launcher). The catalogue has no entry for
+TGI. Its continuous batching, cache blocks and chunked prefill are those of vLLM, so vLLM's entry is used
+with TGI's own defaults: 128 requests and all of the memory.
 """
 
 from flopcast.interop.serving.launch_reader import LaunchReader

@@ -1,15 +1,14 @@
-"""Launch commands of TensorRT-LLM: `trtllm-serve` with its YAML file, and Dynamo's workers of it.
+"""Launch commands of TensorRT-LLM: `trtllm-serve` with its YAML file, and its workers in Dynamo.
 
 Answers: which instance does a command of TensorRT-LLM start?
 Elsewhere: flags and keys (tables/trtllm.yaml, settings.py), several commands (launch.py), the command of a
 deployment (`written`).
 
 Sources: TensorRT-LLM documentation, trtllm-serve
-(https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve/trtllm-serve.html), Parallelism in TensorRT-LLM
-(https://nvidia.github.io/TensorRT-LLM/features/parallel-strategy.html) and LLM API
+(https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve/trtllm-serve.html), Parallelism in
+TensorRT-LLM (https://nvidia.github.io/TensorRT-LLM/features/parallel-strategy.html) and LLM API
 (https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html). With enable_attention_dp, each of the
-tp_size ranks has requests and a cache of its own, and max_batch_size and max_num_tokens are those of one
-rank.
+tp_size ranks has its own requests and cache, and max_batch_size and max_num_tokens apply to one rank.
 """
 
 from flopcast.interop.serving.launch_reader import LaunchReader, has_experts
@@ -65,7 +64,7 @@ def read(reader: LaunchReader) -> None:
 
 
 def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
-    """Read over how many ranks experts are spread; the other ranks cut each expert."""
+    """Read over how many ranks experts are spread; the other ranks divide each expert."""
     key, cut = "moe-expert-parallel-size", "moe-tensor-parallel-size"
     degree = reader.count(key)
     if reader.has(cut) and not reader.has(key):
@@ -80,7 +79,7 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
 
 
 def _read_limits(reader: LaunchReader) -> None:
-    """Read what bounds a pass and the cache."""
+    """Read the limits of a pass and of the cache."""
     reader.put_count("max_sequences", "max-batch-size")
     reader.put_count("max_tokens", "max-num-tokens")
     part = "kv-cache-config.free-gpu-memory-fraction"
@@ -124,7 +123,7 @@ def _read_drafting(reader: LaunchReader) -> None:
 def written(job: ServingJob, role: str) -> Launch:
     """Return the command of one instance; `role` is "prefill" or "decode" in a pool, else "".
 
-    What no flag states stands in a YAML file. Groups of ranks with requests of their own have one rank.
+    Settings without a flag are written to a YAML file. Each group with separate requests has one rank.
     """
     plan, engine, kept = job.plan, job.engine, catalog.engine("tensorrt-llm")
     sequences, tokens = limits(job)

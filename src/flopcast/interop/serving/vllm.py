@@ -1,14 +1,15 @@
-"""Launch commands of vLLM: `vllm serve`, its older module, its container, and Dynamo's workers of it.
+"""Launch commands of vLLM: `vllm serve`, its older module, its container, and its workers in Dynamo.
 
 Answers: which instance does a command of vLLM start?
 Elsewhere: flags and keys (tables/vllm.yaml, settings.py), several commands (launch.py), the command of a
 deployment (`written`).
 
-Sources: vLLM documentation, Engine Arguments (https://docs.vllm.ai/en/stable/configuration/engine_args.html),
-Data Parallel Deployment (https://docs.vllm.ai/en/stable/serving/data_parallel_deployment.html) and
-Expert Parallel Deployment (https://docs.vllm.ai/en/stable/serving/expert_parallel_deployment.html): with
---enable-expert-parallel, experts are spread over tensor-parallel x data-parallel ranks; without it these
-ranks cut each expert. Replicas of a model without experts share nothing.
+Sources: vLLM documentation, Engine Arguments
+(https://docs.vllm.ai/en/stable/configuration/engine_args.html), Data Parallel Deployment
+(https://docs.vllm.ai/en/stable/serving/data_parallel_deployment.html) and Expert Parallel Deployment
+(https://docs.vllm.ai/en/stable/serving/expert_parallel_deployment.html): with --enable-expert-parallel,
+experts are spread over tensor-parallel x data-parallel ranks; without it, these ranks divide each expert.
+Replicas of a model without experts share nothing.
 """
 
 import json
@@ -83,7 +84,7 @@ def read(reader: LaunchReader) -> None:
 
 
 def _read_limits(reader: LaunchReader) -> None:
-    """Read what bounds a pass and the cache."""
+    """Read the limits of a pass and of the cache."""
     reader.put_count("max_sequences", "max-num-seqs")
     reader.put_count("max_tokens", "max-num-batched-tokens")
     reader.put_memory("gpu-memory-utilization")
@@ -106,7 +107,7 @@ def _read_limits(reader: LaunchReader) -> None:
 
 
 def _read_drafting(reader: LaunchReader) -> None:
-    """Read speculative decoding; without a method, a model that is given drafts."""
+    """Read speculative decoding; a given model without a method drafts the tokens."""
     section = "speculative-config"
     if not reader.below(section):
         return

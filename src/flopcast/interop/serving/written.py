@@ -1,8 +1,8 @@
-"""What the launch commands of all engines have in common when they are written.
+"""Code that the writers of launch commands share.
 
 Answers: which limits, formats and settings does a command state, and which need a note?
-Elsewhere: flags of one engine (`written` in vllm.py and its neighbours), scripts and the check of what was
-written (interop/exports/launch_commands.py).
+Elsewhere: the flags of each engine (`written` in vllm.py and the other files here), scripts and the check
+of exported files (interop/exports/launch_commands.py).
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ STORED = ("int4", "nvfp4", "mxfp4", "mxfp4_mxfp8", "fp8_block")  # weights that 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Launch:
-    """The command of one kind of instance: its flags, and the settings of a YAML file beside it."""
+    """The command for one kind of instance: its flags, and the settings in its YAML file."""
 
     flags: tuple[str, ...]
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
 def unusual(flag: str, value: object, usual: object = 1) -> list[str]:
-    """Return a flag with its value; nothing if the value is the usual one."""
+    """Return a flag with its value, or nothing if the value is the default."""
     return [] if value == usual else [f"{flag} {value}"]
 
 
@@ -36,7 +36,7 @@ def limits(job: ServingJob) -> tuple[int, int]:
 
 
 def quantised(job: ServingJob) -> str:
-    """Return the format in which a flag must request the weights; "" if the checkpoint has this format.
+    """Return the format for which the weights need a flag; "" if the checkpoint has this format.
 
     >>> from flopcast.jobs import serving_job
     >>> quantised(serving_job("llama-3.1-8b", engine="vllm", plan="tp=1 weights=fp8"))
@@ -49,7 +49,7 @@ def quantised(job: ServingJob) -> str:
 
 
 def notes_of(job: ServingJob) -> tuple[str, ...]:
-    """Return what a reader must give in addition, whatever the engine is."""
+    """Return notes on settings that the command cannot contain, for any engine."""
     notes = []
     if quantised(job) in STORED:
         notes.append(f"MODEL must be a checkpoint whose weights are stored in {job.plan.weights}")

@@ -21,7 +21,7 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     Raises
     ------
     SpecError
-        The file cannot be read, or it is no list of names and shapes.
+        The file cannot be read, or it is not a list of names and shapes.
     """
     try:
         found = json.loads(_text(path))

@@ -1,4 +1,4 @@
-"""Rules of tensor parallelism from names and shapes of parameters alone, as Redco derives them.
+"""Rules of tensor parallelism derived only from the names and shapes of parameters, as in Redco.
 
 Answers: along which dimension is each parameter divided over ranks, and what does a rank hold?
 Elsewhere: the file that lists parameters (parameter_list.py).
@@ -12,10 +12,9 @@ along
 - Of square matrices in one module, in the order of the list, the last is divided along its input, and all
 others
   along their output: queries, keys and values, then the output projection.
-- A bias is divided as the output of its matrix is. All else is replicated.
+- A bias is divided like the output of its matrix. All other parameters are replicated.
 
-A dimension that ranks do not divide is not cut: the parameter, and all others of its module, are
-replicated.
+If ranks do not divide a dimension, the parameter and all others of its module are replicated.
 
 References
 ----------
@@ -39,16 +38,16 @@ WEIGHT = re.compile(r"[._/](weight|kernel|embedding)$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardingRule:
-    """How all parameters of one pattern of names and one shape are divided.
+    """The division of all parameters with one pattern of names and one shape.
 
     Attributes
     ----------
     pattern : str
-        Their names, with `*` in place of numbers of layers.
+        Their names, with `*` instead of the numbers of layers.
     shape : tuple of int
         The shape of each.
     count : int
-        How many parameters the pattern stands for.
+        The number of parameters that match the pattern.
     dimension : int or None
         The dimension that is divided over ranks; None for a parameter that every rank holds whole.
     because : str
@@ -62,7 +61,7 @@ class ShardingRule:
     because: str
 
     def part(self, ranks: int) -> Shape:
-        """Return the shape of what one rank holds.
+        """Return the shape of the part that one rank holds.
 
         >>> rule = ShardingRule(pattern="up", shape=(64, 16), count=1, dimension=0, because="")
         >>> rule.part(4)
@@ -130,7 +129,7 @@ def _parent(pattern: str) -> str:
 
 
 def _unit(pattern: str) -> str:
-    """Return the module whose matrices are divided together; a table stands alone."""
+    """Return the module whose matrices are divided together; a table outside modules is alone."""
     return _parent(pattern) if "*" in pattern else pattern
 
 
@@ -145,7 +144,7 @@ def _output(pattern: str, shape: Shape) -> int:
 
 
 def _matrix(pattern: str, shape: Shape, count: int, hidden: int, is_last: bool) -> ShardingRule:
-    """Return the rule of a matrix, or of a tensor of several (experts), whether ranks divide it or not."""
+    """Return the rule for a matrix or for a tensor of several (experts), whether or not ranks divide it."""
     first, output = len(shape) - 2, _output(pattern, shape)
     wide = [place for place in (first, first + 1) if shape[place] == hidden]
     dimension: int | None
@@ -163,7 +162,7 @@ def _matrix(pattern: str, shape: Shape, count: int, hidden: int, is_last: bool) 
 
 
 def _divisible(rules: list[ShardingRule], ranks: int) -> list[ShardingRule]:
-    """Replicate modules with a dimension that ranks do not divide: their matrices belong together."""
+    """Replicate modules with a dimension that ranks do not divide, as their matrices belong together."""
     uneven = {
         _unit(rule.pattern): rule.shape[rule.dimension]
         for rule in rules
@@ -182,7 +181,7 @@ def _divisible(rules: list[ShardingRule], ranks: int) -> list[ShardingRule]:
 
 
 def _biases(rules: list[ShardingRule]) -> tuple[ShardingRule, ...]:
-    """Divide each bias as the output of its matrix is divided."""
+    """Divide each bias like the output of its matrix."""
     along_output = {
         _linear(rule.pattern): rule.shape[rule.dimension]
         for rule in rules

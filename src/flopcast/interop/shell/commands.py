@@ -1,7 +1,7 @@
-"""Parts of a command in a script: its assignments, and the script that it runs if it is a shell.
+"""Parts of a command in a script: its assignments, and the inner script if the command is a shell.
 
 Answers: which words before a command set variables, and which text does `bash -c` run?
-Elsewhere: in which order commands are read (script.py).
+Elsewhere: the order in which commands are read (script.py).
 """
 
 import re
@@ -21,9 +21,9 @@ _TAKES_A_SCRIPT = re.compile(r"-[a-z]*c")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: its arguments, the program first, and the variables set before it.
+    """One command: its arguments, beginning with the program, and the variables set before it.
 
-    Where `bash -c "…"` runs a command, the words before `bash` stand before it here.
+    If `bash -c "…"` runs a command, the words before `bash` precede the command here.
     """
 
     words: tuple[Word, ...]
@@ -34,7 +34,7 @@ class Command:
 def assignments(words: Sequence[Token], anywhere: bool) -> list[tuple[Token, re.Match[str]]]:
     """Return the assignments before a command, or `anywhere` among the words of a declaration.
 
-    The match of each is the unquoted name with the equals sign that begins the assignment.
+    Each match is the unquoted name with its equals sign.
     """
     assigned: list[tuple[Token, re.Match[str]]] = []
     for token in words:
@@ -90,7 +90,7 @@ def before_shell(words: Sequence[Word]) -> int:
 
 
 def written_script(words: Sequence[Word], files: Collection[str], reads: bool) -> str:
-    """Return the file, of those that the script has written, that a command runs, or "".
+    """Return the file that a command runs, if the script has written it, or "".
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def written_script(words: Sequence[Word], files: Collection[str], reads: bool) -
 
 
 def variable_of_read(commands: Sequence[Command]) -> str:
-    """Return the variable that takes a whole text if the last command is `read -d ''`, or ""."""
+    """Return the variable that stores a whole text if the last command is `read -d ''`, or ""."""
     words = [word.text for word in commands[-1].words] if commands else []
     return words[-1] if words[:1] == ["read"] and "-d" in words else ""
 

@@ -1,7 +1,7 @@
-"""Conditions of a shell script: whether `[ … ]`, `[[ … ]]` and `test` hold, where that can be known.
+"""Conditions of a shell script: the values of `[ … ]`, `[[ … ]]` and `test` if they can be known.
 
-Answers: does a condition hold, fail, or depend on what is not known?
-Elsewhere: the values of variables (variables.py), what follows from a condition (script.py).
+Answers: is a condition true, false, or dependent on unknown values?
+Elsewhere: the values of variables (variables.py), the effect of a condition (script.py).
 """
 
 import operator
@@ -25,8 +25,8 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
     """Return whether a condition holds, None if only a running shell knows.
 
-    Tests of texts and numbers are understood, joined by `&&` and `||`; commands and files are not. A
-    variable that the script never sets may come from outside: a test of it is not decided.
+    Tests of texts and numbers, joined by `&&` and `||`, are understood; commands and files are not. A
+    variable that the script never sets may come from outside, so a test of it stays undecided.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
 
 
 def _join(left: bool | None, how: str, right: bool | None) -> bool | None:
-    """Return two conditions joined by `&&` or `||`; None where an unknown one could change the result."""
+    """Return two conditions joined by `&&` or `||`; None if an unknown one could change the result."""
     if not how:
         return right
     decisive = how == "||"
@@ -74,7 +74,7 @@ def _test(tokens: list[Token], variables: Variables) -> bool | None:
 
 
 def _compared(texts: list[str]) -> bool | None:
-    """Return whether a test holds whose words are all known."""
+    """Return the result of a test whose words are all known."""
     if len(texts) == 1:
         return bool(texts[0])
     if len(texts) == 2 and texts[0] in ("-z", "-n"):

@@ -1,8 +1,8 @@
-"""The lexer of shell scripts: from a text to tokens, quotes and here-documents included.
+"""The lexer of shell scripts: it splits a text into tokens, including quotes and here-documents.
 
 Answers: where do words begin and end, and which of their parts are literal?
-Elsewhere: what a token is (tokens.py), what variables hold (variables.py), what a script does (script.py).
-Grammar: POSIX.1-2017, Shell Command Language, section 2, and bash's arrays.
+Elsewhere: the definition of a token (tokens.py), the values of variables (variables.py), the meaning of a
+script (script.py). Grammar: POSIX.1-2017, Shell Command Language, section 2, and bash's arrays.
 """
 
 import re
@@ -32,12 +32,13 @@ def tokens_of(text: str, name: str, lines: Sequence[tuple[int, int]] = ()) -> tu
     text : str
         A script, or a text that `eval` or `bash -c` reads again.
     lines : pairs of int
-        Where a text begins a line of the script: (offset, line), in order. Empty for a whole script.
+        The positions at which the text begins a line of the script: (offset, line), in order. Empty for a
+        whole script.
 
     Raises
     ------
     SpecError
-        A quote, brace or parenthesis that is never closed, with the line where it opens.
+        A quote, brace or parenthesis is never closed; the error names the line where it opens.
 
     Examples
     --------
@@ -55,7 +56,7 @@ def tokens_of(text: str, name: str, lines: Sequence[tuple[int, int]] = ()) -> tu
 
 
 def quoted_parts(text: str, name: str, line: int) -> tuple[WordPart, ...]:
-    """Return the parts of a default or an expression, read as if it were in double quotes."""
+    """Return the parts of a default or an expression, read as if in double quotes."""
     lexer = _Lexer(text, name, [(0, line)])
     return lexer.quoted_until("")
 
@@ -66,7 +67,7 @@ def document_parts(token: Token, name: str) -> tuple[WordPart, ...]:
     Raises
     ------
     SpecError
-        If an expansion in the here-document is not closed.
+        An expansion in the here-document is not closed.
     """
     (whole,) = token.parts
     starts = [0, *(newline.end() for newline in re.finditer("\n", whole.text))]
@@ -78,7 +79,7 @@ def document_parts(token: Token, name: str) -> tuple[WordPart, ...]:
 
 
 class _Lexer:
-    """Reads one token after the other; `_at` is the offset of the next character."""
+    """Reads one token after another; `_at` is the offset of the next character."""
 
     def __init__(self, text: str, name: str, lines: Sequence[tuple[int, int]]) -> None:
         self._text = text
@@ -116,7 +117,7 @@ class _Lexer:
     def quoted_until(self, end: str, keeps_quotes: bool = False) -> tuple[WordPart, ...]:
         """Return the parts up to the closing quote or, if `end` is empty, to the end of the text.
 
-        In a here-document quotes are ordinary characters.
+        In a here-document, quotes are ordinary characters.
         """
         parts: list[WordPart] = []
         opened = self._at - 1
@@ -146,7 +147,7 @@ class _Lexer:
         return tuple(parts)
 
     def _literal(self, text: str, at: int | None = None) -> WordPart:
-        """Return quoted letters, on the current line or the line of another offset."""
+        """Return quoted characters, with the current line or the line of another offset."""
         return WordPart("text", text, self._line(self._at if at is None else at), quoted=True)
 
     def _line(self, at: int) -> int:
@@ -171,7 +172,7 @@ class _Lexer:
         return token
 
     def _heredoc(self) -> None:
-        """Record the delimiter; the text begins on the next line."""
+        """Record the delimiter of a here-document; the text begins on the next line."""
         self._at += 2
         tabs = self._ahead("-")
         match = re.compile(r"-?[ \t]*(['\"]?)([^\s'\";&|()<>]+)\1").match(self._text, self._at)
@@ -194,7 +195,7 @@ class _Lexer:
         return Token(start, text=HERE_DOCUMENT, parts=(WordPart("text", text, start, quoted),))
 
     def _process(self) -> Token:
-        """Return a process substitution, `<(…)`, or a placeholder for the reader, `<your path>`."""
+        """Return a process substitution, `<(…)`, or a placeholder that the user replaces, `<your path>`."""
         start = self._at
         blank = _PLACEHOLDER.match(self._text, start)
         self._at = blank.end() if blank else self._closing(")", start + 2)
@@ -202,10 +203,10 @@ class _Lexer:
         return Token(part.line, parts=(part,))
 
     def _word(self) -> Token | None:
-        """Return a word; None if it was the number of a redirected stream, as the 2 of `2>&1`.
+        """Return a word; None if it was the number of a redirected stream, such as the 2 in `2>&1`.
 
-        It ends at a blank or an operator that is not quoted. A parenthesis right behind `NAME=` opens an
-        array, which ends the word.
+        It ends at an unquoted blank or operator. A parenthesis directly after `NAME=` opens an array,
+        which ends the word.
         """
         start, parts = self._at, list[WordPart]()
         while self._at < len(self._text):
@@ -239,7 +240,7 @@ class _Lexer:
         return (self._expansion(quoted=False),)
 
     def _single(self, start: int) -> tuple[WordPart, ...]:
-        """Return letters in single quotes, one part per line."""
+        """Return the characters in single quotes, one part per line."""
         end = self._text.find("'", start)
         if end < 0:
             raise self._unclosed("'", self._at)
@@ -251,7 +252,7 @@ class _Lexer:
         return tuple(parts)
 
     def _array(self) -> tuple[Token, ...]:
-        """Return the elements between parentheses, separated by comments and ends of lines."""
+        """Return the elements between parentheses, which comments and line ends may separate."""
         opened = self._at
         self._at += 1
         self._in_array = True
@@ -264,7 +265,7 @@ class _Lexer:
         return tuple(items)
 
     def _expansion(self, quoted: bool) -> WordPart:
-        """Return what begins with a dollar sign or a backquote."""
+        """Return an expansion, which begins with a dollar sign or a backquote."""
         start, text = self._at, self._text
         line = self._line(start)
         if text[start] == "`":
@@ -293,7 +294,8 @@ class _Lexer:
     def _closing(self, close: str, start: int) -> int:
         """Return the offset after the brace or parenthesis that closes the one before `start`.
 
-        Quotes and backslashes hide others; in a command substitution an apostrophe is a quote too.
+        Quotes and backslashes protect other braces; in a command substitution, an apostrophe is also a
+        quote.
         """
         opening = {"}": "{", ")": "("}[close]
         depth, at, text, quoted = 1, start, self._text, False

@@ -1,7 +1,7 @@
 """Values that a launch script takes from outside: its arguments `$1`, `$2`, …, and the environment.
 
 Answers: what is the text of a script in which the first command sets these values?
-Elsewhere: how the script is read (script.py).
+Elsewhere: reading the script (script.py).
 
 The values are written into the text before its first command, on the same line, so line numbers in error
 messages stay correct. A value that the script does not use is an error, because it would have no effect.

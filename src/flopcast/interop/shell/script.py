@@ -1,13 +1,13 @@
-"""Launch scripts: which commands does a shell script run, with which arguments? Nothing is executed.
+"""Launch scripts: the commands that a shell script runs, and their arguments. Nothing is executed.
 
-Answers: what are the commands of this text once its variables, arrays and option strings are filled in?
-Elsewhere: words and quotes (lexer.py), expansion (variables.py), conditions (conditions.py), what flags
-of commands mean (interop/megatron/launch_script.py, interop/serving/).
+Answers: what are the commands of this text after its variables, arrays and option strings are expanded?
+Elsewhere: words and quotes (lexer.py), expansion (variables.py), conditions (conditions.py), the meaning of
+flags (interop/megatron/launch_script.py, interop/serving/).
 
-A branch is skipped where the script alone decides so. Otherwise all branches are read in order, as if each
-were taken, and the last value stands; a loop's body is read once. Notes report both. What only a
-running shell knows does not replace a known value inside such a branch: `while … case $1 in --tp) TP=$2`
-keeps the default of TP. No other file is read.
+A branch is skipped if the script alone decides this. Otherwise, all branches are read in order as if each
+were taken, and the last value counts; a loop's body is read once. Notes report both. Inside such a
+branch, a value that only a running shell knows does not replace a known value: `while … case $1 in --tp)
+TP=$2` keeps the default of TP. No other file is read.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,8 +53,8 @@ _UNDECIDED = "only a running shell can decide this condition, so flopcast reads 
 class Script:
     """The commands of a script, and notes.
 
-    `variables` are those that stand at its end; `directives` the options of its `#SBATCH` lines by long
-    name; `notes` what could not be decided or read; `file` the text that it writes to a path.
+    `variables` holds the final values, `directives` the options of `#SBATCH` lines by long name, and
+    `notes` what could not be decided or read; `file` returns the text that is written to a path.
     """
 
     name: str
@@ -85,7 +85,7 @@ def read_script(
     Raises
     ------
     SpecError
-        The script is not text, is too large, has unclosed quotes, or has values that grow without end.
+        The script is not text, is too large, has unclosed quotes, or has values that grow without limit.
 
     Examples
     --------
@@ -106,10 +106,10 @@ def read_script(
 
 
 class _Reader:
-    """Walks over tokens, keeps variables, collects commands.
+    """Goes through the tokens, keeps variables, and collects commands.
 
-    `_live` is whether what is read runs at all, `_doubtful` how many undecided branches or loops are open,
-    `_effects` how many assignments and commands with options: a branch without any needs no note.
+    `_live` states whether the current text runs. `_doubtful` counts open undecided branches and loops,
+    `_effects` assignments and commands with options: a branch without any needs no note.
     """
 
     def __init__(self, name: str, variables: Variables, directives: Mapping[str, Word]) -> None:
@@ -130,7 +130,7 @@ class _Reader:
         self._noted: dict[str, list[int]] = {}
 
     def read(self, tokens: tuple[Token, ...]) -> None:
-        """Read a whole text, or one that `eval` or `bash -c` reads again, then go on where we were."""
+        """Read a text, or one that `eval` or `bash -c` reads again, then continue at the old position."""
         outside = self._tokens, self._at
         self._tokens, self._at = tokens, 0
         while self._at < len(self._tokens):
@@ -138,7 +138,7 @@ class _Reader:
         self._tokens, self._at = outside
 
     def notes(self) -> tuple[str, ...]:
-        """Return what was not decided or read, one note per kind, with its lines."""
+        """Return one note per kind of undecided or unread text, with its lines."""
         return tuple(
             f"{self._name}: line{'s' * (len(lines) > 1)} {', '.join(map(str, sorted(set(lines))))}: {note}"
             for note, lines in self._noted.items()
@@ -157,7 +157,7 @@ class _Reader:
             self._noted.setdefault(note, []).append(line)
 
     def _block(self, ends: Collection[str], live: bool = True, doubtful: bool = False) -> str:
-        """Read commands up to one of the words or operators `ends`, which is consumed and returned."""
+        """Read commands up to a word or operator in `ends`, which is consumed and returned."""
         self._depth += 1
         if self._depth > MAX_NESTING:
             line = self._tokens[min(self._at, len(self._tokens) - 1)].line
@@ -196,7 +196,7 @@ class _Reader:
             compound[word](token.line)
 
     def _document(self, token: Token) -> None:
-        """Read a here-document that a shell runs, or keep it for a file or for the variable of `read`."""
+        """Read a here-document that a shell runs, or store it for a file or for the variable of `read`."""
         shell, self._shell, target, self._target = self._shell, (), self._target, ""
         if self._live and shell:
             self._submitted(self._text(token), shell)
@@ -212,7 +212,7 @@ class _Reader:
         self._again((value,), shell[: before_shell(shell)])
 
     def _until(self, word: str) -> tuple[Token, ...]:
-        """Return tokens before a reserved word, which is consumed too."""
+        """Return the tokens before a reserved word, which is also consumed."""
         start = self._at
         while self._at < len(self._tokens) and self._tokens[self._at].plain != word:
             self._at += 1
@@ -220,7 +220,7 @@ class _Reader:
         return self._tokens[start : self._at - 1]
 
     def _until_operator(self) -> tuple[Token, ...]:
-        """Return words of one command, without redirections and their targets."""
+        """Return the words of one command, without redirections and their targets."""
         words = []
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
@@ -237,7 +237,7 @@ class _Reader:
         return tuple(words)
 
     def _if(self, line: int) -> None:
-        """Run branches in order until one is known to be taken, without those that are known not to be."""
+        """Run branches in order until one is certainly taken; skip those that are certainly not taken."""
         done, doubtful, end, before = False, False, "if", self._effects
         while end in ("if", "elif"):
             verdict = decided(self._until("then"), self.variables) if not done and self._live else False
@@ -267,7 +267,7 @@ class _Reader:
             self._note("flopcast reads the body of this loop once", line)
 
     def _case(self, line: int) -> None:
-        """Run the branch whose pattern matches; all of them, in order, if the word is not known."""
+        """Run the branch whose pattern matches; all of them, in order, if the word is unknown."""
         words = self._until("in")
         value = self.variables.value(words[0].parts) if words and self._live else ()
         known, done, before = is_known(value) and bool(words), False, self._effects
@@ -312,8 +312,8 @@ class _Reader:
     def _run(self, values: Sequence[Value], environment: Mapping[str, Word], line: int) -> None:
         """Run a command with its variables expanded; `eval` and `bash -c` are read again.
 
-        What stands before `bash -c` (srun, docker run, numactl) stands before each command of the inner
-        script too, so that whoever counts ranks finds the launcher.
+        The words before `bash -c` (srun, docker run, numactl) also precede each command of the inner
+        script, so that the launcher is found when ranks are counted.
         """
         program = text_of(values[0])
         if program in ("source", "."):
@@ -337,7 +337,7 @@ class _Reader:
                 self._effects += any(word.text.startswith("--") for word in outer)
 
     def _again(self, values: Sequence[Value], outer: tuple[Word, ...]) -> None:
-        """Read a text that the script has put together as a script of its own."""
+        """Read a text that the script has assembled as a separate script."""
         pieces = joined(values)
         starts = accumulate((len(piece.text) for piece in pieces), initial=0)
         lines = [(start, piece.line) for start, piece in zip(starts, pieces, strict=False)]

@@ -1,8 +1,8 @@
 """The `#SBATCH` lines of a script, and the variables that Slurm sets for the job.
 
-Answers: how many nodes, tasks and GPUs does this script ask for?
-Elsewhere: what a launcher makes of them (interop/megatron/training_command.py). Options: sbatch(1), Slurm
-24.05.
+Answers: how many nodes, tasks and GPUs does this script request?
+Elsewhere: the ranks that a launcher starts with them (interop/megatron/training_command.py). Options:
+sbatch(1), Slurm 24.05.
 """
 
 import re
@@ -31,12 +31,13 @@ _SHORT_DIRECTIVES = {
 
 
 def slurm_options(text: str) -> dict[str, Word]:
-    """Return options of `#SBATCH` lines by their long names; the last of two counts, as for sbatch.
+    """Return the options of `#SBATCH` lines by their long names; if an option occurs twice, the last
+    counts, as in sbatch.
 
     Returns
     -------
     dict of Word
-        What stands behind `=` or a blank; "" where there is nothing. GPUs are plain counts, whatever
+        The value is the text after `=` or a blank; "" without a value. GPUs are plain counts, whatever
         their type: `--gres=gpu:a100:8` is the same as `--gpus-per-node=8`.
 
     Examples
@@ -65,7 +66,8 @@ def slurm_options(text: str) -> dict[str, Word]:
 
 
 def slurm_variables(options: Mapping[str, Word]) -> dict[str, Value]:
-    """Return what Slurm sets for the job, as far as the script states it, and the user's folder.
+    """Return the variables that Slurm sets for the job, as far as the script determines them, and the
+    user's folder.
 
     >>> {name: value[0].text for name, value in slurm_variables({"nodes": Word("4", 2)}).items()}
     {'HOME': '~', 'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4'}

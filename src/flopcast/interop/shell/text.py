@@ -37,7 +37,7 @@ def check_text(text: str, name: str) -> None:
     Raises
     ------
     SpecError
-        The text is too long, or a line, which the error names, holds such a character.
+        The text is too long, or a line contains such a character; the error names the line.
     """
     if len(text) > MAX_CHARACTERS:
         raise fault(name, 1, "size", f"{len(text)} characters", f"at most {MAX_CHARACTERS} characters")

@@ -1,7 +1,7 @@
 """A shell script as tokens: words, operators and ends of lines, each with its line.
 
-Answers: what is a word of a script, which of its parts are quoted, which refer to variables?
-Elsewhere: where words begin and end (lexer.py), the values of variables (variables.py), branches and
+Answers: what is a word of a script, which of its parts are quoted, and which refer to variables?
+Elsewhere: the beginning and end of words (lexer.py), the values of variables (variables.py), branches and
 commands (script.py).
 
 Nothing is executed. Command substitutions and here-documents are kept as text.
@@ -17,11 +17,11 @@ REDIRECTS = ("&>>", "&>", ">>", ">&", ">|", "<&", "<>", "<<<", "<", ">")
 
 @dataclass(frozen=True, slots=True)
 class WordPart:
-    """A piece of a word.
+    """A part of a word.
 
-    `text` is the letters themselves, what stands between `${` and `}` or follows a `$`, the expression
-    inside `$((` and `))`, or a whole command substitution. Quoted parts are never split into words.
-    `written` is a variable as the script writes it, with its braces.
+    `text` is the literal text, the variable after `$` or between `${` and `}`, the expression inside
+    `$((` and `))`, or a whole command substitution. Quoted parts are never split into words. `written` is
+    a variable as the script writes it, including its braces.
     """
 
     kind: Literal["text", "variable", "arithmetic", "command"]
@@ -35,7 +35,7 @@ class WordPart:
 class Token:
     """A word with its parts, or an operator with its `text` ("newline" is one of them).
 
-    `items` are the elements of an array where the word ends in `NAME=( … )`, else None.
+    `items` are the elements of an array if the word ends in `NAME=( … )`, else None.
     """
 
     line: int
@@ -50,7 +50,7 @@ class Token:
 
     @property
     def plain(self) -> str:
-        """Return the word if nothing in it is quoted or expanded; only such a word can be reserved."""
+        """Return the word if no part of it is quoted or expanded; only such a word can be reserved."""
         if self.items is None and all(part.kind == "text" and not part.quoted for part in self.parts):
             return "".join(part.text for part in self.parts)
         return ""

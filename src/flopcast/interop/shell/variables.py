@@ -1,11 +1,12 @@
 """Values of shell variables, and the expansion of words.
 
-Answers: which words does `$GPT_ARGS` stand for, what is `${TP:-8}`, how much is `$((NODES * 8))`?
-Elsewhere: where words begin and end (tokens.py), in which order things happen (script.py).
+Answers: which words does `$GPT_ARGS` stand for, and what are the values of `${TP:-8}` and `$((NODES * 8))`?
+Elsewhere: the beginning and end of words (tokens.py), the order of commands (script.py).
 
-A value remembers for each of its letters the line of the script that wrote it, so that an error in a flag
-names the line of the flag, not that of the variable's use. What only a running shell knows (a command's
-output, `$1`, a variable that the script never sets) stays as the text that asks for it, marked unknown.
+A value stores the line of the script for each of its characters, so that an error in a flag names the
+line of the flag and not the line where the variable is used. A value that only a running shell knows (a
+command's output, `$1`, a variable that the script never sets) is represented by the text of its
+expansion, which is marked as unknown.
 """
 
 import ast
@@ -48,7 +49,7 @@ _ARITHMETIC: Mapping[type[ast.AST], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Letters of a value with the line that wrote them; not `known`: the expansion that asks for them."""
+    """Characters of a value with the line that wrote them; if not `known`, the expansion's text."""
 
     text: str
     line: int
@@ -62,8 +63,8 @@ Value = tuple[Piece, ...]
 class Word:
     """An argument of a command.
 
-    `line` is where its first letter was written; `unknown` is the first part of it that only a running
-    shell knows, "" where all of it is known.
+    `line` is the line of its first character; `unknown` is its first part that only a running shell
+    knows, "" if all of it is known.
     """
 
     text: str
@@ -72,12 +73,12 @@ class Word:
 
 
 def text_of(value: Value) -> str:
-    """Return the letters of a value."""
+    """Return the characters of a value."""
     return "".join(piece.text for piece in value)
 
 
 def word_of(value: Value, line: int) -> Word:
-    """Return a value as a command's argument; `line` is that of an empty one."""
+    """Return a value as a command's argument; `line` is used for an empty one."""
     unknown = next((piece.text for piece in value if not piece.known), "")
     return Word(text_of(value), value[0].line if value else line, unknown)
 
@@ -90,11 +91,12 @@ def is_known(value: Value) -> bool:
 class Variables:
     """Scalars and arrays of one script.
 
-    Each expansion is counted, so that values that double themselves end as a fault, not as a full memory.
+    The total size of all expansions is limited, so that values that repeatedly double raise an error
+    instead of filling memory.
     """
 
     def __init__(self, name: str, given: Mapping[str, Value]) -> None:
-        """Start with the variables of the job scheduler, `given`; faults name the script `name`."""
+        """Start with the job scheduler's variables, `given`; error messages call the script `name`."""
         self.scalars: dict[str, Value] = dict(given)
         self.arrays: dict[str, tuple[Value, ...]] = {}
         self._name = name
@@ -110,7 +112,7 @@ class Variables:
     def assign(self, token: Token, named: re.Match[str], doubtful: bool) -> None:
         """Assign a value. An unknown value does not replace a known one if the assignment may not run.
 
-        A scalar and an array of one name replace each other, as the last to be written.
+        A scalar and an array with the same name replace each other.
         """
         name, value, appends = named.group(1), self.value_assigned(token, named), bool(named.group(2))
         if token.items is not None:
@@ -128,9 +130,10 @@ class Variables:
         self.arrays["@"] = tuple(values)
 
     def fields(self, token: Token) -> list[Value]:
-        """Return the arguments that a word becomes: none, one, or several if it holds unquoted lists.
+        """Return the arguments that a word expands to: none, one, or several if it contains unquoted lists.
 
-        Quoted parts and letters stay together; what an unquoted variable holds is split at its blanks.
+        Quoted parts and literal characters stay together; the value of an unquoted variable is split at
+        its blanks.
 
         Examples
         --------
@@ -157,13 +160,14 @@ class Variables:
         return tuple(piece for part in parts for piece in self._value(part) if piece.text)
 
     def elements(self, items: Sequence[Token]) -> tuple[Value, ...]:
-        """Return the arguments that several words become: of a command, a list, or an array."""
+        """Return the arguments that several words expand to, for a command, a list or an array."""
         return tuple(field for item in items for field in self.fields(item))
 
     def _chunks(self, part: WordPart) -> list[Value]:
-        """Return what a part adds to its word: the first to what precedes it, the last to what follows.
+        """Return the pieces that a part adds to its word: the first joins the preceding text, and the
+        last joins the following text.
 
-        A blank at either end shows as an empty chunk.
+        A blank at either end gives an empty piece.
         """
         array = self._array(part)
         if array is not None and part.quoted:
@@ -183,7 +187,7 @@ class Variables:
         return self.arrays.get(match["name"]) if match["index"] in ("@", "*") else None
 
     def _value(self, part: WordPart) -> Value:
-        """Return a part with its variables expanded; letters keep the lines on which they stand."""
+        """Return a part with its variables expanded; literal characters keep their lines."""
         value = self._expanded(part)
         self._spent += sum(len(piece.text) for piece in value)
         if self._spent > MAX_EXPANDED:
@@ -206,8 +210,8 @@ class Variables:
     def _parameter(self, part: WordPart) -> Value:
         """Return the value of `$NAME`, `${NAME}` or `${NAME[i]}`, with its default if it is unset or empty.
 
-        `-` and `=` give a default where the variable is unset, `:-` and `:=` also where it is empty; `+`
-        gives an alternative where it is set. Patterns, lengths and parts of a value stay unknown.
+        `-` and `=` give a default if the variable is unset, and `:-` and `:=` also if it is empty; `+`
+        gives an alternative if it is set. Patterns, lengths and parts of a value stay unknown.
         """
         unknown = (Piece(part.written, part.line, known=False),)
         match = _PARAMETER.fullmatch(part.text)
@@ -227,7 +231,7 @@ class Variables:
         return unknown
 
     def _held(self, name: str, index: str | None) -> Value | None:
-        """Return a variable's value; of an array all elements joined by blanks, or the requested one."""
+        """Return a variable's value; for an array, all elements joined by blanks, or the selected one."""
         elements = self.arrays.get(name)
         if elements is None:
             return self.scalars.get(name) if index is None else None
@@ -249,7 +253,7 @@ class Variables:
         return value
 
     def _calculated(self, part: WordPart) -> int | None:
-        """Return the output of a command that only computes, `$(expr 16 / $N)`; None for any other."""
+        """Return the output of a command that only calculates, `$(expr 16 / $N)`; None for any other."""
         match = next((found for one in _CALCULATORS if (found := one.fullmatch(part.text))), None)
         if match is None:
             return None
@@ -270,13 +274,12 @@ class Variables:
     def _computed(self, node: ast.AST) -> int:
         """Return the value of an expression of whole numbers, variables, + - * / % and parentheses.
 
-        Python's parser reads the expression; nothing of it is run but these operations, on numbers below
-        10**18.
+        Python's parser reads the expression; only these operations are executed, on numbers below 10**18.
 
         Raises
         ------
         ValueError, ZeroDivisionError
-            It is none, or cannot be computed.
+            The expression is not of this kind, or cannot be computed.
         """
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
@@ -293,7 +296,7 @@ class Variables:
 
 
 def joined(values: Iterable[Value]) -> Value:
-    """Return values joined by blanks; each blank has the line of the letter before it."""
+    """Return values joined by blanks; each blank has the line of the character before it."""
     return tuple(
         piece for value in values for piece in (*value, Piece(" ", value[-1].line if value else 0))
     )
@@ -302,7 +305,7 @@ def joined(values: Iterable[Value]) -> Value:
 def split(value: Value) -> list[Value]:
     """Return a value cut at its blanks; unknown parts count as one word.
 
-    A piece never spans lines, so that its chunks stand on its line.
+    A piece never spans lines, so its chunks keep its line.
 
     >>> [text_of(chunk) for chunk in split((Piece("--a 1 ", 1), Piece("--b", 2)))]
     ['--a', '1', '--b']

@@ -1,4 +1,4 @@
-"""Models without a reader, traced by PyTorch on tensors without memory.
+"""Models without a reader, which PyTorch traces on tensors without memory.
 
 `traced_model` (blocks.py) builds the model from its code without weights (weightless.py), records the
 operators of a block (recorder.py), joins them to kernels (fusing.py), and finds how tensor parallelism

@@ -1,12 +1,12 @@
-"""Attention as one kernel, for models that let their attention be chosen.
+"""Attention as one kernel, for models with a selectable attention.
 
-Answers: what does a model run where its scores are never written?
-Elsewhere: attention written out, which is the model's own code ("eager").
+Answers: what does a model run if its scores are never written?
+Elsewhere: attention that writes its scores, which is the model's own code ("eager").
 
-torch has no such kernel on a processor that takes what one on a GPU takes: causal without a mask, grouped
-keys and values unrepeated, values narrower than keys. So it is an operator of ours, which has shapes and a
-gradient but computes nothing. It keeps what FlashAttention keeps: its inputs, its output, and one fp32
-number for each row (arXiv:2205.14135, section 3.1).
+On a processor, torch has no attention kernel with the features of the GPU kernels: causal without a mask,
+grouped keys and values without repetition, values that are narrower than keys. flopcast therefore defines
+an operator, which has shapes and a gradient but computes nothing. It keeps what FlashAttention keeps: its
+inputs, its output, and one fp32 number for each row (arXiv:2205.14135, section 3.1).
 """
 
 from functools import cache
@@ -22,7 +22,7 @@ BACKWARD = f"{FORWARD}_backward"
 
 @cache
 def offer() -> str:
-    """Tell torch of the operator and transformers of the attention, once; its name there."""
+    """Register the operator and the attention once; return the attention's name in transformers."""
     torch: Torch = import_module("torch")
     transformers: Any = import_module("transformers")
     library = torch.library
@@ -51,7 +51,7 @@ def offer() -> str:
 
 
 def _stopped(*_: Tensor) -> Result:
-    """Raise: there is no kernel, as only fake tensors reach the operator."""
+    """Raise an error: the operator has no kernel, because only fake tensors reach it."""
     raise NotImplementedError(f"{FORWARD} computes nothing")
 
 

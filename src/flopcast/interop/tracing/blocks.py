@@ -3,9 +3,10 @@
 Answers: which model does the code of transformers describe, if flopcast has no layer for it?
 Elsewhere: kernels of one traced layer (fusing.py), the layer that the result becomes (layers/traced.py).
 
-A size is a polynomial in sequences b and their length s, in {1, b} × {1, s, s²}. Six micro-batches fix its
-six numbers; a seventh must agree. All have several sequences, as some code copies a tensor only then.
-The whole model runs once, layers of each kind alone for the others.
+A size is a polynomial of the number of sequences b and their length s, in {1, b} × {1, s, s²}. Six
+micro-batches determine its six coefficients; a seventh must agree with the result. All micro-batches have
+several sequences, because some code copies a tensor only then. The whole model runs for one micro-batch;
+for the others, only one layer of each kind runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ UNIT = 256.0  # tokens; lengths in it keep the six equations well apart
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """Equal layers of the traced model: one of them, and where they stand."""
+    """Equal layers of the traced model: one of them, and their places."""
 
     layer: int
     places: tuple[int, ...]
@@ -44,8 +45,8 @@ def traced_model(libraries: Libraries, config: Config) -> tuple[dict[str, Any], 
     Raises
     ------
     SpecError
-        Sizes that are no such polynomials, parts outside the layers that a model of ours does not have, or
-        code that cannot run weightlessly.
+        Sizes are not such polynomials, parts outside the layers are unknown to flopcast, or the code
+        cannot run without weights.
     """
     attention = attentions(libraries, config)[-1]
     whole = run(libraries, config, *POINTS[0], attention)
@@ -107,7 +108,7 @@ def _traces(
 ) -> tuple[dict[str, object], list[tuple[FusedKernel, ...]]]:
     """Return how a layer is divided, as fields of the block, and its kernels in each recording.
 
-    If recordings would be divided in different ways, the layer stays whole.
+    If the recordings would be divided in different ways, the layer stays whole.
     """
     (recording, layer), *_ = recordings
     traces = [kernels(*each) for each in recordings]
@@ -124,7 +125,7 @@ def _traces(
 
 
 def _kinds(recording: Recording) -> list[_Kind]:
-    """Return layers whose operators and tensors have equal shapes, in the order of the first."""
+    """Return groups of layers with operators and tensors of equal shapes, ordered by first layer."""
     places_of: dict[tuple[object, ...], list[int]] = {}
     signatures: dict[int, list[object]] = {place: [] for place in range(len(recording.inputs))}
     for call in recording.calls:
@@ -137,7 +138,7 @@ def _kinds(recording: Recording) -> list[_Kind]:
 
 
 def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
-    """Return which kind each layer has; empty if the layers of each kind are consecutive."""
+    """Return the kind of each layer; empty if the layers of each kind are consecutive."""
     order = {place: index for index, kind in enumerate(kinds) for place in kind.places}
     listed = [order[place] for place in sorted(order)]
     if all(one <= other for one, other in pairwise(listed)):
@@ -151,7 +152,7 @@ def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
 def _weights(
     recording: Recording, layer: int, layer_kernels: Sequence[FusedKernel], is_divided: bool
 ) -> list[dict[str, object]]:
-    """Return weights of one layer; of a stack of experts, what a token uses of it."""
+    """Return the weights of one layer; from a stack of experts, only the part that a token uses."""
     divided = division_of(recording, layer).storages if is_divided else frozenset()
     rows = {
         kernel.sizes["groups"]: kernel.sizes["rows"]
@@ -176,12 +177,12 @@ def _weights(
 
 
 def _operators(config: Config, traces: Sequence[Sequence[FusedKernel]]) -> list[dict[str, object]]:
-    """Return operators of a block whose sizes are polynomials through those of all traces.
+    """Return the operators of a block, whose sizes are polynomials through those of all traces.
 
     Raises
     ------
     SpecError
-        The kernels differ from one micro-batch to another, or a size is no such polynomial.
+        The kernels differ between micro-batches, or a size is not such a polynomial.
     """
     if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
         raise SpecError(
@@ -221,7 +222,7 @@ def _operators(config: Config, traces: Sequence[Sequence[FusedKernel]]) -> list[
 
 
 def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, float]:
-    """Return the polynomial through values at POINTS, which PROOF must confirm; a number if constant."""
+    """Return the polynomial through values at POINTS, which PROOF must confirm; a constant is a number."""
     rows = np.array([_terms(*point) for point in POINTS])
     solution = np.linalg.solve(rows, np.array(values[:-1]))
     expected = float(_terms(*PROOF) @ solution)
@@ -251,12 +252,12 @@ def _unsteady(config: Config, because: str) -> Problem:
 
 
 def _ends(recording: Recording, config: Config) -> dict[str, Any]:
-    """Return what is outside the layers: tables, positions, the last norm, the head.
+    """Return the parts outside the layers: tables, positions, the last norm, the head.
 
     Raises
     ------
     SpecError
-        More than one part in a thousand of the model is none of these.
+        Other parts make up more than a thousandth of the model.
     """
     hidden, vocabulary = int(config.hidden_size), int(config.vocab_size)
     shapes = [parameter.shape for parameter in recording.parameters if parameter.layer == ENDS]

@@ -1,10 +1,10 @@
 """Totals of a trace: parameters, FLOP and memory of every run of equal layers, and of the ends.
 
-Answers: how much does the model's own code compute, and keep for its backward pass?
-Elsewhere: what was written down (recorder.py), what our layers say instead (layers/).
+Answers: how much does the model's own code compute, and how much does it keep for its backward pass?
+Elsewhere: the recording (recorder.py), the same counts of flopcast's layers (layers/).
 
-Memory that a layer keeps is what it wrote itself and its input, each once. Tensors that all layers share
-(rotary angles, a mask) belong to the ends. Bytes are those of the traced dtype, bf16.
+A layer's kept memory consists of the tensors that it wrote itself and its input, each counted once. Tensors
+that all layers share (rotary angles, a mask) belong to the ends. Bytes are those of the traced dtype, bf16.
 """
 
 from dataclasses import asdict
@@ -27,7 +27,7 @@ class LayerCount:
 
 
 def layer_counts(recording: Recording) -> dict[int, LayerCount]:
-    """Return what each decoder layer computes and keeps, by its number; ENDS is all the rest."""
+    """Return what each decoder layer computes and keeps, by its number; ENDS stands for all other parts."""
     places = (ENDS, *range(len(recording.inputs)))
     wrote = {
         operand.storage: call.layer
@@ -66,9 +66,10 @@ def summed(recording: Recording) -> dict[str, Any]:
 
 
 def count(libraries: Libraries, config: Config, sequences: int, length: int) -> dict[str, Any]:
-    """Return everything counted of a model on one micro-batch, as plain data, like the oracle's files.
+    """Return all counts of a model on one micro-batch, as plain data like the oracle's files.
 
-    Twice where its attention can be chosen: as it is written, and as one kernel. Nothing is dropped out.
+    If its attention can be selected, there are two sets of counts: with the model's own attention and
+    with one kernel. Dropout is switched off.
     """
     traces = {
         attention: summed(run(libraries, config, sequences, length, attention))

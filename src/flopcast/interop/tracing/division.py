@@ -5,14 +5,14 @@ can the other products not be divided?
 Elsewhere: the recording (recorder.py), the kernels (fusing.py), the messages (layers/traced.py).
 
 The pattern is Megatron-LM's (arXiv:1909.08053, section 3). A product that is divided by columns writes a
-part of its output on each rank. Passes over single elements, and attention of whole heads, keep this part.
-A product that is divided by rows reads the part and writes partial sums, which the ranks add. The analysis
-first assumes that each product of a whole tensor and a weight is divided by columns, and follows its output
-through the layer. Where an operator needs the parts of several ranks, all columns that lead there stay
-whole, and the analysis starts again without them.
+part of its output on each rank. Passes over single elements, and attention of whole heads, keep this
+part. A product that is divided by rows reads the part and writes partial sums, which the ranks add. The
+analysis first assumes that each product of a whole tensor and a weight is divided by columns, and follows
+its output through the layer. If an operator needs the parts of several ranks, all columns that lead to it
+stay whole, and the analysis starts again without them.
 
-The parts of a tensor are described by its memory: byte `o` of a storage is in part `(o // inner) % extent`.
-So views need no rules of their own.
+The parts of a tensor are described by their memory: byte `o` of a storage belongs to part `(o // inner) %
+extent`. Views therefore need no separate rules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,11 +35,11 @@ ELEMENTWISE = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorDivision:
-    """The division of one layer by tensor parallelism; places are indices into `calls`.
+    """The division of one layer by tensor parallelism; indices refer to `calls`.
 
     `units` is the number of heads or columns that a degree must divide, 1 if nothing is divided.
-    `entering` names, for a call, the storages that are whole on every rank and whose gradients are partial
-    sums. `whole` gives the reason for each weight of a product that is not divided.
+    `entering` names, for a call, the storages that are whole on every rank and whose gradients are
+    partial sums. `whole` gives the reason for each weight of a product that is not divided.
     """
 
     kinds: dict[int, Kind] = field(default_factory=dict)
@@ -116,7 +116,7 @@ def _size(shape: Shape, axis: int) -> int:
 
 
 class _Attempt:
-    """One walk through the layer, with the products of `whole` weights left whole."""
+    """One pass through the layer that leaves the products of `whole` weights undivided."""
 
     def __init__(
         self, recording: Recording, index: int, calls: Sequence[Call], whole: dict[int, str]

@@ -1,13 +1,13 @@
-"""A traced layer as few kernels: products as they are, the passes between them joined.
+"""A traced layer as few kernels: products stay separate, and the passes between them are joined.
 
-Answers: which kernels would a good stack run for the operators that a layer's code dispatched, what do they
-move, and which tensors are kept?
-Elsewhere: what was dispatched (recorder.py), the block that these kernels make (blocks.py).
+Answers: which kernels would an optimised stack run for the operators of a layer, what do they move, and
+which tensors are kept?
+Elsewhere: the dispatched operators (recorder.py), the block that these kernels form (blocks.py).
 
-Passes wait until a product needs them, then run as one kernel with all that they need. What such a kernel
-writes and no other one reads never leaves it. Of tensors that autograd kept and that never leave a kernel,
-the nearest that do are kept instead: the backward computes the rest again, as fused kernels do. What a
-product keeps as its operand is the product's.
+Passes wait until a product needs their results, and then run as one kernel with all passes on which they
+depend. A tensor stays inside its kernel if no other kernel reads it. If autograd kept a tensor that stays
+inside a kernel, the nearest tensors outside are kept instead, and the backward pass recomputes the rest,
+as fused kernels do. A tensor that a product keeps as an operand belongs to the product.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "fused_attention", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FusedKernel:
-    """One kernel of a layer; `sizes` are its numbers on the traced micro-batch, by names of fields."""
+    """One kernel of a layer; `sizes` holds its numbers on the traced micro-batch, by field name."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -39,13 +39,13 @@ class FusedKernel:
 
     @property
     def structure(self) -> tuple[object, ...]:
-        """Return what must be the same for every micro-batch."""
+        """Return the properties that must be equal for every micro-batch."""
         names = tuple(self.sizes), tuple(self.keeps), tuple(self.enters)
         return self.kind, self.inputs, self.output, *names, self.divided, self.division
 
 
 class _Layer:
-    """The forward of one layer, with what flows where."""
+    """The forward pass of one layer, and the flow of its tensors."""
 
     def __init__(self, recording: Recording, index: int, is_divided: bool) -> None:
         self.calls = [
@@ -82,7 +82,7 @@ class _Layer:
         return storage in self.names
 
     def elements(self, storage: int) -> float:
-        """Return elements of the traced dtype that a storage could hold."""
+        """Return the number of elements of the traced dtype that fit into a storage."""
         return self.bytes[storage] / ELEMENT_BYTES
 
     def enters(self, places: Iterable[int]) -> dict[str, float]:
@@ -96,7 +96,7 @@ class _Layer:
 
 
 def name_in_layer(name: str, index: int) -> str:
-    """Return the name of a weight without that of its layer.
+    """Return the name of a weight within its layer.
 
     >>> name_in_layer("model.layers.3.mlp.up_proj.weight", 3)
     'mlp.up_proj.weight'
@@ -125,7 +125,7 @@ def division_of(recording: Recording, index: int) -> TensorDivision:
 
 
 def _closure(layer: _Layer, place: int, among: set[int]) -> set[int]:
-    """Return calls of `among` that a call needs, and those that these need."""
+    """Return the calls in `among` on which a call depends, directly or indirectly."""
     closure: set[int] = set()
     ahead = [place]
     while ahead:
@@ -167,7 +167,7 @@ def _joined(layer: _Layer, run: Sequence[int]) -> list[FusedKernel]:
 
 
 def _seen(layer: _Layer, inside: set[int], written: Iterable[int]) -> list[int]:
-    """Return storages written inside that are read outside or leave the layer, in the order of writing."""
+    """Return storages that are written inside and read outside or leave the layer, in writing order."""
     outside = {
         storage
         for place, needs in enumerate(layer.needs)
@@ -179,7 +179,7 @@ def _seen(layer: _Layer, inside: set[int], written: Iterable[int]) -> list[int]:
 
 
 def _read(layer: _Layer, run: Sequence[int], inside: set[int]) -> dict[int, float]:
-    """Return elements that a run reads of every outside tensor, each part once, including weights."""
+    """Return the elements that a run reads from every outside tensor and weight; each part counts once."""
     read: dict[int, float] = {}
     for place in run:
         for operand in layer.calls[place].reads:
@@ -190,7 +190,7 @@ def _read(layer: _Layer, run: Sequence[int], inside: set[int]) -> dict[int, floa
 
 
 def _nearest(layer: _Layer, storage: int, place: int, inside: set[int], seen: Sequence[int]) -> list[int]:
-    """Return the tensors that enter or leave a kernel, from which a tensor inside is recomputed."""
+    """Return the tensors at the border of a kernel from which an inner tensor is recomputed."""
     if storage in seen:
         return [storage]
     nearest: list[int] = []
@@ -220,9 +220,9 @@ def _product(layer: _Layer, place: int) -> FusedKernel:
 
 
 def _sizes(name: str, reads: Sequence[Operand], weights: Sequence[bool]) -> tuple[str, dict[str, float]]:
-    """Return the kind of a product and its numbers, by the shapes of its operands.
+    """Return the kind of a product and its numbers, from the shapes of its operands.
 
-    A batch of products with a batch of weights is one of groups, each of which gets as many rows.
+    A batch of products with a batch of weights is a product of groups with equally many rows.
     """
     left, right = reads[0].shape, reads[1].shape
     if name == "fused_attention":

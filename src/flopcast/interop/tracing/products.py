@@ -1,11 +1,11 @@
-"""FLOP of the operators that torch dispatches: our own table, of shapes alone.
+"""FLOP of the operators that torch dispatches, computed only from shapes.
 
-Answers: how many FLOP does one operator of ATen need on tensors of these shapes?
-Elsewhere: which operators a model dispatches (recorder.py). torch's own counter knows neither attention on
-a processor nor products of groups; this table needs no torch at all.
+Answers: how many FLOP does one ATen operator need on tensors of these shapes?
+Elsewhere: the operators that a model dispatches (recorder.py). torch's own counter supports neither
+attention on a processor nor grouped products; this table does not need torch.
 
 Only matrix products count, a multiply and an add each, as everywhere in flopcast. Attention counts every
-pair of positions, masked or not. What is not in the table is a pass over tensors, and has none.
+pair of positions, masked or not. An operator that the table lacks is a pass over tensors and has 0 FLOP.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,15 +21,16 @@ def _product(left: Shape, right: Shape) -> float:
 
 
 def _grouped(left: Shape, right: Shape) -> float:
-    """Return FLOP of a product whose rows, or whose sums, are divided among groups.
+    """Return the FLOP of a product whose rows, or whose summed terms, are divided among groups.
 
-    With rows in groups, right is (groups, k, n) and left (rows, k); with sums in groups both are matrices.
+    With rows in groups, right has the shape (groups, k, n) and left (rows, k); with sums in groups both
+    are matrices.
     """
     return 2.0 * prod(left) * right[-1]
 
 
 def _attention(shapes: Sequence[Shape], wide: int, narrow: int) -> float:
-    """Return FLOP of `wide` products over elements of queries and keys, `narrow` over those of values."""
+    """Return the FLOP of `wide` products over query and key elements and `narrow` ones over values."""
     query, key, value = shapes
     batch_heads, elements = prod(query[:-2]), wide * query[-1] + narrow * value[-1]
     return 2.0 * batch_heads * query[-2] * key[-2] * elements
@@ -41,12 +42,12 @@ def _forward_attention(shapes: Sequence[Shape]) -> float:
 
 
 def _backward_attention(shapes: Sequence[Shape]) -> float:
-    """Return FLOP of five products, as scores are recomputed; the first tensor is the output's gradient."""
+    """Return the FLOP of five products, with recomputed scores; the output's gradient comes first."""
     return _attention(shapes[1:4], wide=3, narrow=2)
 
 
 def _convolution(shapes: Sequence[Shape]) -> float:
-    """Return FLOP of a convolution: every output element sums over one filter; it keeps the length."""
+    """Return the FLOP of a convolution: every output element sums over one filter; the length stays."""
     image, filters = shapes[:2]
     return 2.0 * image[0] * filters[0] * prod(image[2:]) * prod(filters[1:])
 
@@ -92,7 +93,8 @@ def flop_of(name: str, shapes: Sequence[Shape]) -> float:
     >>> flop_of("addmm", [(16,), (8, 4), (4, 16)]), flop_of("add", [(8, 16), (8, 16)])
     (1024.0, 0.0)
 
-    Four experts share eight rows; two query heads of eight positions over their keys:
+    The examples are four experts that share eight rows, and two query heads of eight positions with their
+    keys:
 
     >>> flop_of("_grouped_mm", [(8, 4), (4, 4, 16), (4,)])
     1024.0

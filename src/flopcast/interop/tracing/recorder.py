@@ -1,12 +1,12 @@
-"""A recording of a model's code: operators in order, and the tensors that they read, write and keep.
+"""A recording of a model's code: its operators in order, and the tensors that they read, write and keep.
 
-Answers: which operators does a forward and a backward dispatch, on which tensors, in which decoder layer,
-and which memory does autograd hold in between?
+Answers: which operators do a forward and a backward pass dispatch, on which tensors, in which decoder
+layer, and which memory does autograd hold between the two?
 Elsewhere: the model (weightless.py), FLOP (products.py), sums (counts.py).
 
-Tensors are fakes: they have shapes and storages, but no numbers and no memory. Two views of one storage
-are one piece of memory. Of the backward, a layer's part lies between the moment when the gradient of its
-output is ready and that when the gradient of its input is.
+Tensors are fakes, which have shapes and storages but no numbers and no memory. Two views of one storage
+share its memory. A layer's part of the backward pass lies between the moment when the gradient of its
+output is ready and the moment when the gradient of its input is ready.
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ WITHOUT_DATA = ("device", "size", "stride", "sym_size", "sym_stride", "sym_numel
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand:
-    """A tensor that an operator reads or writes; `storage` numbers the memory it is a view of.
+    """A tensor that an operator reads or writes; `storage` is the number of the memory that it views.
 
-    `storage_bytes` is the size of that memory; a view may cover a part of it, or repeat elements. `strides`
-    are those of each axis, in elements.
+    `storage_bytes` is the size of this memory; a view may cover a part of it, or repeat elements.
+    `strides` are those of each axis, in elements.
     """
 
     storage: int
@@ -43,13 +43,13 @@ class Operand:
 
     @property
     def size_bytes(self) -> int:
-        """Return memory that a view reaches."""
+        """Return the bytes that a view covers."""
         return min(prod(self.shape) * self.element_bytes, self.storage_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One operator of ATen as it was dispatched; `layer` is that of the decoder, or ENDS."""
+    """One operator of ATen as it was dispatched; `layer` is the number of the decoder layer, or ENDS."""
 
     name: str
     reads: tuple[Operand, ...]
@@ -59,20 +59,20 @@ class Call:
 
     @property
     def is_view(self) -> bool:
-        """Return whether nothing is computed: the output is memory of an input."""
+        """Return whether nothing is computed because the output shares the memory of an input."""
         read = {operand.storage for operand in self.reads}
         in_place = self.name.endswith("_")
         return not in_place and all(operand.storage in read for operand in self.writes)
 
     @property
     def flop(self) -> float:
-        """Return FLOP of matrix products alone."""
+        """Return the FLOP of matrix products; other operators count 0."""
         return flop_of(self.name, [operand.shape for operand in self.reads])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """Memory that autograd holds from forward to backward, and the layer that asked for it first."""
+    """Memory that autograd holds between forward and backward, and the first layer that saved it."""
 
     storage: int
     size_bytes: int
@@ -81,7 +81,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """A weight of the model, tied ones once; `layer` is that of the decoder, or ENDS."""
+    """A weight of the model; tied weights count once. `layer` is that of the decoder, or ENDS."""
 
     name: str
     storage: int
@@ -96,7 +96,7 @@ class Parameter:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class _Notes:
-    """The recording so far, the only mutable object here."""
+    """The recording so far, the only mutable object of this module."""
 
     calls: list[Call] = field(default_factory=list)
     kept: dict[int, Kept] = field(default_factory=dict)
@@ -127,9 +127,9 @@ class _Notes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recording:
-    """A forward and a backward.
+    """A forward and a backward pass.
 
-    `inputs[i]` is the storage of what flows into decoder layer i, `outputs[i]` that of its result.
+    `inputs[i]` is the storage of the input of decoder layer i, and `outputs[i]` that of its result.
     """
 
     calls: tuple[Call, ...]
@@ -140,7 +140,7 @@ class Recording:
 
 
 def record(torch: Torch, model: Module, layers: list[Module], ids: Tensor) -> Recording:
-    """Run the model forward and backward on token ids, and write down what it did.
+    """Run the model forward and backward on token ids, and record its operators.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _keeping(notes: _Notes, weights: frozenset[int]) -> Hook:
 
 
 def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Iterator[Hook]:
-    """Add hooks that tell when a layer begins and ends, forward and backward."""
+    """Add hooks that mark the beginning and the end of each layer, in both passes."""
 
     def begin(_: Module, arguments: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         x = arguments[0] if arguments else named["hidden_states"]
@@ -217,7 +217,7 @@ def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Itera
 
 
 def _enter(notes: _Notes, layer: int) -> Hook:
-    """Return a hook on a gradient: what follows belongs to `layer`."""
+    """Return a hook on a gradient after which operators belong to `layer`."""
 
     def enter(_: Tensor) -> None:
         notes.layer = layer

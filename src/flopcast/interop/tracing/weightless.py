@@ -1,12 +1,11 @@
-"""A model of transformers without weights: built from its config, of tensors that hold nothing.
+"""A model of transformers without weights, built from its config with tensors that hold no data.
 
-Answers: which modules does this config describe, which of them are the decoder layers, what do they do on
-so many tokens?
-Elsewhere: how it is written down (recorder.py). torch and transformers are imported when a trace is asked
-for, and only then.
+Answers: which modules does this config describe, which of them are the decoder layers, and what do they do
+on a number of tokens?
+Elsewhere: the recording (recorder.py). torch and transformers are imported only when a trace is requested.
 
-Only code that ships with transformers runs, never code of a checkpoint. Experts are one product of groups:
-written as a loop over experts, the work would depend on where each token is routed.
+Only code that ships with transformers runs, never code of a checkpoint. Experts are one grouped product,
+because the work of a loop over experts would depend on the routing of each token.
 """
 
 from collections.abc import Mapping
@@ -60,12 +59,12 @@ def load_libraries() -> Libraries:
 
 
 def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
-    """Return the config object of a config.json's values; of a multi-part model, its text model's.
+    """Return the config object of a config.json's values; for a multi-part model, that of its text model.
 
     Raises
     ------
     SpecError
-        A family that transformers has no causal language model for, or values that its class refuses.
+        transformers has no causal language model for the family, or its class refuses the values.
     """
     transformers = libraries.transformers
     family = str(values.get("model_type", ""))
@@ -92,7 +91,7 @@ def published_config(libraries: Libraries, name: str) -> Config:
     Raises
     ------
     SpecError
-        There is no such model, or it cannot be reached, or its code is not that of transformers.
+        The model does not exist, cannot be reached, or has code outside transformers.
     """
     try:
         config = libraries.transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -119,13 +118,13 @@ def _decoder(libraries: Libraries, config: Config) -> Config:
 
 
 def attentions(libraries: Libraries, config: Config) -> tuple[str, ...]:
-    """Return how a config's model can run its attention: as it is written ("eager"), or in one kernel."""
+    """Return how a model can run its attention: with its own code ("eager"), or in one kernel."""
     model = libraries.transformers.AutoModelForCausalLM._model_mapping[type(config)]
     return ("eager", "fused") if model._supports_attention_backend else ("eager",)
 
 
 def without_dropout(config: Config) -> Config:
-    """Return the config without dropout, as masks are wider on a CPU than on a GPU."""
+    """Return the config without dropout, because masks are wider on a CPU than on a GPU."""
     changed = deepcopy(config)
     for key, value in config.to_dict().items():
         if ("dropout" in key or key.endswith("_pdrop")) and isinstance(value, float):
@@ -134,7 +133,7 @@ def without_dropout(config: Config) -> Config:
 
 
 def build(libraries: Libraries, config: Config, attention: str) -> Module:
-    """Return the model of a config in training mode; call it inside `fakes`.
+    """Return the model of a config in training mode; call the function inside `fakes`.
 
     `attention` is "eager", which writes the scores, or "fused", which runs one kernel (attention.py).
     """
@@ -148,7 +147,7 @@ def build(libraries: Libraries, config: Config, attention: str) -> Module:
 
 
 def decoder_layers(libraries: Libraries, model: Module, config: Config) -> Module:
-    """Return the decoder's layers: the first list of modules that has as many as the config says.
+    """Return the decoder's layers: the first list with as many modules as the config states.
 
     Raises
     ------
@@ -173,7 +172,7 @@ def run(
     attention: str,
     only: tuple[int, ...] = (),
 ) -> Recording:
-    """Return what the model of a config does on one micro-batch, with all of its layers or `only` some.
+    """Return the operators of a model on one micro-batch, with all of its layers or `only` some.
 
     Raises
     ------

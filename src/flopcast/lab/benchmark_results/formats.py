@@ -1,8 +1,8 @@
 """Files with the result of a serving benchmark: the program that wrote them, and the meaning of their
 names.
 
-Answers: what did the benchmark of this file measure, and which requests did it send? Elsewhere: the
-comparison with a prediction (result.py), logs of training (lab/logs/).
+Answers: what did the benchmark of this file measure, and which requests did it send?
+Elsewhere: the comparison with a prediction (result.py), logs of training (lab/logs/).
 
 vLLM's `vllm bench serve --save-result` (vllm/benchmarks/serve.py in https://github.com/vllm-project/vllm)
 and SGLang's bench_serving.py write JSON, in milliseconds; a request rate of "inf" sends all requests at
@@ -36,8 +36,7 @@ _LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """The names of one program's numbers. If two names mean one number, the first name in the file
-    counts.
+    """The names of one program's numbers. If two names mean one number, the first name in the file counts.
 
     `rates` are complete names. The name of a latency is `pattern` with a word of `latencies` and a word
     of `statistics`; one second is `per_s` of its units. `traffic` returns the sent requests in the words
@@ -141,9 +140,7 @@ def _load(config: object) -> dict[str, object]:
 
 
 def _of_mlperf(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return the load: only the server scenario has an arrival rate, and "Offline" sends all requests at
-    once.
-    """
+    """Return the load: only the server scenario has an arrival rate; "Offline" sends all at once."""
     rate = number(values.get("target_qps")) if str(values.get("scenario")).lower() == "server" else None
     notes = ("the file does not contain the lengths of requests: set them with --traffic",)
     return {"rate_per_s": rate} if rate else {}, notes

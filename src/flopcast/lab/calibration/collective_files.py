@@ -1,10 +1,10 @@
 """The rows of measured collectives as messages on a fabric.
 
 Answers: which rows belong to which fabric and tier, which rows are broken, and in which unit is a size?
-Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) for
-eight A100 on NVSwitch and eight V100; data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator,
-Apache-2.0): NCCL on one node of 2 to 8 devices, messages of 512 bytes to half a gigabyte, the all-reduces
-of serving engines, and the dispatch and combine of experts by DeepEP (GitHub deepseek-ai/DeepEP).
+Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) for eight
+A100 on NVSwitch and eight V100; data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0):
+NCCL on one node of 2 to 8 devices, messages of 512 bytes to half a gigabyte, the all-reduces of serving
+engines, and the dispatch and combine of experts by DeepEP (GitHub deepseek-ai/DeepEP).
 Elsewhere: fitting (curve_fit.py).
 
 Every source defines a message's size differently. Here all sizes are converted to the definition of
@@ -219,16 +219,12 @@ def exchange_file(
     """
 
     def copied_bytes(r: Columns) -> Floats:
-        """Return the bytes of all copies of one rank's tokens, including the copies that stay on the
-        rank.
-        """
+        """Return the bytes of all copies of one rank's tokens, including copies that stay on the rank."""
         copies = expected_copies(r["num_experts"], r["num_topk"], np.full_like(r["num_topk"], ranks))
         return np.asarray(r["num_token"] * TOKEN_BYTES[collective](r) * copies)
 
     def belongs(r: Columns) -> np.ndarray:
-        """Return the rows of one system and version within a node that use as many multiprocessors as a
-        training run.
-        """
+        """Return one system's and version's rows within a node, with a training run's multiprocessors."""
         here = (r[f"system={system}"] == 1) & (r[DEEPEP_VERSION] == 1) & (r["node_num"] == 1)
         here &= r["num_token"] >= FEWEST_TOKENS
         return np.asarray(here & (r[f"{collective}_sms"] == MULTIPROCESSORS))

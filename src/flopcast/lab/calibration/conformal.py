@@ -5,9 +5,8 @@ Answers: which log-sigma makes a nominal 90 % interval contain 90 % of the error
 contain, and how much do repeated measurements of one shape differ?
 
 A factor is log-normal around 1 (cost/factors.py), so its 90 % interval extends 1.645 sigma to both sides.
-Errors of curves are not normally distributed: their tails are longer. The interval must be right, so
-sigma is the 90 % quantile of |log error| divided by 1.645 and not a standard deviation; a bias counts as
-error.
+Errors of curves are not normally distributed: their tails are longer. The interval must be right, so sigma
+is the 90 % quantile of |log error| divided by 1.645 and not a standard deviation; a bias counts as error.
 
 References
 ----------

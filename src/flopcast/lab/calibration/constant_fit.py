@@ -1,9 +1,10 @@
 """Constants that only whole runs show: the levels of factors, fitted to many measured steps at once.
 
 Answers: by how much does each named factor differ from the prediction from kernels alone, how certain is
-this, and how many sources support it? Elsewhere: a fit to one run of the user
-(lab/validation/from_run.py), the runs that are fitted and left out (lab/validation/leave_one_out.py), the
-file of the catalogue (library/constants.py), the definition of factors (cost/factors.py).
+this, and how many sources support it?
+Elsewhere: a fit to one run of the user (lab/validation/from_run.py), the runs that are fitted and left out
+(lab/validation/leave_one_out.py), the file of the catalogue (library/constants.py), the definition of
+factors (cost/factors.py).
 
 The model is that of from_run.py for many runs: log(measured / predicted) = sum of share · log(level) +
 noise, where a share is d log(step) / d log(factor). The prior of log(level) is normal with mean 0 and the
@@ -179,9 +180,7 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
 
 
 def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
-    """Return the matrix that converts the unknowns' logarithms to the factors', and the priors of the
-    unknowns.
-    """
+    """Return the matrix from the unknowns' logarithms to the factors', and the unknowns' priors."""
     if not shared.any():
         return np.eye(len(log_sigmas)), log_sigmas
     mix = np.hstack([np.eye(len(log_sigmas)), shared[:, None].astype(float)])
@@ -259,17 +258,13 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
 
 
 def _least_log(name: str) -> float:
-    """Return the logarithm of a factor's lower bound, at which its kernels run at the sustained
-    bandwidth.
-    """
+    """Return the logarithm of a factor's lower bound: the sustained bandwidth limits its kernels."""
     bound_by_memory = name.startswith("memory_level") or name.endswith(": memory-bound]")
     return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
 
 
 def _trust(left: Logs, noise: Counts) -> Counts:
-    """Return the weight of each row, (rows,), by Student's distribution. Rows with large errors have
-    small weights.
-    """
+    """Return each row's weight, (rows,), by Student's distribution, small for large errors."""
     trust: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
     return trust
 

@@ -1,9 +1,10 @@
 """Fits of curves to samples: one curve per kernel class and device, and one per collective and fabric.
 
-Answers: which curve follows from these samples? A sample's log-efficiency is log(bound / (time -
-launch)). The roofline bound contains the known properties of a device, so a small table can hold the
-rest, and predictions outside the sampled range stay plausible. Elsewhere: rows (samples.py), tables
-(efficiency_table.py), derived curves (broken_operators.py), files (cli/calibrate_fit.py).
+Answers: which curve follows from these samples? A sample's log-efficiency is log(bound / (time - launch)).
+The roofline bound contains the known properties of a device, so a small table can hold the rest, and
+predictions outside the sampled range stay plausible.
+Elsewhere: rows (samples.py), tables (efficiency_table.py), derived curves (broken_operators.py), files
+(cli/calibrate_fit.py).
 """
 
 from collections import defaultdict
@@ -211,9 +212,7 @@ def _most(name: str) -> float:
 
 
 def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) -> Curve:
-    """Return the curve with one ratio of gradient products to forward products, the median, because only
-    the sum of both gradients was measured.
-    """
+    """Return the curve with one ratio for gradient products, the median, as only their sum was measured."""
     ratios = [
         _gradient_ratio(curve, FILES[name], columns, device)
         for name, columns in files.items()
@@ -309,9 +308,7 @@ def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable 
 
 
 def _message_nodes(samples: Samples) -> tuple[int, int, int]:
-    """Return nodes of sizes, ranks within a node, and nodes. Pairs have more nodes, because their
-    protocols change often.
-    """
+    """Return nodes of sizes, ranks within a node, and nodes; pairs have more, as protocols change often."""
     _, inside, nodes = samples.coordinates
     return (PAIR_SIZES, 1, 1) if (inside * nodes).max() <= 2 else MESSAGE_NODES
 

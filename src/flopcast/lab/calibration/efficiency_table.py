@@ -192,8 +192,7 @@ def monotone(
 
 
 def _rising(values: Logs, weights: Counts) -> Logs:
-    """Return the nearest values that never fall, by weighted isotonic regression (pool adjacent
-    violators).
+    """Return the nearest values that never fall, by weighted isotonic regression (pool adjacent violators).
 
     >>> _rising(np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 3.0, 1.0, 1.0])).tolist()
     [1.0, 2.75, 2.75, 4.0]

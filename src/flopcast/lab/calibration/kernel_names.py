@@ -1,8 +1,8 @@
 """Names of kernels and operators, and the kernel class of each.
 
-Answers: to which class of flopcast does a traced kernel belong, and which part of the model's cost is
-that class? Elsewhere: reading traces (lab/traces/kineto.py, lab/traces/nsys.py), sums over kernels
-(trace.py).
+Answers: to which class of flopcast does a traced kernel belong, and which part of the model's cost is that
+class?
+Elsewhere: reading traces (lab/traces/kineto.py, lab/traces/nsys.py), sums over kernels (trace.py).
 
 If the name of a kernel identifies it (a GEMM of cuBLAS, CUTLASS or Tensile, flash attention, NCCL), this
 name determines the class. Elementwise kernels all have similar names, so the operator that launched them

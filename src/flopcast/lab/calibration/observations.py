@@ -1,8 +1,8 @@
 """The data of each run that fits of constants need, and the parts that these fits share.
 
-Answers: which runs support a constant, and which sigma makes intervals contain the runs? Elsewhere: the
-fits (constant_fit.py, plan_pairs.py), the file (library/constants.py), how a prediction uses constants
-(cost/factors.py).
+Answers: which runs support a constant, and which sigma makes intervals contain the runs?
+Elsewhere: the fits (constant_fit.py, plan_pairs.py), the file (library/constants.py), how a prediction uses
+constants (cost/factors.py).
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

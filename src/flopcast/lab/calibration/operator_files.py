@@ -103,9 +103,7 @@ def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
 
 
 def _flash(row: Columns) -> AbstractOperator:
-    """Return attention without a causal mask, as it was measured; with a mask, training takes about half
-    the time.
-    """
+    """Return attention without a causal mask, as it was measured; a mask halves the time in training."""
     return FlashAttention(causal=False, dtype=DTYPE, **_heads(row))
 
 
@@ -179,16 +177,12 @@ def _none(row: Columns) -> np.ndarray:
 
 
 def _passes_differ(row: Columns) -> np.ndarray:
-    """Return False if one pass repeats the time of the other to within 1 %, which means that it was not
-    measured.
-    """
+    """Return False if one pass repeats the other's time to within 1 %, so it was not measured."""
     return np.abs(row["fwd_us"] / row["bwd_us"] - 1) > 0.01
 
 
 def _one_launch(row: Columns) -> np.ndarray:
-    """Return the rows with a single launch: beyond 2^30 elements there are several launches, of which
-    only one was recorded.
-    """
+    """Return the rows with one launch: beyond 2^30 elements, only one of several was recorded."""
     return _score_elements(row) <= 2.0**30
 
 

@@ -1,7 +1,8 @@
 """Curves from a sample pack that `flopcast measure` wrote on the user's own device.
 
-Answers: which operators do the rows of a pack measure, and which curves follow from them? Elsewhere: the
-micro-benchmark (lab/measure/), packs as files (lab/samples/packs.py), the fit itself (curve_fit.py).
+Answers: which operators do the rows of a pack measure, and which curves follow from them?
+Elsewhere: the micro-benchmark (lab/measure/), packs as files (lab/samples/packs.py), the fit itself
+(curve_fit.py).
 
 A curve describes a kernel that runs alone on a cool device, as all published tables do. The additional
 cost under load is the `gemm_level` of a site, which the pack also gives (lab/measure/site.py). One curve

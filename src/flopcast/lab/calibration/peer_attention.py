@@ -2,9 +2,9 @@
 
 Answers: which rows are plain causal attention, and which are latent attention with heads of 192 and 128?
 What do their sizes, times and fractions of a peak count? Sources: data/peers; on GitHub aiconfigurator
-(ai-dynamo/aiconfigurator, Apache-2.0), simumax (MooreThreads/SimuMax, Apache-2.0: both passes of
-training), infersim (alibaba/InferSim, Apache-2.0). Elsewhere: the definition of an entry
-(peer_tables.py), products (peer_operators.py), fitting (peer_fit.py).
+(ai-dynamo/aiconfigurator, Apache-2.0), simumax (MooreThreads/SimuMax, Apache-2.0: both passes of training),
+infersim (alibaba/InferSim, Apache-2.0).
+Elsewhere: the definition of an entry (peer_tables.py), products (peer_operators.py), fitting (peer_fit.py).
 """
 
 from collections.abc import Callable
@@ -32,9 +32,7 @@ LATENT_SIZES = (192.0, 128.0)  # of queries and keys, of values: DeepSeek-V3, ar
 
 
 def _latent(sequences: str, heads: str, is_gradient: bool = False) -> Callable[[Columns], FlashAttention]:
-    """Return a function that creates causal attention with DeepSeek's heads from the named columns; every
-    head has its own keys.
-    """
+    """Return a function that makes causal attention with DeepSeek's heads from the named columns."""
     wide, narrow = LATENT_SIZES
 
     def make(r: Columns) -> FlashAttention:
@@ -99,9 +97,7 @@ def _infersim_attention(r: Columns) -> AbstractOperator:
 
 
 def _infersim_latent(r: Columns) -> AbstractOperator:
-    """Return one causal sequence from "128-128-64": the number of heads, then the plain and the rotated
-    size.
-    """
+    """Return one causal sequence from "128-128-64": number of heads, plain size, rotated size."""
     return _latent("one", "heads")({**r, "one": np.ones_like(r["seq_len"]), "heads": _part_of_shape(r, 0)})
 
 

@@ -1,11 +1,12 @@
 """Tables of attention during token generation, as operators on the devices of the catalogue.
 
-Answers: which rows are decode attention, with or without a window, and which are absorbed latent
-attention? How much of its module's time does the latter take? Sources: data/serving and data/peers; on
-GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), kernels of vLLM. Rows with 16-bit caches,
-heads of 128 and 128 or more tokens are in data/peers, and all others are in data/serving. A cache holds
-`isl` + `step` tokens. Elsewhere: the definition of an entry (peer_tables.py), attention over prompts
-(peer_attention.py), fitting (peer_fit.py).
+Answers: which rows are decode attention, with or without a window, and which are absorbed latent attention?
+How much of its module's time does the latter take? Sources: data/serving and data/peers; on GitHub
+aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), kernels of vLLM. Rows with 16-bit caches, heads of
+128 and 128 or more tokens are in data/peers, and all others are in data/serving. A cache holds `isl` +
+`step` tokens.
+Elsewhere: the definition of an entry (peer_tables.py), attention over prompts (peer_attention.py), fitting
+(peer_fit.py).
 
 Latent attention was timed with launches from the host, which take 160 us or more for every shape.
 Therefore only the long rows of A100 are used. On the other devices, a recorded graph of DeepSeek-V3's
@@ -156,9 +157,7 @@ def _with_queries(r: Columns, measured_s: Floats, device: Device) -> Floats:
 
 
 def _module_file(cache: str) -> PeerFile:
-    """Return modules with one format of the cache; on RTX PRO 6000, only one head was timed with 8
-    bits.
-    """
+    """Return modules with one format of the cache; on RTX PRO 6000, only one head was timed with 8 bits."""
     return PeerFile(
         path="kernels_mla_generation_module_decode.csv.gz",
         name=f"latent_decode{f'.{cache}' if cache else ''}",

@@ -3,9 +3,9 @@
 Answers: which curve follows from several sources of one device, and do they agree? The first source of a
 class with rows makes the curve; A further source is added only if both agree to AGREEMENT (median) on the
 shapes that they share; a message reports the result in either case. Fewer than FEWEST_ROWS rows give no
-curve, because the curve of a fallback device is then more accurate. Elsewhere: the content of the tables
-(peer_operators.py, peer_attention.py, peer_grouped.py), tables and terms (efficiency_table.py), curves
-(curve_fit.py).
+curve, because the curve of a fallback device is then more accurate.
+Elsewhere: the content of the tables (peer_operators.py, peer_attention.py, peer_grouped.py), tables and
+terms (efficiency_table.py), curves (curve_fit.py).
 
 These sweeps are large and dense, so their tables are finer than those of curve_fit.py. The error comes
 from one fifth of the rows, which is left out, instead of five folds.
@@ -123,9 +123,7 @@ def entries_of(
 def device_samples(
     device: Device, tables: Mapping[str, Columns], files: Sequence[PeerFile] = PEER_FILES
 ) -> dict[str, dict[str, Samples]]:
-    """Return samples by class and source. Samples of gradient products have the class "gemm." followed by
-    their layout.
-    """
+    """Return samples by class and source; those of gradient products have the class "gemm." + layout."""
     parts: dict[str, dict[str, list[Samples]]] = defaultdict(lambda: defaultdict(list))
     for name, file, mark in entries_of(device.name, tables, files):
         parts[name][file.source].append(samples_of(file, tables[file.path], mark, device))
@@ -214,9 +212,8 @@ def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
 def fit_quickly(samples: Samples, device: Device) -> Curve:
     """Return the curve of one class without its error.
 
-    Terms that a coarse table does not show are left out at once, because a finer table would not show
-    them either. If all measured groups are equally full, the coefficient of the skew comes from other
-    devices.
+    Terms that a coarse table does not show are left out at once, because a finer table would not show them
+    either. If all measured groups are equally full, the coefficient of the skew comes from other devices.
     """
     rows, names = shown_terms(*rows_of(samples, device))
     view = features_of(samples.name)

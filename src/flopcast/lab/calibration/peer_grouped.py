@@ -1,17 +1,17 @@
 """Tables of grouped products (experts) of other projects as operators.
 
-Answers: which rows measure several products in one kernel, and which device, class and layout do they
-have? How does imbalance affect the times? Sources: data/peers; on GitHub simumax (MooreThreads/SimuMax,
-Apache-2.0: kernels of training, all three layouts), infersim (alibaba/InferSim, Apache-2.0: fp8 kernels
-of serving), aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0: whole expert layers). This order is
-also the order of trust. Elsewhere: the definition of an entry (peer_tables.py), products with one weight
-(peer_operators.py), curves (peer_fit.py).
+Answers: which rows measure several products in one kernel, and which device, class and layout do they have?
+How does imbalance affect the times? Sources: data/peers; on GitHub simumax (MooreThreads/SimuMax,
+Apache-2.0: kernels of training, all three layouts), infersim (alibaba/InferSim, Apache-2.0: fp8 kernels of
+serving), aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0: whole expert layers). This order is also the
+order of trust.
+Elsewhere: the definition of an entry (peer_tables.py), products with one weight (peer_operators.py), curves
+(peer_fit.py).
 
-The power-law rows of aiconfigurator draw each expert's load from a power law, scale the loads to the
-number of tokens, and measure the fullest rank. On one rank, all rows are known, and only their spread
-differs from that of the balanced rows. The coefficient of the term "skew" is fitted to both together.
-With expert parallelism, the tables do not contain the rows of the fullest rank, so these measurements are
-left out.
+The power-law rows of aiconfigurator draw each expert's load from a power law, scale the loads to the number
+of tokens, and measure the fullest rank. On one rank, all rows are known, and only their spread differs from
+that of the balanced rows. The coefficient of the term "skew" is fitted to both together. With expert
+parallelism, the tables do not contain the rows of the fullest rank, so these measurements are left out.
 """
 
 from collections.abc import Mapping
@@ -153,9 +153,7 @@ LAYER_FAULTS: dict[str, Mask] = {
 
 
 def _layers(word: str) -> PeerFile:
-    """Return whole expert layers of vLLM in one precision, including routing, activation and the final
-    sum.
-    """
+    """Return whole expert layers of vLLM in one precision, including routing, activation and sum."""
     narrow = "" if word == "bfloat16" else f".{word}"
     devices, peak = PRECISIONS[word]
     return PeerFile(

@@ -1,10 +1,10 @@
 """Tables of dense products by other projects as operators, on the devices of the catalogue.
 
-Answers: which products does each table time, on which device, and in which precision? Sources:
-data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
-(MooreThreads/SimuMax, Apache-2.0), infersim (alibaba/InferSim, Apache-2.0), llmservingsim
-(casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT), apex (microsoft/apex_plus, MIT). The
-tables time forward kernels of serving stacks, except those of simumax, which are from training.
+Answers: which products does each table time, on which device, and in which precision? Sources: data/peers;
+on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax (MooreThreads/SimuMax, Apache-2.0),
+infersim (alibaba/InferSim, Apache-2.0), llmservingsim (casys-kaist/LLMServingSim, MIT), vidur
+(microsoft/vidur, MIT), apex (microsoft/apex_plus, MIT). The tables time forward kernels of serving stacks,
+except those of simumax, which are from training.
 Elsewhere: the definition of an entry (peer_tables.py), products of experts (peer_grouped.py), attention
 (peer_attention.py), fitting and differences between sources (peer_fit.py), the tables of the paper
 (operator_files.py).
@@ -62,9 +62,7 @@ def odd_rows(r: Columns) -> np.ndarray:
 
 
 def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
-    """Return a table of 8-bit products. Each element counts as one byte: inputs also have scales, and
-    results have more bytes.
-    """
+    """Return a table of 8-bit products; an element counts as one byte, although results have more."""
     return PeerFile(
         path="aiconfigurator/gemm_low_precision.csv.gz",
         name=f"gemm.{dtype}",
@@ -143,9 +141,7 @@ LLAMA_8B_ALONE = {  # the same where gates are not joined
 def _llama_layer(
     layer: str, sizes: tuple[float, float], path: str, column: str, time: str, devices: Mapping[str, str]
 ) -> PeerFile:
-    """Return one linear layer of Llama 3.1 8B, with tokens as rows; `column` holds the names of
-    layers.
-    """
+    """Return one linear layer of Llama 3.1 8B, with tokens as rows; `column` holds the names of layers."""
     n, k = sizes
     return PeerFile(
         path=path,

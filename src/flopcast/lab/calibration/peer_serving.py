@@ -1,13 +1,13 @@
 """Tables of kernels in serving engines as operators, from one row or token upwards: products, whole
 layers of experts, and linear attention over prompts.
 
-Answers: which serving class, device and format does each row have, how many rows and experts of a rank
-does a layer of experts represent, and which rows are left out? Sources: data/serving and data/peers; on
-GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), which times kernels of vLLM. It times
-experts on the rank with the most rows. Products with fewer than 64 rows, and experts with fewer than 128
-tokens, are in data/serving, and larger ones are in data/peers. Both together give one curve. Elsewhere:
-the definition of an entry (peer_tables.py), attention (peer_decode.py), the same tables as kernels of
-training (peer_operators.py, peer_grouped.py), fitting (peer_fit.py).
+Answers: which serving class, device and format does each row have, how many rows and experts of a rank does
+a layer of experts represent, and which rows are left out? Sources: data/serving and data/peers; on GitHub
+aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), which times kernels of vLLM. It times experts on the
+rank with the most rows. Products with fewer than 64 rows, and experts with fewer than 128 tokens, are in
+data/serving, and larger ones are in data/peers. Both together give one curve.
+Elsewhere: the definition of an entry (peer_tables.py), attention (peer_decode.py), the same tables as
+kernels of training (peer_operators.py, peer_grouped.py), fitting (peer_fit.py).
 
 The benchmark replays recorded launches, as engines do. The times of 8-bit products with a scale for each
 block are determined by the host, which launches several kernels one after another: 60 us on H100, 170 us

@@ -1,8 +1,9 @@
 """Tables that other projects published, as samples of flopcast's kernel classes.
 
 Answers: which class, operator, device and precision do the rows of a table have, and which rows are left
-out for which reason? Elsewhere: the entries (peer_operators.py, peer_grouped.py), fitting and differences
-between sources (peer_fit.py).
+out for which reason?
+Elsewhere: the entries (peer_operators.py, peer_grouped.py), fitting and differences between sources
+(peer_fit.py).
 
 Columns follow lab/samples/columns.py: a column of words becomes one column "name=word" of 0 and 1 for
 each word.
@@ -32,13 +33,12 @@ class PeerFile:
     """One kernel class in one table.
 
     `devices` maps the column that marks a device's rows to the device's name in the catalogue. The
-    functions take columns, arrays (rows,): `belongs` selects the rows of this class, `faults` gives
-    reasons to leave some of them out, each with its mask, and `operator` returns arrays (rows, 1). `peak`
-    is the dtype whose peak limits the rows if the operator cannot have this dtype. `layout` is the layout
-    of a gradient GEMM, for which a ratio is fitted instead of a curve. `sustained_from_s`: kernels of at
-    least this length show the speed at the power limit, which shorter kernels do not reach if each is
-    measured alone (`under_load`). `on_device` corrects the seconds of rows with properties of their
-    device.
+    functions take columns, arrays (rows,): `belongs` selects the rows of this class, `faults` gives reasons
+    to leave some of them out, each with its mask, and `operator` returns arrays (rows, 1). `peak` is the
+    dtype whose peak limits the rows if the operator cannot have this dtype. `layout` is the layout of a
+    gradient GEMM, for which a ratio is fitted instead of a curve. `sustained_from_s`: kernels of at least
+    this length show the speed at the power limit, which shorter kernels do not reach if each is measured
+    alone (`under_load`). `on_device` corrects the seconds of rows with properties of their device.
     """
 
     path: str  # under data/peers, in a folder of its project; a bare name is under data/serving
@@ -57,9 +57,7 @@ class PeerFile:
 
     @property
     def folder(self) -> str:
-        """Return the folder of the data: "serving" for tables of one project, and "peers" for the
-        others.
-        """
+        """Return the folder of the data: "serving" for tables of one project, "peers" for the others."""
         return "peers" if "/" in self.path else "serving"
 
     @property
@@ -183,16 +181,12 @@ def not_small(*names: str) -> Mask:
 
 
 def seconds_in(name: str) -> Callable[[Columns], Floats]:
-    """Return a function that returns a column in seconds; the name of the column ends in _ns, _us or
-    _ms.
-    """
+    """Return a function that returns a column in seconds; its name ends in _ns, _us or _ms."""
     unit_s = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[name.rpartition("_")[2]]
     return lambda r: r[name] * unit_s
 
 
 def of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:
-    """Return seconds computed from a fraction of a peak; `counted_ratio` is the table's FLOP divided by
-    the operator's.
-    """
+    """Return seconds from a fraction of a peak; `counted_ratio` is the table's FLOP over the operator's."""
     flop: Counts = operator.work().flop.ravel()
     return flop * counted_ratio / (r["efficiency"] * r["peak_tflops"] * 1e12)

@@ -26,9 +26,7 @@ FEWEST_PAIRS = 20
 
 
 def between_plans(observed: Sequence[ObservedStep], priors: Priors, levels: Levels) -> list[Constant]:
-    """Return the constant `between_plans` in a list, or an empty list if the runs hold too few pairs of
-    plans.
-    """
+    """Return a list with the constant `between_plans`, empty if there are too few pairs of plans."""
     sigma = between_plans_log_sigma(observed, priors, levels)
     swept = [one for one in observed if one.sweep is not None]
     if sigma is None:

@@ -1,8 +1,8 @@
 """Measured times as samples: an operator or a collective, and its seconds.
 
 Answers: which operators do the rows of one file measure, and which rows are broken for which reason?
-Elsewhere: reading the files (lab/samples/columns.py), fitting (curve_fit.py). A row that implies more
-work than the device's peak allows is rejected and counted.
+Elsewhere: reading the files (lab/samples/columns.py), fitting (curve_fit.py). A row that implies more work
+than the device's peak allows is rejected and counted.
 """
 
 from collections import defaultdict

@@ -1,9 +1,10 @@
 """Accuracy of the curves: errors on rows that were not fitted, coverage, and the noise of measurements.
 
 Answers: how large is the error of each kernel class on rows like the fitted ones, on a model of another
-width, on more work than was measured, and on another device? Did the nominal 90 % interval contain 90 %
-of the rows, and which sigmas achieve this? Elsewhere: the scored curves (subjects.py), the rows that are
-left out (splits.py), sigmas and noise (conformal.py), tables and pages (render/kernel_scores.py).
+width, on more work than was measured, and on another device? Did the nominal 90 % interval contain 90 % of
+the rows, and which sigmas achieve this?
+Elsewhere: the scored curves (subjects.py), the rows that are left out (splits.py), sigmas and noise
+(conformal.py), tables and pages (render/kernel_scores.py).
 
 The code that fits the shipped curves fits a curve to the rows that a split keeps. The code that prices
 kernels then predicts the other rows. The sigma that determines the coverage is independent of the rows on
@@ -11,8 +12,7 @@ which it is tested:
 
 - random: the sigma of the class comes from left-out rows; each half of them tests the sigma of the other
   half;
-- unseen: the sigma of one size comes from the other sizes, or from the random rows if that sigma is
-  larger;
+- unseen: the sigma of one size comes from the other sizes, or from the random rows if that sigma is larger;
 - extrapolation, other source, other device: a sigma from the other devices or fabrics is added in
   quadrature; it is the same for all classes of a kind (cost/kernels/classes.py).
 """
@@ -76,9 +76,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The noise of rows with equal shape: mean |log ratio| `among` the "rows", or the median ratio to a
-    source.
-    """
+    """The noise of rows with equal shape: mean |log ratio| `among` "rows", or the median to a source."""
 
     kernel_class: str
     device: str
@@ -219,9 +217,7 @@ def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
 def _source_errors(
     subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
 ) -> Iterator[_Errors]:
-    """Yield the errors of the curve of the first source on the rows that other sources measured on the
-    same device.
-    """
+    """Yield the errors of the first source's curve on the rows of other sources on the same device."""
     sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
     for subject in subjects:
         curve = curves.get((subject.owner, subject.name), {}).get(FIRST)
@@ -304,9 +300,7 @@ def _coverage(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> tuple
 
 
 def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
-    """Return the share of rows within the interval; each size uses the larger of two sigmas: that of the
-    other sizes and that of random rows.
-    """
+    """Return the share of rows inside; each size uses the larger sigma of other sizes and random rows."""
     random = [log_sigma(e.log_errors) for e in errors if e.subject is judged.subject and e.split == RANDOM]
     coverage = []
     for number, part in enumerate(judged.parts):

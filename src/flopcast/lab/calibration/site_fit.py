@@ -2,9 +2,9 @@
 fitted run has.
 
 Answers: how much more does the measured step of a new site differ from its prediction than the factors of
-the prediction imply, and is it more often slower? Elsewhere: when a prediction uses these constants
-(cost/unknown_site.py), the file with the residuals (library/constants.py), the residuals of runs
-(lab/validation/site_residuals.py).
+the prediction imply, and is it more often slower?
+Elsewhere: when a prediction uses these constants (cost/unknown_site.py), the file with the residuals
+(library/constants.py), the residuals of runs (lab/validation/site_residuals.py).
 
 All runs of a source are one site. The constants were not fitted to these runs, or were fitted again
 without them. The model is hierarchical: log(measured / predicted) of a run is the sum of two errors. The

@@ -57,9 +57,7 @@ def splits_of(samples: Samples, most_sizes: int) -> Iterator[RowSplit]:
 
 
 def random_rows(rows: int, fold: int = 0, seed: int = SEED) -> np.ndarray:
-    """Return a mask of a fifth of the rows, (rows,); the five folds of one seed have no rows in
-    common.
-    """
+    """Return a mask of a fifth of the rows, (rows,); the five folds of one seed have no rows in common."""
     place = np.random.default_rng(seed).permutation(rows)
     share = int(RANDOM_SHARE * rows)
     test = np.zeros(rows, dtype=bool)

@@ -1,9 +1,10 @@
 """Subjects of a score: the measured rows of a kernel class on a device, or of a collective on a fabric.
 
 Answers: which rows test which curve, how is this curve fitted, and which rows were left out for which
-reason? Elsewhere: the meaning of a file's columns (operator_files.py, collective_files.py,
-peer_operators.py), the splits of rows (splits.py), the scores (score.py). The samples are those to which
-the shipped curves are fitted. Each row also has a size: the model's width, or one side of a product.
+reason?
+Elsewhere: the meaning of a file's columns (operator_files.py, collective_files.py, peer_operators.py), the
+splits of rows (splits.py), the scores (score.py). The samples are those to which the shipped curves are
+fitted. Each row also has a size: the model's width, or one side of a product.
 
 Both gradients of a linear layer were measured as one sum. They form one more class, `gemm.gradients`: its
 coordinates are those of the forward product, and its bound is the sum over both products.
@@ -122,9 +123,7 @@ def operator_subjects(
 def _rejected(
     samples: Samples, system: str, file: str, columns: Columns, device: Device
 ) -> Iterator[RejectedRows]:
-    """Yield rows that are listed as broken, with the reason, and then the rejected rows that are not
-    listed.
-    """
+    """Yield rows that are listed as broken, with the reason, and then other rejected rows."""
     which = "backward" if samples.name.endswith((".backward", GRADIENTS)) else "forward"
     listed = int((~kept_rows(system, file, which, columns)).sum())
     _, why = BROKEN.get((system, file, which), (None, ""))
@@ -227,9 +226,7 @@ def _rejected_peers(
     by_source: Mapping[str, Samples],
     files: Sequence[PeerFile],
 ) -> Iterator[RejectedRows]:
-    """Yield the rows of one class that an entry rejects, by reason, and then those with impossible
-    times.
-    """
+    """Yield the rows of one class that an entry rejects, by reason, and those with impossible times."""
     counts: dict[str, int] = defaultdict(int)
     for class_name, file, mark in peer_fit.entries_of(device.name, tables, files):
         if class_name == name:

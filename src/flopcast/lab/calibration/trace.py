@@ -1,8 +1,9 @@
 """A measured trace: kernels of one device as columns, and sums over them.
 
-Answers: which share of a step does each class of kernels take, and how much communication does compute
-not hide? Elsewhere: reading traces (lab/traces), classes (kernel_names.py), samples for curves
-(traced_shapes.py), the comparison with a prediction (lab/validation/from_run.py).
+Answers: which share of a step does each class of kernels take, and how much communication does compute not
+hide?
+Elsewhere: reading traces (lab/traces), classes (kernel_names.py), samples for curves (traced_shapes.py),
+the comparison with a prediction (lab/validation/from_run.py).
 
 The columns are those of predicted events (report/events.py) that a profiler also knows: operator, phase,
 stream, start_s, end_s. A profiler does not know the stage, chunk, micro-batch or layer. Streams are
@@ -24,9 +25,7 @@ NO_STEP = -1
 
 
 class Words:
-    """Words with a number each, in the order of their first use; number 0 is "". This keeps columns
-    small.
-    """
+    """Words with numbers in the order of first use, which keep columns small; number 0 is ""."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {"": 0}
@@ -45,11 +44,10 @@ class Trace:
     """One device's kernels, one entry each, in the order of their start times: all arrays have shape
     (kernels,).
 
-    Columns of words (`kernel` to `stream`) hold positions in `words`. `call` is the number of the
-    operator call that launched a kernel, -1 if it is unknown. `step` is the number of the annotated step,
-    -1 outside all steps. Sizes of messages follow operators/messages.py; they are NaN for kernels that
-    send nothing and if the trace does not state them. Seconds are counted from the start of the first
-    kernel.
+    Columns of words (`kernel` to `stream`) hold positions in `words`. `call` is the number of the operator
+    call that launched a kernel, -1 if it is unknown. `step` is the number of the annotated step, -1 outside
+    all steps. Sizes of messages follow operators/messages.py; they are NaN for kernels that send nothing
+    and if the trace does not state them. Seconds are counted from the start of the first kernel.
     """
 
     name: str
@@ -74,9 +72,7 @@ class Trace:
 
     @property
     def step_time_s(self) -> float | None:
-        """Return the median of the annotated steps without the first one, which is a warm-up, or None if
-        there is no other step.
-        """
+        """Return the median of the annotated steps after the first, a warm-up; None if there is none."""
         used = self.step_times_s[1:] if self.step_times_s.size > 1 else self.step_times_s
         return float(np.median(used)) if used.size else None
 

@@ -1,7 +1,8 @@
 """Kernels of a trace as samples: the computed or sent sizes, and their times.
 
-Answers: which sizes does a traced operator have, and what is its typical time? Elsewhere: reading traces
-(lab/traces/kineto.py, lab/traces/nsys.py), fitting curves to samples (curve_fit.py).
+Answers: which sizes does a traced operator have, and what is its typical time?
+Elsewhere: reading traces (lab/traces/kineto.py, lab/traces/nsys.py), fitting curves to samples
+(curve_fit.py).
 
 Sizes are those of flopcast's operators: a product is out[m, n] = x[m, k] @ w[k, n]; a row of a norm has
 `width` elements. They are read from the shapes of the operator that launched the kernels. An operator of
@@ -157,9 +158,7 @@ def sizes_of(operator: str, kernel_class: str, shapes: Shapes) -> Sizes:
 
 
 def _product(operator: str, shapes: Shapes) -> Sizes:
-    """Return the sizes of mm(x, w), addmm(bias, x, w), linear(x, w transposed), and their batched
-    forms.
-    """
+    """Return the sizes of mm(x, w), addmm(bias, x, w), linear(x, w transposed), and their batched forms."""
     given = [shape for shape in (shapes[1:] if operator in ("addmm", "baddbmm") else shapes) if shape]
     if len(given) < 2 or len(given[1]) < 2:
         return {}

@@ -79,9 +79,7 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
 
 
 def within(shares: Counts, contexts: Sequence[str]) -> Counts:
-    """Return shares with a column for each constant in each context in which it has a share, (runs,
-    columns).
-    """
+    """Return shares with a column for each constant in each context that has it, (runs, columns)."""
     label = np.unique(np.array(contexts), return_inverse=True)[1]
     blocks = [shares * (label == one)[:, None] for one in range(label.max() + 1)]
     columns = np.hstack(blocks)

@@ -1,7 +1,7 @@
 """Long loops of the laboratory that report their progress.
 
-Answers: which callback may be given to a function that goes through many runs or classes? Elsewhere: how
-the progress is shown, and the effect of an interrupt (cli/progress.py).
+Answers: which callback may be given to a function that goes through many runs or classes?
+Elsewhere: how the progress is shown, and the effect of an interrupt (cli/progress.py).
 """
 
 from collections.abc import Callable, Iterable, Sequence

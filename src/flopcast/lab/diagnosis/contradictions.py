@@ -1,7 +1,8 @@
 """Facts in a log that contradict the job: another model, or another number of tokens per step.
 
 Answers: does the log belong to this job, and if not, which field contradicts it and what should the user
-change? Elsewhere: sizes of the job and its degrees (size_suspects.py), recompute (recompute_shown.py).
+change?
+Elsewhere: sizes of the job and its degrees (size_suspects.py), recompute (recompute_shown.py).
 """
 
 from collections.abc import Iterator

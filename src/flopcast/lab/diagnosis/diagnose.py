@@ -166,9 +166,7 @@ def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, c
 def _read_passes(
     report: Report, log: Log, timers: Mapping[Part, TimedPart], found: _Findings, predict: Predict
 ) -> Report:
-    """Add the ratio between the timers of the passes, and return the report with the recompute that they
-    show.
-    """
+    """Add the ratio between the timers of the passes; return the report with the recompute they show."""
     found.ratio = ratio_of_passes(report, timers)
     other = other_recompute(report, found.ratio, predict) if log.recompute is None else None
     if other is None:
@@ -279,9 +277,7 @@ def _hides_communication(job: Job) -> bool:
 
 
 def _tell_apart(job: Job, *, timed: bool, traced: bool) -> str:
-    """Return which measurement would tell possible reasons apart, or "" if the user already provided all
-    measurements.
-    """
+    """Return which measurement would tell possible reasons apart; "" if all were provided."""
     switch = job.stack.switches.text("timers")
     ways = [f"timers in the log ({switch})"] if switch and not timed else []
     ways += ["a trace of the PyTorch profiler (--trace)"] if not traced else []

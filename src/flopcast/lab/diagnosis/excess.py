@@ -1,8 +1,8 @@
 """Parts of a step that take longer than predicted.
 
 Answers: by how much does a measured part exceed its prediction, and is the prediction certain enough to
-conclude this? Elsewhere: the parts that timers show (timer_suspects.py), the parts that a trace shows
-(trace_suspects.py).
+conclude this?
+Elsewhere: the parts that timers show (timer_suspects.py), the parts that a trace shows (trace_suspects.py).
 """
 
 from collections.abc import Mapping

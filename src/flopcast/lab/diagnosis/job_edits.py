@@ -1,7 +1,7 @@
 """The difference between a job and a changed job, as KEY=VALUE arguments of a command.
 
-Answers: which edit turns a job into the other one? Elsewhere: reading such edits (library/edits.py), the
-changes that a diagnosis tries (settings.py).
+Answers: which edit turns a job into the other one?
+Elsewhere: reading such edits (library/edits.py), the changes that a diagnosis tries (settings.py).
 """
 
 from flopcast.spec.job import Job

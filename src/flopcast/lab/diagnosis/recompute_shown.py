@@ -160,9 +160,7 @@ def other_recompute(
 
 
 def _as_predicted(report: Report, ratio: PassRatio) -> bool:
-    """Return whether the backward pass takes as long as predicted, within the uncertainty of the
-    prediction.
-    """
+    """Return whether the backward pass agrees with its prediction, within the uncertainty."""
     least = 1.0 / (1.0 + doubt_of(report))
     return least <= ratio.backward_s / pass_times(report).backward_s <= 1.0 + doubt_of(report)
 

@@ -1,8 +1,9 @@
 """Suspects in the step times of a run: pauses, and steps that become slower.
 
-Answers: how long do checkpoints, evaluations and other pauses take, at which step did the run become
-slower and in which part, and how long are steps otherwise? Elsewhere: patterns in step times
-(step_series.py), timers (lab/logs/timers.py), the prediction (timer_suspects.py).
+Answers: how long do checkpoints, evaluations and other pauses take, at which step did the run become slower
+and in which part, and how long are steps otherwise?
+Elsewhere: patterns in step times (step_series.py), timers (lab/logs/timers.py), the prediction
+(timer_suspects.py).
 
 A record of a log may be the mean of several steps. Newer releases of Megatron-LM exclude checkpoints and
 evaluations from the time of an iteration, and print timers for them.
@@ -151,9 +152,7 @@ def _paused(
 
 
 def _timed_pauses(job: Job, log: Log, steps: Counts, mean_s: float) -> Iterator[Suspect]:
-    """Yield suspects for checkpoints and evaluations that have timers and are not part of any step
-    time.
-    """
+    """Yield suspects for checkpoints and evaluations that have timers and are not part of any step time."""
     distances = np.diff(steps)
     num_steps = float(distances[distances > 0].sum()) + steps_of_a_record(steps)
     for part, kind in (("checkpoints", _checkpoints(job)), ("evaluation", EVALUATIONS)):

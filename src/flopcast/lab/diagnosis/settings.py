@@ -1,7 +1,8 @@
 """Settings of a job that make its step unnecessarily long.
 
-Answers: which change of a setting would save time, and how much? Elsewhere: the evidence in a log or a
-trace (timer_suspects.py, trace_suspects.py), how a plan is chosen (search/default_plan.py).
+Answers: which change of a setting would save time, and how much?
+Elsewhere: the evidence in a log or a trace (timer_suspects.py, trace_suspects.py), how a plan is chosen
+(search/default_plan.py).
 
 Each setting is changed alone, and the changed job is predicted. A change is not a suspect if it breaks a
 rule, if the job then no longer fits, or if the job's software has no switch for it (spec/switches.py).
@@ -45,9 +46,7 @@ class Setting:
 
 
 def _of_stack(wrong: Callable[[Job], bool], part: str, value: object) -> Callable[[Job], Sequence[Job]]:
-    """Return the only change of a setting if it is `wrong`: a value of the stack, or fields of a part of
-    it.
-    """
+    """Return the only change of a setting if it is `wrong`: a value, or fields of a part, of the stack."""
 
     def changed(job: Job) -> Sequence[Job]:
         if not wrong(job):
@@ -252,8 +251,7 @@ def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
 def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield the suspect that another plan is faster than any single change of the plan's settings.
 
-    Its seconds are those that it saves beyond the best of these changes, at least BETTER_GAIN of the
-    step.
+    Its seconds are those that it saves beyond the best of these changes, at least BETTER_GAIN of the step.
     """
     job = report.job
     fixed = {name: getattr(job.plan, name) for name in (*OF_TRAINING, *job.stack.switches.fixed)}
@@ -308,9 +306,7 @@ def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Sus
 
 
 def _faster(report: Report, faster: Report, least_gain_fraction: float) -> Suspect | None:
-    """Return the saving of a faster job as a suspect without a name, or None if the job saves too little
-    or does not fit.
-    """
+    """Return a faster job's saving as an unnamed suspect; None if it is too small or nothing fits."""
     compared = versus(report, faster)
     saved_s = report.step_time_s * (1.0 - compared.time_ratio)
     if saved_s < least_gain_fraction * report.step_time_s or faster.memory.verdict == "does not fit":

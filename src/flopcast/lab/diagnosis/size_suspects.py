@@ -2,8 +2,8 @@
 
 Answers: does the log describe this job, how much time does each difference cost, and which job ran?
 Elsewhere: sizes in logs (lab/logs/facts.py), warnings about the same differences
-(lab/logs/prediction_check.py), other contradictions to the job (contradictions.py), recompute that only
-the timers show (recompute_shown.py).
+(lab/logs/prediction_check.py), other contradictions to the job (contradictions.py), recompute that only the
+timers show (recompute_shown.py).
 
 All sizes are changed together, because one change alone is often impossible: more replicas need a larger
 batch. The cost of a size is the step with all changes minus the step with all other changes. If this is
@@ -118,9 +118,7 @@ def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
 
 
 def size_contradictions(report: Report, log: Log) -> Logged:
-    """Return the sizes in a log that belong to another model. They contradict the job and do not change
-    it.
-    """
+    """Return the sizes in a log of another model, which contradict the job without changing it."""
     contradictions = tuple(map(_contradiction, _sizes(report.job, log)))
     return Logged(report=report, contradictions=contradictions, describes_run=False)
 
@@ -173,9 +171,7 @@ def _on_devices(job: Job, number: Value) -> Job:
 
 
 def _of_plan(field: str, name: str, of_log: Callable[[Log], Value | None] | None = None) -> Kind:
-    """Return a size that is a field of the plan. It is also a field of the log unless `of_log` reads
-    it.
-    """
+    """Return a size that is a field of the plan. It is also a field of the log unless `of_log` reads it."""
     return Kind(
         name=name,
         of_log=of_log or attrgetter(field),

@@ -1,8 +1,8 @@
 """Patterns in the step times of a run: pauses, and steps that become slower.
 
-Answers: which steps took much longer than their neighbours, how regular are they, and did the run slow
-down at once or gradually? Elsewhere: step times of a log (lab/logs/log.py), what the patterns mean
-(diagnose.py).
+Answers: which steps took much longer than their neighbours, how regular are they, and did the run slow down
+at once or gradually?
+Elsewhere: step times of a log (lab/logs/log.py), what the patterns mean (diagnose.py).
 
 A pause is a record that exceeds the running median by PAUSE_RATIO and by PAUSE_SIGMAS of the usual
 scatter. Slowing is detected in medians of at most MOST_BINS bins of the other records.
@@ -153,9 +153,7 @@ def _off(values_s: Floats, model_s: Floats) -> float:
 
 
 def _best_split(values_s: Floats) -> tuple[int, float]:
-    """Return the index that divides values into the best two levels, each with at least a tenth of the
-    values.
-    """
+    """Return the index that divides values into the best two levels, each of a tenth or more."""
     least = max(2, len(values_s) // 10)
     found = {}
     for place in range(least, len(values_s) - least + 1):

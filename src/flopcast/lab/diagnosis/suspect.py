@@ -113,9 +113,7 @@ class SlowStep:
 
     @property
     def measured_s(self) -> float | None:
-        """Return the measured steady step: the median in the log or, without a log, the step of the
-        trace.
-        """
+        """Return the measured steady step: the median in the log, or the step of the trace."""
         return self.step.median_s if self.step else self.traced_step_s
 
     @property

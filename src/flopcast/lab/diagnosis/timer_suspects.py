@@ -104,9 +104,7 @@ def timed_suspects(report: Report, timers: Mapping[Part, TimedPart], step_s: flo
 
 
 def _with_bubble(suspect: Suspect, bubble_ratio: float) -> Suspect:
-    """Return the suspect of slow compute, including the additional time that stages therefore wait for
-    each other.
-    """
+    """Return the suspect of slow compute, including the additional wait between stages."""
     if suspect.name != OF_TIMERS["compute"].name or suspect.cost_s is None:
         return suspect
     evidence = (
@@ -138,9 +136,7 @@ def timed_parts(report: Report) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassTimes:
-    """Predicted seconds of the passes of a step on the busiest stage; `backward_s` includes
-    `recompute_s`.
-    """
+    """Predicted seconds of a step's passes on the busiest stage; `backward_s` includes `recompute_s`."""
 
     forward_s: float
     backward_s: float
@@ -165,9 +161,7 @@ def pass_times(report: Report) -> PassTimes:
 
 
 def _part_of(item: Item | None) -> str:
-    """Return the part to which an item belongs; names are those of workload/gradient_reduction.py and
-    realise.py.
-    """
+    """Return the part of an item, by the names in workload/gradient_reduction.py and realise.py."""
     if item is None:
         return "compute"
     first, _, rest = item.name.partition(".")

@@ -1,8 +1,8 @@
 """Comparison of the kernels of a traced step with the predicted ones.
 
-Answers: which kinds of kernels take longer than predicted, and how long is the device idle? Elsewhere:
-traces (lab/calibration/trace.py), predicted kinds (lab/validation/step_parts.py), timers of a log
-(timer_suspects.py).
+Answers: which kinds of kernels take longer than predicted, and how long is the device idle?
+Elsewhere: traces (lab/calibration/trace.py), predicted kinds (lab/validation/step_parts.py), timers of a
+log (timer_suspects.py).
 
 Predicted seconds belong to the busiest stage.
 """
@@ -92,9 +92,7 @@ def traced_suspects(report: Report, trace: Trace) -> Found:
 def _clocks(
     report: Report, measured: Mapping[str, float], predicted: Mapping[str, float]
 ) -> Suspect | None:
-    """Return one suspect for products and attention that are slower by the same ratio, and together by
-    LEAST_EXCESS.
-    """
+    """Return one suspect for equally slow products and attention, if together by LEAST_EXCESS."""
     if not all(measured.get(part) and predicted.get(part) for part in OF_THE_CORE):
         return None
     ratios = {part: measured[part] / predicted[part] for part in OF_THE_CORE}

@@ -62,9 +62,7 @@ class Blocks(StrictModel):
 
     @property
     def wide(self) -> tuple[Number, Number]:
-        """Return the elements that all parts in fp32 move per token and column, and the number of their
-        kernels.
-        """
+        """Return the elements that all fp32 parts move per token and column, and their kernels."""
         return (
             sum(times * elements for times, elements, _ in self.fp32_parts),
             sum(times * kernels for times, _, kernels in self.fp32_parts),
@@ -212,9 +210,7 @@ def add_blocks(
 
 
 def _stream(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None:
-    """Add the projections and the feed-forward part of one stream of tokens, and the passes between
-    them.
-    """
+    """Add the projections, the feed-forward part, and the passes between them, of one stream of tokens."""
     hidden, ffn = blocks.hidden, blocks.ffn_hidden
     sketch.product(rows=rows, columns=hidden, depth=hidden, calls=4 * calls)
     sketch.one_pass("layer_norm", rows * hidden, row=hidden, calls=2 * calls)

@@ -1,10 +1,9 @@
 """Facts about models that are not decoders: the kernels of a sample, counted from their code.
 
-Answers: which operators, and of which sizes, does a model run for one sample? Elsewhere: how software
-runs them (kernels.py), the script that counts them (tests/timm_facts.py).
+Answers: which operators, and of which sizes, does a model run for one sample?
+Elsewhere: how software runs them (kernels.py), the script that counts them (tests/timm_facts.py).
 
-A file lists each distinct operator once, in tables by kind; models refer to them by position, with a
-count.
+A file lists each distinct operator once, in tables by kind; models refer to them by position, with a count.
 """
 
 import gzip

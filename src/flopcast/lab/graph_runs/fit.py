@@ -1,8 +1,8 @@
 """The efficiencies of graph kernels, fitted to measured step times.
 
-Answers: which efficiencies of kernel classes, and which levels of devices, explain the measured times
-best? Elsewhere: the seconds of kernels (cost/graph_kernels/efficiency.py), the tables
-(lab/measured_tables.py), scores with families and devices left out (score.py).
+Answers: which efficiencies of kernel classes, and which levels of devices, explain the measured times best?
+Elsewhere: the seconds of kernels (cost/graph_kernels/efficiency.py), the tables (lab/measured_tables.py),
+scores with families and devices left out (score.py).
 
 Reweighted Gauss-Newton steps bring the logarithm of predicted over measured time close to 0. Priors pull
 each number towards a usual efficiency, towards equal numbers at neighbouring nodes, and towards devices
@@ -69,9 +69,7 @@ class Fitted:
 
     @classmethod
     def prior(cls, devices: int, numbers: Logs | None = None) -> "Fitted":
-        """Return the priors of all numbers, or `numbers` instead of them, with devices as fast as
-        expected.
-        """
+        """Return the priors of all numbers, or `numbers` instead, with devices as fast as expected."""
         return cls(numbers=prior_numbers() if numbers is None else numbers, levels=np.zeros((devices, 2)))
 
 
@@ -171,9 +169,7 @@ def _used(known: Prepared, devices: int) -> Flags:
 
 
 def _slopes(known: Prepared, now: PricedRows, whole_s: Floats, devices: int) -> Counts:
-    """Return the derivatives of the logarithm of each graph's seconds with respect to each number and
-    level.
-    """
+    """Return the derivatives of the logarithm of each graph's seconds by each number and level."""
     observed = known.observed
     rows = observed.rows
     size = len(number_names())

@@ -127,8 +127,7 @@ def graph_kernels(
 def counted_kernels(
     sums: Sequence[tuple[float, float]], batches: Sequence[float], software: Software
 ) -> KernelRows:
-    """Return the kernels of models for which only the multiply-adds and activations of a sample are
-    known.
+    """Return the kernels of models for which only the multiply-adds and activations of a sample are known.
 
     All products count as one product of a usual shape. Activations, the results of products, are written
     and read USUAL_PASSES times between products.
@@ -269,10 +268,9 @@ def attention(own: Selected, software: Software) -> list[KernelRows]:
 def passes(own: Selected, operators: Sequence[str], software: Software) -> tuple[KernelRows, Counts]:
     """Return rows of memory-bound operators, and the bytes of their gradients divided by their own bytes.
 
-    Only mixed precision has casts. The bytes under mixed precision were counted for each operator,
-    because some tensors have fp32 and some 16 bits. For other precisions, the number of elements is
-    multiplied by the size of one element. Casts of weights do not depend on the batch and form a separate
-    class.
+    Only mixed precision has casts. The bytes under mixed precision were counted for each operator, because
+    some tensors have fp32 and some 16 bits. For other precisions, the number of elements is multiplied by
+    the size of one element. Casts of weights do not depend on the batch and form a separate class.
     """
     classes = np.array([PASSES.get(name, "elementwise") for name in operators])
     names = classes[own["operator"].astype(int)]

@@ -1,7 +1,8 @@
 """The machines of measured graphs that are not accelerators of the catalogue.
 
-Answers: how fast is the processor of a table? Elsewhere: accelerators (catalog/devices), these devices
-(catalog/runs/processors.yaml), the rates that they sustain (cost/graph_kernels/rates.py).
+Answers: how fast is the processor of a table?
+Elsewhere: accelerators (catalog/devices), these devices (catalog/runs/processors.yaml), the rates that they
+sustain (cost/graph_kernels/rates.py).
 """
 
 from flopcast.lab.catalog_facts import catalog_facts

@@ -1,7 +1,8 @@
 """A measured run of a model that is not a decoder of tokens.
 
-Answers: which quantity of a run was measured, and which graph ran on which device? Elsewhere: the rows of
-each table (timm.py, neusight.py, diffusion.py, mlperf.py), predicting runs (score.py).
+Answers: which quantity of a run was measured, and which graph ran on which device?
+Elsewhere: the rows of each table (timm.py, neusight.py, diffusion.py, mlperf.py), predicting runs
+(score.py).
 """
 
 from collections.abc import Mapping
@@ -17,9 +18,7 @@ PER_SECOND: Mapping[str, Number] = {"s": 1.0, "ms": 1e3}
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredGraph(MeasuredNumber):
-    """One measured number: a time in its unit, or a rate in samples per second; a step has `samples`
-    samples.
-    """
+    """One measured number: a time in its unit, or samples per second with `samples` in a step."""
 
     samples: Number = 0.0
 

@@ -1,5 +1,4 @@
-"""Sums over the operators of one transformer layer with its prologue and epilogue, in fp32, on eight
-GPUs.
+"""Sums over the operators of one transformer layer with its prologue and epilogue, in fp32, on eight GPUs.
 
 Source: data/graphs/neusight_graph_totals.csv; on GitHub sitar-lab/NeuSight, scripts/asplos/label. The
 operators of a torch.fx graph were measured one by one: attention is two products with a softmax between
@@ -33,8 +32,7 @@ ACCUMULATED = 3.0  # tensors: a gradient and the sum so far are read, the sum is
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """A transformer of the table. `passes`: the elementwise operators of its activation and of its
-    scores.
+    """A transformer of the table. `passes`: the elementwise operators of its activation and of its scores.
 
     Graphs of BERT have logits only in training, and more parameters around the layer: token types, a norm
     of the embeddings, and a linear layer with a norm before the logits.

@@ -1,8 +1,8 @@
 """Predictions of measured graphs, and their errors.
 
-Answers: how large are the errors, by device, table and family, and with which efficiencies? Elsewhere:
-the tables (lab/measured_tables.py), the seconds of kernels (cost/graph_kernels/), the fit (fit.py),
-statistics (lab/scores.py).
+Answers: how large are the errors, by device, table and family, and with which efficiencies?
+Elsewhere: the tables (lab/measured_tables.py), the seconds of kernels (cost/graph_kernels/), the fit
+(fit.py), statistics (lab/scores.py).
 """
 
 from collections import Counter
@@ -69,9 +69,7 @@ def _of_kind(runs: Sequence[GraphRun], kind: str, constants: Constants) -> list[
 
 
 def without_calls(shipped: Efficiencies | None) -> Efficiencies | None:
-    """Return the efficiencies without the time of calls, which was chosen with the tables' only processor
-    in view.
-    """
+    """Return the efficiencies without the time of calls, chosen in view of the tables' only processor."""
     return None if shipped is None else replace(shipped, call_s=0.0)
 
 
@@ -109,8 +107,7 @@ def observed(runs: Sequence[GraphRun], by_hand: Efficiencies | None = None) -> O
 
 
 def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
-    """Return the kernels of runs; the kernels of a run without facts are derived from its published
-    totals.
+    """Return the kernels of runs; the kernels of a run without facts are derived from its published totals.
 
     Runs with equal software are computed together, as arrays. A run whose kernels were described by hand
     (`GraphRun.rows`) keeps them.
@@ -183,9 +180,7 @@ def left_out_seconds(
 
 
 def folds_of(runs: Sequence[GraphRun]) -> Integers:
-    """Return the index, from 0 to 4, of the group that holds each run's family; families are ordered by
-    their number of runs.
-    """
+    """Return the index, 0 to 4, of the group of each run's family; families are ordered by their runs."""
     counts = Counter(run.groups["family"] for run in runs)
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     return np.array([ordered.index(run.groups["family"]) % FOLDS for run in runs], dtype=np.intp)

@@ -1,7 +1,8 @@
 """Kernels of models that are described only by their sizes.
 
-Answers: which kernels do blocks of a transformer with these sizes run? Elsewhere: counted facts
-(kernels.py), the models that are described by sizes (neusight.py, diffusion.py, mlperf.py).
+Answers: which kernels do blocks of a transformer with these sizes run?
+Elsewhere: counted facts (kernels.py), the models that are described by sizes (neusight.py, diffusion.py,
+mlperf.py).
 """
 
 import numpy as np
@@ -107,9 +108,7 @@ class Sketch:
     def one_pass(
         self, kind: str, elements: Number, *, tensors: Number = 2.0, row: Number = 1.0, calls: Number = 1.0
     ) -> None:
-        """Add passes over memory that together read and write a number of tensors of a number of
-        elements.
-        """
+        """Add passes over memory that read and write a number of tensors of a number of elements."""
         passes = PASSES_OF_GROUP_NORM if kind == "group_norm" else 1.0
         moved = elements * tensors * self.element_bytes * passes
         self._add(kind, calls, FLOP_OF_ELEMENT * elements, moved, width=row)

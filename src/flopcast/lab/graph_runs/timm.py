@@ -137,9 +137,7 @@ def _run(row: Mapping[str, str], mode: str, name: str, setup: Setup) -> GraphRun
 
 
 def _with_facts(run: GraphRun, known: GraphFacts, parameters: Number) -> GraphRun:
-    """Return a run with its facts, or without them if none are known or if they belong to another
-    definition.
-    """
+    """Return a run with its facts, or without them if they are unknown or of another definition."""
     facts = known.models.get(run.facts)
     if facts is not None and abs(facts.parameters / parameters - 1.0) <= CHANGED:
         return run

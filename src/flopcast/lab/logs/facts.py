@@ -1,7 +1,8 @@
 """Facts in training logs besides steps: memory of ranks, sizes of the job, and the rank of a line.
 
 Answers: how much memory does this line report, which rank printed it, and does it state a batch, a length
-or the number of devices? Elsewhere: printed steps (formats.py), how all lines are combined (reader.py).
+or the number of devices?
+Elsewhere: printed steps (formats.py), how all lines are combined (reader.py).
 
 Sizes are returned in bytes: "MB" and "GB" of these frameworks are powers of 1024. Sources of the memory
 lines: `report_memory` of the Megatron family (megatron/training/utils.py), `see_memory_usage` of

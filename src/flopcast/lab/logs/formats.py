@@ -1,10 +1,10 @@
 """Formats of training logs: the content of one line of each framework.
 
-Answers: does this line print a step, or a part of one, and which numbers does it hold? Elsewhere: memory
-of ranks and sizes of the job (facts.py). Each line is read alone. The reader (reader.py) handles ranks,
-repeated lines and incomplete lines. A new framework is one function and one line in FORMATS; their order
-matters if one log holds lines of several frameworks: the log counts as one of the first framework that
-printed a step.
+Answers: does this line print a step, or a part of one, and which numbers does it hold?
+Elsewhere: memory of ranks and sizes of the job (facts.py). Each line is read alone. The reader (reader.py)
+handles ranks, repeated lines and incomplete lines. A new framework is one function and one line in FORMATS;
+their order matters if one log holds lines of several frameworks: the log counts as one of the first
+framework that printed a step.
 
 All returned numbers have SI units.
 
@@ -12,9 +12,8 @@ Sources of the formats: `training_log` of Megatron-LM (megatron/training/trainin
 and GPT-NeoX (megatron/logging.py); ThroughputTimer of DeepSpeed (deepspeed/utils/timer.py),
 PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torchtitan
 (torchtitan/components/metrics.py); record_current_batch_training_metrics of InternEvo
-(internlm/train/pipeline.py); MetricLogger of MaxText (maxtext/common/metric_logger.py); logs of NeMo and
-of the Trainer of transformers; mllog (mlcommons/logging) and the results of
-mlcommons/training_results_v5.1.
+(internlm/train/pipeline.py); MetricLogger of MaxText (maxtext/common/metric_logger.py); logs of NeMo and of
+the Trainer of transformers; mllog (mlcommons/logging) and the results of mlcommons/training_results_v5.1.
 """
 
 import json
@@ -40,9 +39,7 @@ RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """The values in a line about a step. A `complete` line ends the step, and other lines add to the next
-    complete line.
-    """
+    """The values in a line about a step; other lines add to the next `complete` line, which ends it."""
 
     fields: Fields
     complete: bool = True
@@ -115,9 +112,7 @@ def number(text: str) -> float:
 
 
 def _pairs(line: str) -> Fields:
-    """Return the fields of a line with "key: value" or "key=value" pairs, separated by bars; ignore
-    unknown keys.
-    """
+    """Return a line's "key: value" or "key=value" fields, separated by bars; ignore unknown keys."""
     fields: Fields = {}
     for part in line.split("|"):
         match = _PAIR.match(part)
@@ -129,9 +124,7 @@ def _pairs(line: str) -> Fields:
 
 
 def _ruled(rule: re.Pattern[str], **scale_factor: float) -> Callable[[str], LogLine | None]:
-    """Return a reader of lines: the groups of a regular expression, in order, are the fields, multiplied
-    by their scales.
-    """
+    """Return a reader of lines: the groups of a regular expression, times their scales, are the fields."""
 
     def read(line: str) -> LogLine | None:
         match = rule.search(line)
@@ -169,9 +162,7 @@ def _megatron_deepspeed(line: str) -> LogLine | None:
 
 
 def _gpt_neox(line: str) -> LogLine | None:
-    """Read a line like one of Megatron-LM, but with sequences per second first and another prefix for the
-    rate.
-    """
+    """Read like Megatron-LM, but with sequences per second first and another prefix for the rate."""
     fields = _iteration(line) if "samples/sec:" in line else None
     if fields is None or "samples_per_s" not in fields:
         return None

@@ -1,13 +1,12 @@
 """A training log as numbers: the printed steps, the memory of ranks, and the stated sizes of the job.
 
-Answers: how long did a steady step take in a run with warm-up, restarts and irregular steps? Elsewhere:
-reading logs (lab/logs), the comparison with a prediction (prediction_check.py).
+Answers: how long did a steady step take in a run with warm-up, restarts and irregular steps?
+Elsewhere: reading logs (lab/logs), the comparison with a prediction (prediction_check.py).
 
-A fixed rule decides which steps are steady. A run starts at the beginning of the log and wherever the
-step number falls (a restart). The first 10 % of the records of each run are warm-up, at least one and at
-most ten. If this leaves no records, all records are used. Steps whose global batch differs from the batch
-of the last record (during a ramp-up) are also left out. Outliers stay, because they hardly change the
-median.
+A fixed rule decides which steps are steady. A run starts at the beginning of the log and wherever the step
+number falls (a restart). The first 10 % of the records of each run are warm-up, at least one and at most
+ten. If this leaves no records, all records are used. Steps whose global batch differs from the batch of the
+last record (during a ramp-up) are also left out. Outliers stay, because they hardly change the median.
 """
 
 import numpy as np
@@ -55,9 +54,7 @@ class RankMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SteadyTime:
-    """Step time of the steady records: `best_s` is the shortest, and 80 % of the times lie between
-    `low_s` and `high_s`.
-    """
+    """Step time of the steady records: `best_s` is the shortest; 80 % lie between `low_s` and `high_s`."""
 
     median_s: float
     mean_s: float

@@ -1,11 +1,11 @@
 """Comparison of a prediction with the log of a run: step, rate, tokens and memory.
 
-Answers: how accurate was the prediction, and does the log belong to this job? Elsewhere: the log
-(log.py), the formula by which it counts FLOP (report/flop_conventions.py), reading it (lab/logs).
+Answers: how accurate was the prediction, and does the log belong to this job?
+Elsewhere: the log (log.py), the formula by which it counts FLOP (report/flop_conventions.py), reading it
+(lab/logs).
 
-The measured step is the median of the log's steady records. Rates in FLOP/s are compared only if the
-log's formula is known. A difference is predicted / measured - 1; if it is above 0, the prediction is too
-high.
+The measured step is the median of the log's steady records. Rates in FLOP/s are compared only if the log's
+formula is known. A difference is predicted / measured - 1; if it is above 0, the prediction is too high.
 """
 
 import numpy as np
@@ -54,8 +54,7 @@ class LogComparison:
 
 
 def compare_with_log(report: Report, log: Log) -> LogComparison:
-    """Compare a report with the log of a run of its job, number by number; contradictions become
-    warnings.
+    """Compare a report with the log of a run of its job, number by number; contradictions become warnings.
 
     If the log has no step time (torchtitan), the measured step time is the number of tokens in a step
     divided by the printed token rate; the batch is that of the log or, by default, that of the job.
@@ -95,9 +94,7 @@ def compare_with_log(report: Report, log: Log) -> LogComparison:
 
 
 def _sequences(job: Job, log: Log) -> float:
-    """Return the sequences per step: from the last line of the log, else from its arguments, else from
-    the job.
-    """
+    """Return the sequences per step: from the log's last line, else its arguments, else the job."""
     printed = log.steps.global_batch[np.isfinite(log.steps.global_batch)]
     return float(printed[-1]) if printed.size else float(log.global_batch or job.plan.global_batch)
 
@@ -111,9 +108,7 @@ def _predicted_rate(report: Report, convention: Match | None) -> float | None:
 
 
 def _tokens_per_s(log: Log, step: SteadyTime | None, step_tokens: Number, devices: Number) -> float | None:
-    """Return the measured tokens/s of the job: as printed, else from the rate per device, else from the
-    step time.
-    """
+    """Return the measured tokens/s of the job: as printed, from the rate per device, or from the step."""
     printed = log.median_of(log.steps.tokens_per_s)
     of_device = log.median_of(log.steps.device_tokens_per_s)
     if printed is not None:

@@ -1,8 +1,9 @@
 """Reader of training logs: converts a text, or a file of any length, to a Log.
 
 Answers: which steps and which memory did this run print, and what does it state about its job? If nothing
-can be read, why not? Elsewhere: the content of a line (formats.py, facts.py), which steps are steady
-(log.py), the comparison with a prediction (prediction_check.py).
+can be read, why not?
+Elsewhere: the content of a line (formats.py, facts.py), which steps are steady (log.py), the comparison
+with a prediction (prediction_check.py).
 
 Files are read line by line; the reader keeps eight numbers per printed step, for at most MOST_RECORDS
 steps, and four numbers per rank. Colours and carriage returns are removed. A last line without a line end
@@ -190,9 +191,7 @@ class _LogState:
             kept[name] = max(size, kept.get(name, 0.0))
 
     def _keep_step(self, name: str, rank: int, numbers: Fields) -> None:
-        """Keep a record if its numbers are within LIMITS and no time is zero. A rate of 0 counts as
-        missing.
-        """
+        """Keep a record if its numbers are within LIMITS and no time is zero; a zero rate is missing."""
         rows = self.rows[name]
         if numbers.get(NUM_STEPS) and RUNTIME in numbers:
             numbers["step_time_s"] = numbers[RUNTIME] / numbers[NUM_STEPS]

@@ -1,8 +1,8 @@
 """Timers in training logs: the duration of each part of a step on the fastest and the slowest rank.
 
-Answers: how long did forward, backward, the reduction of gradients, the optimizer and the data loader
-take, and in which steps? How long did checkpoints and evaluations take? Elsewhere: printed steps
-(formats.py), the comparison of these parts with a prediction (lab/diagnosis).
+Answers: how long did forward, backward, the reduction of gradients, the optimizer and the data loader take,
+and in which steps? How long did checkpoints and evaluations take?
+Elsewhere: printed steps (formats.py), the comparison of these parts with a prediction (lab/diagnosis).
 
 Megatron-LM prints a block of lines after a step: "(min, max) time across ranks (ms):", "max time across
 ranks (ms):", or "times across ranks (ms):" with a line for each rank, depending on `--timing-log-option`
@@ -133,9 +133,7 @@ def parts_in(timers: Iterable[Timer], steps: Counts) -> dict[Part, TimedPart]:
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """The printed values of one timer: steps, seconds of the fastest and of the slowest rank, and the
-    slowest rank.
-    """
+    """One timer's values: steps, seconds of the fastest and of the slowest rank, the slowest rank."""
 
     step: "array[float]" = field(default_factory=lambda: array("d"))
     least: "array[float]" = field(default_factory=lambda: array("d"))

@@ -1,7 +1,8 @@
 """Functions that run the collectives of torch, one for each collective, over the ranks of a group.
 
-Answers: how does torch run each collective, and on which memory? Elsewhere: the groups and sizes that are
-measured, and their order (collectives.py), the definition of message sizes (operators/messages.py).
+Answers: how does torch run each collective, and on which memory?
+Elsewhere: the groups and sizes that are measured, and their order (collectives.py), the definition of
+message sizes (operators/messages.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -90,9 +91,7 @@ def _sharded(name: str, before: str, gathers: bool) -> Callable[[Entry, Peers], 
 
 
 def _rooted(name: str) -> Callable[[Entry, Peers], Run]:
-    """Return a collective whose root is the first rank of the group; `message_bytes` is the array of each
-    rank.
-    """
+    """Return a collective whose root is the group's first rank; each rank holds `message_bytes`."""
 
     def make(entry: Entry, peers: Peers) -> Run:
         array, ranks = message_buffer(peers, entry.message_bytes), entry.group.ranks
@@ -103,9 +102,7 @@ def _rooted(name: str) -> Callable[[Entry, Peers], Run]:
 
 
 def _all_to_all(entry: Entry, peers: Peers) -> Run:
-    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each
-    rank.
-    """
+    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each rank."""
     ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
     sent = message_buffer(peers, entry.message_bytes // ranks * ranks)
     sent = sent[: sent.numel() // ranks * ranks]

@@ -1,7 +1,7 @@
 """Collectives under torchrun on every tier that the ranks span, and their effect on a concurrent product.
 
-Answers: which groups of ranks and which sizes are measured, and in which order? Elsewhere: definitions of
-message sizes (operators/messages.py), the pack (sample_pack.py).
+Answers: which groups of ranks and which sizes are measured, and in which order?
+Elsewhere: definitions of message sizes (operators/messages.py), the pack (sample_pack.py).
 
 All ranks go through the same list together: the first rank decides whether there is time for the next
 entry. The time of a repetition is that of the slowest rank of the group. Rank numbers run node by node.
@@ -166,9 +166,7 @@ def _attempt(entry: Entry, peers: Peers, name: str, repetitions: int) -> Message
 def _sample(
     entry: Entry, name: str, times: tuple[float, ...], products: tuple[float, float] | None = None
 ) -> MessageSample:
-    """Return a row from seconds. `products` holds the seconds of a product alone and with the
-    collective.
-    """
+    """Return a row from seconds; `products` holds those of a product alone and with the collective."""
     alone_s, beside_s = products or (None, None)
     return MessageSample(
         device=name,

@@ -1,8 +1,9 @@
 """The device under test, accessed through torch: a GPU with its events, or a processor with its clock.
 
-Answers: is torch installed, which device is this, how are moments recorded, and how are operands placed
-in its memory? Elsewhere: the definition of a repetition (timing.py), the kernels that run (kernels.py).
-torch is imported only when a measurement starts; planning and reading need no torch.
+Answers: is torch installed, which device is this, how are moments recorded, and how are operands placed in
+its memory?
+Elsewhere: the definition of a repetition (timing.py), the kernels that run (kernels.py). torch is imported
+only when a measurement starts; planning and reading need no torch.
 """
 
 from collections.abc import Callable
@@ -64,9 +65,7 @@ class Place:
         return self.torch.randint(0, below, (count,), device=self.device)
 
     def dtype(self, name: str) -> Torch:
-        """Return torch's dtype of this name; raise AttributeError if this release of torch has no such
-        type.
-        """
+        """Return torch's dtype of this name; raise AttributeError if this torch lacks it."""
         return getattr(self.torch, TORCH_DTYPES[name])
 
 
@@ -125,9 +124,7 @@ def identity(torch: Torch, device: str) -> Identity:
 
 
 def cache_bytes(who: Identity) -> float:
-    """Return the cache size that a measurement assumes: the size that torch reports, or that of an
-    H100.
-    """
+    """Return the cache size that a measurement assumes: the size that torch reports, or that of an H100."""
     return who.cache_bytes or USUAL_CACHE_BYTES
 
 
@@ -199,9 +196,7 @@ class ProcessorBench(_HostBench):
 def open_bench(
     torch: Torch, who: Identity, device: str, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> AbstractBench:
-    """Return the bench of a device, with a tensor at least twice as large as its cache, which overwrites
-    the cache.
-    """
+    """Return the bench of a device, whose tensor of twice the cache size overwrites the cache."""
     flush_bytes = max(LEAST_FLUSH_BYTES, 2 * cache_bytes(who))
     flushed = torch.empty(int(flush_bytes / 4), dtype=torch.int32, device=device)
     if device == "cpu":

@@ -1,8 +1,8 @@
 """Torch programs of kernel classes: products, attention, embeddings, the optimizer, launches.
 
-Answers: which call, on which operands, is one execution of a shape? Elsewhere: classes bound by memory
-(memory_bound_kernels.py), timing (timing.py). Each class is one line of MAKERS: a function that allocates
-operands and returns a closure that queues one execution.
+Answers: which call, on which operands, is one execution of a shape?
+Elsewhere: classes bound by memory (memory_bound_kernels.py), timing (timing.py). Each class is one line of
+MAKERS: a function that allocates operands and returns a closure that queues one execution.
 
 Operands of products are random, because zeros let a matrix engine draw less power and run at a higher
 clock. Outputs are allocated in advance if torch allows it. The operand layouts are those of a linear
@@ -38,9 +38,7 @@ def make(shape: Shape, place: Place) -> Run:
 
 
 def _gemm(shape: Shape, place: Place) -> Run:
-    """Return out[m, n] in the three operand layouts of a linear layer, in 8 bits, or added to an fp32
-    buffer.
-    """
+    """Return out[m, n] in the three layouts of a linear layer, in 8 bits, or added to an fp32 buffer."""
     m, n, k = (shape.size(name) for name in "mnk")
     torch, dtype = place.torch, shape.dtype
     if dtype == "fp8":
@@ -167,9 +165,7 @@ def _embedding_backward(shape: Shape, place: Place) -> Run:
 
 
 def _adam(shape: Shape, place: Place) -> Run:
-    """Return fused AdamW over fp32 weights in tensors of 16 million elements. The first step allocates
-    the moments.
-    """
+    """Return fused AdamW over fp32 tensors of 16 million elements; its first step allocates the moments."""
     left, parts = shape.size("parameters"), []
     while left > 0:
         parts.append(place.random(min(left, ADAM_CHUNK), dtype="fp32", grad=True))
@@ -182,9 +178,7 @@ def _adam(shape: Shape, place: Place) -> Run:
 
 
 def _grouped(shape: Shape, place: Place) -> Run:
-    """Return equal groups of rows with separate weights: one kernel if torch has it, and a loop
-    otherwise.
-    """
+    """Return equal groups of rows with separate weights: one kernel if torch has it, else a loop."""
     torch = place.torch
     groups, m, n, k = (shape.size(name) for name in ("groups", "m", "n", "k"))
     rows = place.random(groups * m, k, dtype=shape.dtype)

@@ -1,9 +1,9 @@
 """The operator of a measured shape, for curves and factors from sample packs.
 
-Answers: how many FLOP and bytes does a shape need, and which operator prices it? Elsewhere: fitting
-(lab/calibration/), what a site sustains (site.py). Some measured classes have bytes and FLOP, but no
-curve: transposes and launches, which no operator describes; sums into fp32; and grouped products, whose
-equal groups do not show how the time grows with imbalance.
+Answers: how many FLOP and bytes does a shape need, and which operator prices it?
+Elsewhere: fitting (lab/calibration/), what a site sustains (site.py). Some measured classes have bytes and
+FLOP, but no curve: transposes and launches, which no operator describes; sums into fp32; and grouped
+products, whose equal groups do not show how the time grows with imbalance.
 
 Columns are arrays of shape (rows, 1), one measured shape per row, as in lab/calibration/curve_fit.py.
 """

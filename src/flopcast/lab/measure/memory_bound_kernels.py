@@ -1,7 +1,7 @@
 """Torch programs of memory-bound classes: norms, activations, softmax, sums, copies.
 
-Answers: which call is one forward pass, or one backward pass, over `tokens` rows of `width`? Elsewhere:
-products and attention (kernels.py), bytes (operators/memory_bound.py). Each class is one line of
+Answers: which call is one forward pass, or one backward pass, over `tokens` rows of `width`?
+Elsewhere: products and attention (kernels.py), bytes (operators/memory_bound.py). Each class is one line of
 FORWARDS; its backward pass is torch's derivative of it.
 
 Classes in COMPILED (shapes.py) are one kernel only if torch compiles them (triton). If their operators
@@ -23,9 +23,7 @@ Forward = Callable[[Torch, Tensor, Tensor], Tensor]  # torch, the input, what el
 
 
 def _rms_norm(torch: Torch, x: Tensor, weight: Tensor) -> Tensor:
-    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; the computation inside is in
-    fp32, as in models.
-    """
+    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight, computed in fp32 as in models."""
     wide = x.float()
     normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
     return weight * normal.to(x.dtype)
@@ -90,9 +88,7 @@ def _extra(name: str, shape: Shape, place: Place) -> Tensor:
 
 
 def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run:
-    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for later
-    runs.
-    """
+    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for later runs."""
     gradient = place.torch.randn_like(output)
     grad = place.torch.autograd.grad
     return lambda: grad(output, inputs, gradient, retain_graph=True)
@@ -137,9 +133,7 @@ def _compiled(name: str, torch: Torch) -> Forward:
 def _moved(
     out_dtype: str = "", transposed: bool = False, adds: bool = False
 ) -> Callable[[Shape, Place], Run]:
-    """Return a copy into other memory: with another type, with rows and columns exchanged, or added to
-    it.
-    """
+    """Return a copy into other memory: with another type, transposed, or added to it."""
 
     def make(shape: Shape, place: Place) -> Run:
         tokens, width = shape.size("tokens"), shape.size("width")

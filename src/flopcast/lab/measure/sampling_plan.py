@@ -1,7 +1,8 @@
 """The sampling plan: the shapes, cold or loaded, their order, and the seconds that they may take.
 
-Answers: what is measured first, and what fits into a time budget? Elsewhere: shapes (shapes.py), the run
-itself (sampling_run.py), which stops at the deadline whatever the plan contains.
+Answers: what is measured first, and what fits into a time budget?
+Elsewhere: shapes (shapes.py), the run itself (sampling_run.py), which stops at the deadline whatever the
+plan contains.
 
 The plan has rounds of growing size: the first round visits every class that matters, and each later one
 doubles the points of every class. Within a round, short measurements come first, and cold ones come
@@ -72,9 +73,7 @@ class Planned:
 
     @property
     def key(self) -> str:
-        """Return the shape and condition as one text, which identifies what a resumed pack already
-        holds.
-        """
+        """Return the shape and condition as one text, which identifies the samples of a resumed pack."""
         return f"{self.shape.key}|{self.condition}"
 
 

@@ -1,7 +1,7 @@
 """The run of a plan: it makes, times and yields each measurement until the time is over.
 
-Answers: how is one planned measurement made, and what happens if this device cannot run it? Elsewhere:
-what to measure (sampling_plan.py), how (kernels.py, timing.py), the files of results
+Answers: how is one planned measurement made, and what happens if this device cannot run it?
+Elsewhere: what to measure (sampling_plan.py), how (kernels.py, timing.py), the files of results
 (lab/samples/packs.py).
 
 Measurements are yielded one by one, so that a run that is stopped keeps its results.
@@ -94,9 +94,7 @@ def measure(
 
 
 def _attempt(item: Planned, device: BenchmarkDevice, effort: Effort, cooled: bool) -> Sample | Unsupported:
-    """Return the sample, or the reason why there is none; the memory of its operands is freed in both
-    cases.
-    """
+    """Return the sample, or the reason why there is none; free the memory of its operands."""
     try:
         if item.condition == LOADED and cooled:
             runs = [device.make(device.heater)]

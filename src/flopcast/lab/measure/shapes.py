@@ -33,10 +33,9 @@ Variant = tuple[str, str, tuple[str, ...]]  # layout, dtype, flags
 class Shape:
     """One kernel with its sizes, which is timed.
 
-    `kernel` is the class of its curve, with the names of operators; `layout` is the layout of a dense
-    GEMM, and "" for other kernels. `flags` describe how it runs: "causal", "fp32_accumulate" (a weight
-    gradient added to an fp32 buffer), or the library of the kernel if it is not torch's own ("cudnn",
-    "flash_attn").
+    `kernel` is the class of its curve, with the names of operators; `layout` is the layout of a dense GEMM,
+    and "" for other kernels. `flags` describe how it runs: "causal", "fp32_accumulate" (a weight gradient
+    added to an fp32 buffer), or the library of the kernel if it is not torch's own ("cudnn", "flash_attn").
 
     Examples
     --------
@@ -139,23 +138,17 @@ def _mirrored(index: int, base: int) -> float:
 
 
 def _both(*flags: str) -> tuple[Variant, ...]:
-    """Return bf16 twice for every fp16, because most training runs use bf16 and older devices only
-    support fp16.
-    """
+    """Return bf16 twice for every fp16: most runs use bf16, and older devices only support fp16."""
     return (("", "bf16", flags), ("", "fp16", flags), ("", "bf16", flags))
 
 
 def _attention(*library: str) -> tuple[Variant, ...]:
-    """Return the variants of attention, the causal one first, because nearly every language model uses
-    it.
-    """
+    """Return the variants of attention, the causal one first, as most language models use it."""
     return (("", "bf16", ("causal", *library)), ("", "bf16", library), ("", "fp16", ("causal", *library)))
 
 
 def _streams(kernel: str, needs: str = "", share: int = 1, loaded: bool = False) -> SamplingSpace:
-    """Return a memory-bound class over `tokens` rows of `width`, from 0.1 MB, which fits into any cache,
-    to 1 GB.
-    """
+    """Return a memory-bound class over `tokens` rows of `width`: from 0.1 MB, inside any cache, to 1 GB."""
     return SamplingSpace(
         kernel=kernel,
         axes=(

@@ -1,8 +1,9 @@
 """The factors of a site file: measured times divided by predicted ones.
 
 Answers: by how much do this machine's products, attention and memory-bound kernels differ from the curves
-that price them, and how evenly? Elsewhere: the factors of a prediction (cost/price.py), the factor that
-scales a kernel (cost/kernels), the data type of a site (spec/site.py).
+that price them, and how evenly?
+Elsewhere: the factors of a prediction (cost/price.py), the factor that scales a kernel (cost/kernels), the
+data type of a site (spec/site.py).
 
 A factor is the geometric mean of measured / predicted over shapes. Its sigma is the spread of the
 logarithms, because a job has other shapes than the measured ones. If a class was also timed under load,
@@ -82,8 +83,8 @@ def site_of(
     samples : of one device; classes without an operator, and other libraries' kernels, are passed over
     device, book : the catalogue's idea of the device, and its curves
     reference_launch_s : what one launch takes, measured alike, on the host whose speed is 1
-        The host launch of a reference machine. Without it, there is no `host` factor: launches of a
-        micro-benchmark and of a framework can only be compared as ratios between hosts.
+        Without it, there is no `host` factor: launches of a micro-benchmark and of a framework can only
+        be compared as ratios between hosts.
     host_speed_ratio : what the catalogue says of this machine's host
         A price already divides by it, so the factor is the remaining part of the measured ratio.
 

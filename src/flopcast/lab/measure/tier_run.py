@@ -1,8 +1,9 @@
 """Measurement of the host's memory: copies to and from a device, and an optimizer update.
 
 Answers: how fast are copies between one device and its host, and how fast do the processors update an
-optimizer? Elsewhere: rows and the fields that they set (tier_samples.py), the bench (timing.py), drives
-and file systems (lab/samples/storage.py).
+optimizer?
+Elsewhere: rows and the fields that they set (tier_samples.py), the bench (timing.py), drives and file
+systems (lab/samples/storage.py).
 
 One device copies alone; devices that share a link are slower together.
 """

@@ -1,8 +1,9 @@
 """Measured rates of the memory outside the devices: rows of `tiers.csv`, and the changes to a cluster
 that they cause.
 
-Answers: what does a row contain, and which fields of a cluster does it set? Elsewhere: how they are
-measured (tier_run.py), the fields (spec/memory_tiers.py), files (lab/samples/packs.py).
+Answers: what does a row contain, and which fields of a cluster does it set?
+Elsewhere: how they are measured (tier_run.py), the fields (spec/memory_tiers.py), files
+(lab/samples/packs.py).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """Timing of one kernel: cold, with an idle device before each run, or loaded, with runs back to back.
 
-Answers: what is a repetition, and what happens between two of them? Elsewhere: the device itself
-(device.py), the timed kernels (kernels.py).
+Answers: what is a repetition, and what happens between two of them?
+Elsewhere: the device itself (device.py), the timed kernels (kernels.py).
 
 Cold: the device idles, its cache is overwritten, and one run lies between two marks. Published tables of
 kernels contain such times. Loaded: the device never idles during `load_s`; operand sets rotate so that no
@@ -63,9 +63,7 @@ def mean_run_s(run: Run, bench: AbstractBench, count: int = 1) -> float:
 
 
 def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
-    """Run three times, so that libraries finish their initialisation; return the seconds of the last
-    run.
-    """
+    """Run three times, so that libraries are initialised; return the seconds of the last run."""
     for _ in range(WARM_UP - 1):
         runs[-1]()
     return mean_run_s(runs[0], bench)
@@ -94,8 +92,7 @@ def loaded(
     once_s: float,
     sense: Callable[[], Reading],
 ) -> tuple[tuple[float, ...], Reading]:
-    """Return the mean seconds of a run in each of the last `repetitions` batches, and the sensor
-    readings.
+    """Return the mean seconds of a run in each of the last `repetitions` batches, and the sensor readings.
 
     `runs` are the same kernel on different operands, used in turn; one takes about `once_s`. The device
     stays busy for `load_s`, or longer if `repetitions` batches need more time. The last batches count,
@@ -119,8 +116,7 @@ def loaded(
 
 
 def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int) -> tuple[float, ...]:
-    """Return the host's seconds for one launch: the mean over many launches without waiting for the
-    device.
+    """Return the host's seconds for one launch: the mean over many launches without waiting for the device.
 
     `launches` must be fewer than the device's queue holds, because a full queue makes the host wait for
     the device. Launches per second are the reciprocal.

@@ -1,11 +1,12 @@
 """Fits to measured runs with states outside the devices: rates of one machine, and constants of all
 machines.
 
-Answers: how much do the speeds of the host's updates, its pageable memory and its drives differ from
-their description? How long do copies of states, updates on the host and interleaved updates take,
-relative to the hardware's rates? Elsewhere: the description (machines.py), scores with the fits
-(score.py), factors (cost/factors.py), the meaning of the constants and their priors
-(cost/tier_constants.py), the file of constants (catalog/constants/offload.json).
+Answers: how much do the speeds of the host's updates, its pageable memory and its drives differ from their
+description? How long do copies of states, updates on the host and interleaved updates take, relative to the
+hardware's rates?
+Elsewhere: the description (machines.py), scores with the fits (score.py), factors (cost/factors.py), the
+meaning of the constants and their priors (cost/tier_constants.py), the file of constants
+(catalog/constants/offload.json).
 
 A part of a step consists of the seconds that the rate scales, and a rest. The ratio of a rate is the
 geometric mean over runs of (measured - rest) / scaled. Each factor has the same name as in a report, so
@@ -57,9 +58,7 @@ UPDATE = "host_update["  # factors of updates begin so
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaled:
-    """The seconds of one part of a step that one factor scales, and the predicted seconds of the whole
-    part.
-    """
+    """The seconds of one part of a step that a factor scales, and the predicted seconds of that part."""
 
     factor: str
     part: Part
@@ -124,8 +123,7 @@ def _interleaved(run: OffloadRun, one: Scaled, levels: Levels) -> Scaled:
 
 
 def fitted_site(runs: Iterable[SeenRun], levels: Levels) -> Site:
-    """Return the site of a machine, fitted to some of its runs: the ratio of each factor that they
-    measure.
+    """Return the site of a machine, fitted to some of its runs: the ratio of each factor that they measure.
 
     The runs were predicted without constants of interleaved updates; `levels` holds the constants for the
     predictions with the site.
@@ -141,18 +139,14 @@ def fitted_site(runs: Iterable[SeenRun], levels: Levels) -> Site:
 
 
 def fitted_constants(runs: Iterable[SeenRun]) -> Fitted:
-    """Return the constants that follow from runs, predicted without these constants, and from their
-    machines.
-    """
+    """Return the constants that follow from machines and from runs predicted without them."""
     known = list(runs)
     found = _of_machines([run for run, _ in known])
     return Fitted(constants=(*found, *_interleaved_constants(known)), noise_log_sigmas={})
 
 
 def _of_machines(runs: Sequence[OffloadRun]) -> list[Constant]:
-    """Return the constants that are means over machines. Machines with drives are left out, because their
-    other rates are those of a machine without drives.
-    """
+    """Return the constants that are means over machines; machines with drives share others' rates."""
     described, rows = machines(), defaultdict[str, list[OffloadRun]](list)
     for run in runs:
         if not described[run.groups["machine"]].read_bytes_per_s:

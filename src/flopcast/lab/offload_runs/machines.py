@@ -1,8 +1,8 @@
 """The machines of measured runs with states outside the devices, and the DeepSpeed that ran on them.
 
 Answers: which devices, memory and links did the machine of a run have, and how does its DeepSpeed differ
-from the catalogue's stack? Elsewhere: the machine of each run (zero3.py, nvme.py), the machines' rates
-(catalog/runs/offload.yaml).
+from the catalogue's stack?
+Elsewhere: the machine of each run (zero3.py, nvme.py), the machines' rates (catalog/runs/offload.yaml).
 
 The tables do not describe machines, but the logs and the artifacts of the papers distinguish four:
 Polaris, whose nodes have 4 A100 and one processor of 32 cores; a node of the same kind with ranks that

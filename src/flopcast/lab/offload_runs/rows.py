@@ -1,7 +1,7 @@
 """Measured runs with states outside the devices, and the conversion of table rows to runs.
 
-Answers: which quantity of a run was measured, and which job was it? Elsewhere: the rows of each table
-(zero3.py, nvme.py), predicting them (score.py).
+Answers: which quantity of a run was measured, and which job was it?
+Elsewhere: the rows of each table (zero3.py, nvme.py), predicting them (score.py).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
 """Predictions of measured runs with states outside the devices, by part of the step.
 
 Answers: how long are the forward pass, the backward pass and the update of a step, and how large are the
-errors? Elsewhere: the tables (lab/measured_tables.py), a prediction (prediction.py), statistics
-(lab/scores.py), fits of the rates of a machine and of constants (fit.py).
+errors?
+Elsewhere: the tables (lab/measured_tables.py), a prediction (prediction.py), statistics (lab/scores.py),
+fits of the rates of a machine and of constants (fit.py).
 """
 
 import math
@@ -116,10 +117,9 @@ class Reports:
 def score_runs(runs: Sequence[OffloadRun], constants: Constants = "catalogue") -> OffloadScores:
     """Predict every run that has a job.
 
-    With "model" or "folder", the rates of a machine are fitted to its runs of the other models or
-    folders, and constants to all runs of the others. A run without other runs on its machine keeps the
-    machine's rates. With "generation", constants are fitted to the runs on the other generations of
-    devices.
+    With "model" or "folder", the rates of a machine are fitted to its runs of the other models or folders,
+    and constants to all runs of the others. A run without other runs on its machine keeps the machine's
+    rates. With "generation", constants are fitted to the runs on the other generations of devices.
     """
     known = Reports()
     left_out = tuple(run for run in runs if run.job is None)

@@ -235,7 +235,5 @@ def adapters(notes: str) -> dict[str, object]:
 
 
 def assumed_heads(hidden: int) -> int | None:
-    """Return the heads of a model for which a row states only a width: heads of size 128, or otherwise of
-    size 64.
-    """
+    """Return the heads of a model for which a row states only a width: of size 128, else of size 64."""
     return next((hidden // size for size in HEAD_SIZES if hidden % size == 0), None)

@@ -1,7 +1,7 @@
 """Megatron-LM's functional tests as jobs: one CSV row per test, with the memory in its log.
 
-Answers: which job does a row describe, and how much memory stays allocated after its steps? Elsewhere:
-how predicted and logged bytes are compared (lab/validation/memory.py).
+Answers: which job does a row describe, and how much memory stays allocated after its steps?
+Elsewhere: how predicted and logged bytes are compared (lab/validation/memory.py).
 
 The log comes from the last rank, which is in the last stage (`mem-allocated-bytes` after a step). Facts
 that a row omits are Megatron-LM's defaults, or follow from the name of its case: the base vocabulary is
@@ -92,9 +92,7 @@ def _text(path: Path) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """Return the names of the columns; none if the first line is longer than the header of any known
-    table.
-    """
+    """Return the names of the columns; none if the first line is longer than any known header."""
     try:
         return next(csv.reader(text.split("\n", 1)[:1]), [])
     except csv.Error:

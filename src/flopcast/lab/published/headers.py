@@ -47,9 +47,7 @@ class Header:
 
 
 def _part(part: str, words: str) -> dict[str, Column]:
-    """Return the columns of one part of a run: each word is a field and its column, or the name of
-    both.
-    """
+    """Return the columns of one part of a run: each word is a field and its column, or the name of both."""
     pairs = ((word.partition("=")[0], word.rpartition("=")[2]) for word in words.split())
     return {column: Column(to=(part, field)) for field, column in pairs}
 

@@ -1,9 +1,9 @@
 """Conversion of a published run to the job that reproduces it.
 
 Answers: which job does this row describe, what does the job assume in addition, and what is missing if
-there is no job? Elsewhere: the meaning of printed names (known_names.py), sizes of models (model.py), the
-rules for jobs (workload/checks.py). Nothing here uses the measurements, except the audit of FLOP
-(model.py).
+there is no job?
+Elsewhere: the meaning of printed names (known_names.py), sizes of models (model.py), the rules for jobs
+(workload/checks.py). Nothing here uses the measurements, except the audit of FLOP (model.py).
 """
 
 import re
@@ -95,8 +95,7 @@ def _printed_plan(run: Run) -> dict[str, object]:
 
 
 def _schedule(run: Run) -> str | None:
-    """Return the row's schedule, if it differs from the schedule that the number of virtual stages
-    implies.
+    """Return the row's schedule, if it differs from the schedule that the number of virtual stages implies.
 
     Many sources print "1F1B" for the interleaved schedule, too.
     """
@@ -136,9 +135,7 @@ def _degree(plan: Mapping[str, object], name: str) -> int:
 
 
 def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
-    """Return the catalogue's cluster with the row's number of devices and the printed bandwidth of its
-    network.
-    """
+    """Return the catalogue's cluster with the row's devices and the printed network bandwidth."""
     known, machine = cluster_of(run), run.machine
     if known is None:
         raise SpecError(
@@ -209,9 +206,7 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
 
 
 def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
-    """Return the documents of packed sequences, with lengths computed from the printed FLOP if
-    possible.
-    """
+    """Return the documents of packed sequences, with lengths computed from the printed FLOP if possible."""
     if not PACKED.search(run.notes):
         return {}
     own = catalog.model(str(model["base"])) if isinstance(model, dict) else None

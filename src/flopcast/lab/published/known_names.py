@@ -1,8 +1,9 @@
 """Names in tables of runs: hardware, models and software, as the catalogue's tables define them.
 
 Answers: which cluster, model and stack of the catalogue does a run name, and which defaults does its
-software have? Elsewhere: the tables themselves (catalog/runs), the job that results from them (job.py).
-The first matching entry of a table is used, so specific entries precede general ones.
+software have?
+Elsewhere: the tables themselves (catalog/runs), the job that results from them (job.py). The first matching
+entry of a table is used, so specific entries precede general ones.
 """
 
 import re
@@ -24,8 +25,7 @@ Entry = TypeVar("Entry", bound=StrictModel)
 class KnownCluster(StrictModel):
     """Hardware by its printed name; `replaces` is a device that replaces the cluster's own.
 
-    `source`: the publisher of the runs, which identifies a single machine whose own kernels were
-    measured.
+    `source`: the publisher of the runs, which identifies a single machine whose own kernels were measured.
     """
 
     device: str = Field(description="a regular expression, against the name as `plain_device` has it")
@@ -135,9 +135,7 @@ def model_of(run: Run) -> KnownModel | None:
 
 
 def _describes(known: KnownModel, run: Run) -> bool:
-    """Return whether an entry matches the run's name and software, and whether the row has the sizes that
-    the entry requires.
-    """
+    """Return whether an entry matches the run's name, software, and required sizes."""
     sizes = run.architecture
     if known.gated is not None and known.gated != sizes.gated:
         return False
@@ -155,9 +153,7 @@ def letters(name: str) -> str:
 
 
 def _alike(run: Run) -> tuple[KnownModel, ...]:
-    """Return the catalogue's entry with exactly this name, if its width and heads are those of the
-    row.
-    """
+    """Return the catalogue's entry with exactly this name, if its width and heads are those of the row."""
     base, sizes = catalog.known("models", run.model), run.architecture
     if base is None:
         return ()

@@ -1,7 +1,7 @@
 """Rows of MLPerf Training result tables, rewritten into the columns for published runs.
 
-Answers: which model, machine, plan and measurement does one submitted result describe? Elsewhere: the
-meaning of the columns for published runs (headers.py), defaults of the software
+Answers: which model, machine, plan and measurement does one submitted result describe?
+Elsewhere: the meaning of the columns for published runs (headers.py), defaults of the software
 (catalog/runs/stacks.yaml).
 
 The logs of a submission print the batch, the accumulation and the time of a step. They do not print the

@@ -2,10 +2,10 @@
 
 Answers: which entry of the catalogue is the model, and which sizes does it have? Does a row's FLOP per
 token include a multi-token prediction module? How long are the documents of packed sequences, judged by
-their attention FLOP? Elsewhere: names of models (catalog/runs/models.yaml), details of the training
-(job.py), conventions for FLOP (report/flop_conventions.py). A row with TFLOP/s and tokens/s states the
-FLOP per token that its source counts. They are compared with the FLOP per token that the model counts;
-measured times are not used.
+their attention FLOP?
+Elsewhere: names of models (catalog/runs/models.yaml), details of the training (job.py), conventions for
+FLOP (report/flop_conventions.py). A row with TFLOP/s and tokens/s states the FLOP per token that its source
+counts. They are compared with the FLOP per token that the model counts; measured times are not used.
 """
 
 from typing import Any
@@ -81,9 +81,7 @@ def _given(sizes: Architecture, **names: str) -> dict[str, object]:
 
 
 def _agrees(run: Run, own: Model) -> None:
-    """Check that a row's sizes equal those of the entry with its name, so that both are the same
-    model.
-    """
+    """Check that a row's sizes equal those of the entry with its name, so that both are the same model."""
     sizes, block = run.architecture, own.blocks[-1]
     mixture = block.feed_forward if isinstance(block.feed_forward, Experts) else None
     pairs = {
@@ -104,9 +102,7 @@ def _is_latent(own: Model) -> bool:
 
 
 def _other_vocabulary(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
-    """Return the row's vocabulary if it differs from the entry's padded one because of another or a later
-    tokenizer.
-    """
+    """Return the row's vocabulary if it differs from the entry's because of another tokenizer."""
     stated = run.architecture.vocabulary
     if stated is None or abs(stated / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
         return {}
@@ -150,9 +146,7 @@ def _pattern_counts(own: Model, layers: int) -> list[int]:
 
 
 def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
-    """Return the number of blocks in each run of equal blocks; the row may state the number of dense
-    layers.
-    """
+    """Return the number of blocks in each run of equal blocks; the row may state that of dense layers."""
     experts = [isinstance(block.feed_forward, Experts) for block in own.blocks]
     counts = [block.count for block in own.blocks]
     stretched = max((place for place, kind in enumerate(experts) if kind), default=len(counts) - 1)
@@ -172,9 +166,7 @@ def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
 
 
 def printed_token_flop(run: Run) -> float | None:
-    """Return the FLOP per token that the source counts; None if the row prints a single rate or counts
-    recompute.
-    """
+    """Return the source's FLOP per token; None if the row prints a single rate or counts recompute."""
     seen = run.observed
     if not seen.device_flop_per_s or not seen.device_tokens_per_s or seen.flop_convention == "hardware":
         return None

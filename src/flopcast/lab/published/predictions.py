@@ -1,8 +1,9 @@
 """Predictions of the runs in published tables with different constants, each computed once.
 
 Answers: what is the prediction of each run with the constants of the catalogue, with constants fitted to
-other runs, and without constants? Elsewhere: the content of a row (table.py, job.py), the fit
-(lab/validation/leave_one_out.py), statistics (lab/validation/published_statistics.py).
+other runs, and without constants?
+Elsewhere: the content of a row (table.py, job.py), the fit (lab/validation/leave_one_out.py), statistics
+(lab/validation/published_statistics.py).
 """
 
 from collections.abc import Sequence
@@ -129,9 +130,7 @@ class PublishedTables:
         return replace(published, rows=without_own_source(published.rows, shipped().sites))
 
     def site_residuals(self) -> tuple[SiteResiduals, ...]:
-        """Return the residuals of the unknown sites. The constants are fitted without the sources of
-        these sites.
-        """
+        """Return the residuals of the unknown sites, with constants fitted without their sources."""
         rows = self.judged().rows
         taught = any(row.run.source in _fitted_on() for row in rows)
         return residuals_of(self.judged("others").rows if taught else rows)
@@ -153,9 +152,7 @@ class PublishedTables:
 
 
 def _fitted_on() -> frozenset[str]:
-    """Return the sources of the constants. Runs are never scored with the unknown sites of their own
-    source.
-    """
+    """Return the sources of the constants; runs are never scored with unknown sites of their source."""
     constants = (one for one in shipped().constants if not one.name.startswith(UNKNOWN_SITE))
     return frozenset(source for one in constants for source in one.sources)
 

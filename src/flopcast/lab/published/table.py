@@ -1,8 +1,8 @@
 """Reader of run tables: converts the rows of CSV files to runs.
 
-Answers: which runs does this file contain, and which of its rows cannot be read? Elsewhere: the meaning
-of columns (headers.py), the job of a run (job.py). A row that cannot be read is reported with its line
-and reason, and the others are kept.
+Answers: which runs does this file contain, and which of its rows cannot be read?
+Elsewhere: the meaning of columns (headers.py), the job of a run (job.py). A row that cannot be read is
+reported with its line and reason, and the others are kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,7 @@ PARTS = ("architecture", "machine", "mapping", "software", "observed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTable:
-    """The runs of one file, the faults of rows that are not runs, and the ids of these rows by their
-    place in the file.
-    """
+    """The runs of one file, the faults of other rows, and the ids of these rows by their place."""
 
     runs: tuple[Run, ...]
     problems: tuple[Problem, ...]
@@ -180,9 +178,7 @@ def _kind(to: Place) -> str:
 
 
 def _built(data: dict[str, object], place: str) -> Run:
-    """Return the run, or the faults of its values with the place of the row. Its numbers have no
-    units.
-    """
+    """Return the run, or the faults of its values with the place of the row. Its numbers have no units."""
     try:
         return Run.model_validate(data)
     except ValidationError as error:
@@ -197,9 +193,7 @@ def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
 
 
 def _check_units(run: Run) -> None:
-    """Yield a fault if the step time and the token rate disagree: milliseconds given as seconds, for
-    example, are wrong by a factor of 1000.
-    """
+    """Yield a fault if step time and token rate disagree, as when milliseconds are given as seconds."""
     plan, seen = run.mapping, run.observed
     sizes = (plan.global_batch, run.sequence_length, run.machine.num_devices)
     if seen.step_time_s is None or seen.device_tokens_per_s is None or None in sizes:
@@ -233,9 +227,7 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
 
 
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
-    """Return the fault of a table of unknown kind, with the columns that it lacks for the nearest
-    kind.
-    """
+    """Return the fault of a table of unknown kind, with the columns that it lacks for the nearest kind."""
     kinds = {name: header.marks for name, header in HEADERS.items()}
     allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     if set(HEADER) <= set(columns):

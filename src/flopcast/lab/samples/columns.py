@@ -1,8 +1,9 @@
 """Measured tables: CSV files, plain or gzipped, as columns of numbers.
 
-Answers: which values does this file contain, and which of its rows cannot be read? Elsewhere: what the
-columns mean (lab/calibration/). A bad row is left out and reported, and the good rows are kept, because
-one broken line should not make a long sweep useless. A file that cannot be read at all is refused.
+Answers: which values does this file contain, and which of its rows cannot be read?
+Elsewhere: what the columns mean (lab/calibration/). A bad row is left out and reported, and the good rows
+are kept, because one broken line should not make a long sweep useless. A file that cannot be read at all is
+refused.
 """
 
 import csv
@@ -93,9 +94,7 @@ def _rows(text: str, path: Path) -> tuple[list[int], list[list[str]]]:
 
 
 def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
-    """Return cells by name like `csv.DictReader`: missing cells are None, and extra cells are under
-    None.
-    """
+    """Return cells by name like `csv.DictReader`: missing cells are None, extra cells are under None."""
     row: dict[Any, Any] = dict(zip(names, cells, strict=False))
     row |= dict.fromkeys(names[len(cells) :])
     return row | ({None: cells[len(names) :]} if len(cells) > len(names) else {})
@@ -240,9 +239,7 @@ def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> P
 
 
 def _unreadable(path: Path, why: str, line: int = 0, fix: str = "") -> Problem:
-    """Return the fault of a file that is not a table; `line` is the line that shows it, or 0 if no line
-    does.
-    """
+    """Return the fault of a file that is not a table; `line` is where it shows, or 0."""
     allowed, fix = (
         "a CSV file, plain or .gz",
         fix or f"choose a CSV file that exists{' and is readable' * path.exists()}",

@@ -1,8 +1,9 @@
 """Measurements as CSV files: samples of traces and logs, and the rows of a trace.
 
-Answers: which columns does a file of samples or events have? Elsewhere: the content of the columns
-(lab/calibration/traced_shapes.py, lab/calibration/trace.py, nccl_tests.py), reading the files
-(columns.py, which requires a number in every numeric column and times above 0).
+Answers: which columns does a file of samples or events have?
+Elsewhere: the content of the columns (lab/calibration/traced_shapes.py, lab/calibration/trace.py,
+nccl_tests.py), reading the files (columns.py, which requires a number in every numeric column and times
+above 0).
 
 Units are part of the names; numbers have nine digits. Sizes that an operator does not have are 0. The
 first columns of events are those of predicted events (report/events.py); values that a profiler does not
@@ -59,9 +60,7 @@ def collective_cells(rows: Iterable[CollectiveRow]) -> Iterator[Sequence[object]
 
 
 def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
-    """Yield the samples of a trace, as SAMPLE_COLUMNS; a kernel without a known pass has the pass
-    "unknown".
-    """
+    """Yield the samples of a trace, as SAMPLE_COLUMNS; an unknown pass has the name "unknown"."""
     for sample in samples:
         yield (
             sample.kernel_class, sample.phase or "unknown", sample.dtype,

@@ -1,7 +1,8 @@
 """Logs of nccl-tests and rccl-tests (all_reduce_perf, all_gather_perf, …) as users have them.
 
 Answers: which collective took how long for which message, on how many ranks and nodes, and is the log
-consistent? Elsewhere: fits to these logs (lab/calibration/collective_files.py).
+consistent?
+Elsewhere: fits to these logs (lab/calibration/collective_files.py).
 
 A log may contain several runs, prefixes of mpirun or srun, lines of NCCL in between, and old or new
 columns, and it may end anywhere. nccl-tests prints the size of the full array, as operators/messages.py
@@ -169,9 +170,7 @@ class _NcclState:
         self.open, self.printed = False, []
 
     def _run_begins(self) -> None:
-        """Begin a run with new ranks and a new average; the collective and the columns stay until the log
-        changes them.
-        """
+        """Begin a run with new ranks and average; the collective and columns stay until they change."""
         self.close()
         if self.rows or not self.devices:
             self.devices = []
@@ -252,9 +251,7 @@ class _NcclState:
             )
 
     def _usable(self, number: int, words: Sequence[str], time_us: Number) -> bool:
-        """Return whether a row is consistent, and otherwise report its faults; messages of 0 bytes show
-        only the latency.
-        """
+        """Return whether a row is consistent, else report its faults; 0 bytes show only the latency."""
         if words[0] == "0" or time_us <= 0:
             return False
         ranks = sorted(rank for rank, _, _ in self.devices)

@@ -239,8 +239,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Yield the good rows of a file, which may be missing; faults of other rows are added to `problems`.
 
-    If the header lacks columns of this version, no row can be read, and a single fault reports all of
-    them.
+    If the header lacks columns of this version, no row can be read, and a single fault reports all of them.
     """
     if not path.exists():
         return

@@ -1,8 +1,9 @@
 """Sensor readings of a busy GPU (clock, power, temperature), and its driver.
 
-Answers: how fast does the device run right now, and under which driver? Elsewhere: when readings are
-taken (lab/measure/). The vendor's tool is started once and keeps printing, so that a reading costs no
-time while kernels are timed. Without the tool, every reading is empty and no error is raised.
+Answers: how fast does the device run right now, and under which driver?
+Elsewhere: when readings are taken (lab/measure/). The vendor's tool is started once and keeps printing, so
+that a reading costs no time while kernels are timed. Without the tool, every reading is empty and no error
+is raised.
 """
 
 import subprocess
@@ -82,9 +83,7 @@ def sensors(uuid: str) -> Iterator[Sensors]:
 
 
 def driver_facts(uuid: str) -> dict[str, str]:
-    """Return the driver, the highest clock and the power limit of a device as the tool prints them; {}
-    without the tool.
-    """
+    """Return a device's driver, highest clock and power limit from the tool's output; {} without it."""
     names = ("driver_version", "clocks.max.sm", "power.limit")
     words = [TOOL, "-i", uuid, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     if not uuid:

@@ -1,7 +1,8 @@
 """Site files: the measured rates of a machine, as the YAML that --site reads.
 
-Answers: how do all commands that create a site write it? Elsewhere: the data type (spec/site.py), its
-factors (lab/measure/site.py, lab/validation/from_run.py), reading (cli/options.py).
+Answers: how do all commands that create a site write it?
+Elsewhere: the data type (spec/site.py), its factors (lab/measure/site.py, lab/validation/from_run.py),
+reading (cli/options.py).
 """
 
 import yaml

@@ -1,7 +1,8 @@
 """Measurement of the storage of a folder, with temporary files that are written and read.
 
-Answers: how fast can the drives or the file system of a folder be written and read? Elsewhere: the other
-memories (lab/measure/tier_run.py), rows and the fields that they set (lab/measure/tier_samples.py).
+Answers: how fast can the drives or the file system of a folder be written and read?
+Elsewhere: the other memories (lab/measure/tier_run.py), rows and the fields that they set
+(lab/measure/tier_samples.py).
 
 Several streams write files, because one stream does not saturate an array of drives.
 """
@@ -99,9 +100,7 @@ def _read(file: IO[bytes], clock: Clock) -> int:
 
 
 def _drop_cache(files: Iterable[IO[bytes]]) -> bool:
-    """Request that the system drop the cached pages of files that are on the drive; return whether the
-    system supports this.
-    """
+    """Drop the system's cached pages of files on the drive; return whether the system can."""
     if not hasattr(os, "posix_fadvise"):
         return False
     for file in files:

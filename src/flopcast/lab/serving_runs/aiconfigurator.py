@@ -246,18 +246,14 @@ def _pool(row: Mapping[str, str], name: str) -> dict[str, int]:
 
 
 def _degrees(row: Mapping[str, str]) -> dict[str, int]:
-    """Return the tensor-parallel ranks, the groups of ranks with separate requests, the ranks of experts,
-    and the stages.
-    """
+    """Return tensor-parallel ranks, groups of them with separate requests, ranks of experts, and stages."""
     names = ("tensor_parallel", "data_parallel", "expert_parallel", "pipeline_parallel")
     stages = int(float(row["pp_size"] or 1))
     return dict(zip(names, (*_ranks(row), stages), strict=True))
 
 
 def _ranks(row: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return the tensor-parallel ranks, the groups of ranks with separate requests, and the ranks of
-    experts.
-    """
+    """Return tensor-parallel ranks, groups of them with separate requests, and ranks of experts."""
     ranks, groups = int(float(row["tp_size"])), int(float(row["attention_dp_size"] or 1))
     cut, spread = int(float(row["moe_tp_size"] or 1)), int(float(row["moe_ep_size"] or 1))
     named, root = re.search(r"_tp(\d+)_", row["id"]), math.isqrt(ranks * groups)

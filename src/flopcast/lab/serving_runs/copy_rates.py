@@ -57,9 +57,7 @@ def without_rates(job: ServingJob) -> ServingJob:
 
 
 def with_rates_of(job: ServingJob, others: Sequence[ServingRun]) -> ServingJob:
-    """Return a job whose engine has the copy rates that fit other runs of the engine; without other runs,
-    it has the defaults.
-    """
+    """Return a job with the copy rates that fit other runs of its engine, or with the defaults."""
     fields = fitted_fields(job.engine)
     known = [_Batch.of(run, run.job) for run in others if run.job is not None and _same(run.job, job)]
     if not known or not fields:
@@ -111,8 +109,7 @@ class _Batch:
     def error(self, rates: Rates) -> float:
         """Return the relative error of the throughput that these rates predict.
 
-        Seconds of copies were computed with the default rates and are inversely proportional to each
-        rate.
+        Seconds of copies were computed with the default rates and are inversely proportional to each rate.
         """
         weights, caches, unpack = (
             UNFITTED[name] / rates.get(name, UNFITTED[name])

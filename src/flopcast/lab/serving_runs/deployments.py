@@ -1,11 +1,10 @@
 """Measured deployments on public pages: vendors' tables, blogs, and pull requests of engines.
 
-Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each block has the address of a
-page, an engine, the names of columns, and rows. A row describes a job like a job file, and its other
-columns are named after the measured quantities. `in_flight` is a number of requests, "all" or a rate, as
-in "4/s". `version` selects the release of the engine if the catalogue distinguishes releases: it begins
-with a version, or states a month. If only a year is stated, its middle is used. All other texts state no
-release.
+Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each block has the address of a page,
+an engine, the names of columns, and rows. A row describes a job like a job file, and its other columns are
+named after the measured quantities. `in_flight` is a number of requests, "all" or a rate, as in "4/s".
+`version` selects the release of the engine if the catalogue distinguishes releases: it begins with a
+version, or states a month. If only a year is stated, its middle is used. All other texts state no release.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Rows with equal facts that match two published deployments: the faster row belongs to the deployment
 that decodes faster.
 
-Answers: which of two InferenceX deployments was measured if the rows do not state it? Elsewhere: the
-deployments of a row (inferencex.py), the job of a row (aiconfigurator.py).
+Answers: which of two InferenceX deployments was measured if the rows do not state it?
+Elsewhere: the deployments of a row (inferencex.py), the job of a row (aiconfigurator.py).
 
 Two deployments differ in this way if only one drafts tokens, or if one has more devices for decoding.
 Rows with equal facts then have two different times per output token, and the shorter time belongs to the

@@ -1,7 +1,8 @@
 """The constants of engines, fitted to measured times per output token and times to first token.
 
 Answers: how much time do iterations and requests of an engine take in benchmarks in addition to the
-kernels? Elsewhere: the constants (spec/engine.py, IterationCost), scoring with them (score.py).
+kernels?
+Elsewhere: the constants (spec/engine.py, IterationCost), scoring with them (score.py).
 
 The time of an iteration is the time of its kernels, less `overlap_s` for each kernel, with a ratio for
 kernels of experts, plus `host_s`, plus `sequence_s` for each sequence. The measured time per token is the

@@ -2,19 +2,19 @@
 
 Answers: with which pools was a row measured that states only degrees and a concurrency? How many tokens
 does a pass of a single server have, in which format is the cache, how often does the engine check for new
-requests, and are tokens drafted? Elsewhere: the rows, which are copies of these results
-(aiconfigurator.py), the published facts (catalog/runs/inferencex.yaml).
+requests, and are tokens drafted?
+Elsewhere: the rows, which are copies of these results (aiconfigurator.py), the published facts
+(catalog/runs/inferencex.yaml).
 
 A sweep is one system, engine, number format and pair of lengths. Each of its deployments is written as
-CONCURRENCIES:PREFILL+DECODE. If the model's own modules draft tokens, "m" and the number of drafted
-tokens come first. A pool is a number of instances, a letter and the number of devices of an instance: T
-is tensor parallelism only, E is experts spread over these ranks, D is data-parallel attention in
-addition, and P is data-parallel attention with experts that are split. The number after "x" is the
-largest batch of a decoding instance, or of each of its groups with data-parallel attention. It is part of
-the names of TensorRT-LLM's recipes ("gen4_tep8_batch16", CONFIG_FILE in the same file); if such a name
-states that attention is not data-parallel, the name counts. For gpt-oss, it is DECODE_MAX_BATCH_SIZE.
-Recipes on H200, and those of 2025, state the open requests of one decoding instance; rows state those of
-all instances.
+CONCURRENCIES:PREFILL+DECODE. If the model's own modules draft tokens, "m" and the number of drafted tokens
+come first. A pool is a number of instances, a letter and the number of devices of an instance: T is tensor
+parallelism only, E is experts spread over these ranks, D is data-parallel attention in addition, and P is
+data-parallel attention with experts that are split. The number after "x" is the largest batch of a decoding
+instance, or of each of its groups with data-parallel attention. It is part of the names of TensorRT-LLM's
+recipes ("gen4_tep8_batch16", CONFIG_FILE in the same file); if such a name states that attention is not
+data-parallel, the name counts. For gpt-oss, it is DECODE_MAX_BATCH_SIZE. Recipes on H200, and those of
+2025, state the open requests of one decoding instance; rows state those of all instances.
 
 Servers of SGLang on Blackwell check for new requests after every tenth decoding pass or, from 16 open
 requests on, after every thirtieth (--scheduler-recv-interval). Servers of TensorRT-LLM with data-parallel
@@ -150,9 +150,7 @@ class InferenceX(StrictModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchWait:
-    """The number of passes for which prompts wait for others, and the share of max_tokens at which a pass
-    counts as full.
-    """
+    """The passes for which prompts wait for others, and the share of max_tokens of a full pass."""
 
     passes: int
     fraction: float
@@ -192,8 +190,7 @@ def deployments(text: str) -> tuple[Swept, ...]:
 
 
 def swept(row: Mapping[str, str], concurrency: int) -> tuple[Swept, ...]:
-    """Return the possible deployments of a row without numbers of instances, those without drafting
-    first.
+    """Return the possible deployments of a row without numbers of instances, those without drafting first.
 
     A row states the devices of an instance of each pool, or in 2025 the devices of all instances
     together, or none. In the last two cases, the deployments with the nearest concurrency are returned.
@@ -211,9 +208,7 @@ def swept(row: Mapping[str, str], concurrency: int) -> tuple[Swept, ...]:
 
 
 def has_other_degrees(row: Mapping[str, str]) -> bool:
-    """Return whether the deployment of a row had other degrees than the stated ones, as in SGLang's pools
-    of 2025.
-    """
+    """Return whether a row's deployment had other degrees than stated, as SGLang's pools of 2025."""
     return row["backend"] == "sglang" and OF_2025 in row["silicon_data_source"]
 
 
@@ -227,9 +222,7 @@ def _sweep_of(row: Mapping[str, str]) -> str:
 
 
 def _stated_devices(row: Mapping[str, str]) -> tuple[int, int]:
-    """Return the devices that a row states for an instance of each pool; a single number counts for
-    both.
-    """
+    """Return the devices that a row states for an instance of each pool; one number counts for both."""
     numbers = [row.get(f"{pool}_tp_size") or row["tp_size"] for pool in ("prefill", "decode")]
     return int(float(numbers[0])), int(float(numbers[1]))
 

@@ -1,12 +1,11 @@
 """The uncertainty about older releases of engines, fitted to measured times.
 
-Answers: how much do releases differ from their predictions, per year of their age? Elsewhere: the
-intervals that this uncertainty widens (serving/unknown_release.py).
+Answers: how much do releases differ from their predictions, per year of their age?
+Elsewhere: the intervals that this uncertainty widens (serving/unknown_release.py).
 
 The error of a measurement is the sum of two independent errors. The error of all other factors has the
-sigmas of the predicted interval, and the error of the release has a variance in proportion to its age.
-Both are normal distributions of logarithms with a separate sigma for each side. Each source has the same
-weight.
+sigmas of the predicted interval, and the error of the release has a variance in proportion to its age. Both
+are normal distributions of logarithms with a separate sigma for each side. Each source has the same weight.
 """
 
 import math
@@ -57,8 +56,7 @@ class Deviation:
 
 
 def deviations(runs: Iterable[ServingRun]) -> list[Deviation]:
-    """Return the differences from the prediction for runs of releases that are older than the fitted
-    ones.
+    """Return the differences from the prediction for runs of releases that are older than the fitted ones.
 
     Runs of unknown releases, and throughputs of requests that arrive at a fixed rate, are left out.
     """

@@ -1,7 +1,8 @@
 """Kernels of releases of engines that differ from those in the catalogue.
 
-Answers: for which formats of experts did a release of vLLM use DeepGEMM's kernels? Elsewhere: the work of
-these kernels (operators/fused_experts.py), other facts about the engine (catalog/engines).
+Answers: for which formats of experts did a release of vLLM use DeepGEMM's kernels?
+Elsewhere: the work of these kernels (operators/fused_experts.py), other facts about the engine
+(catalog/engines).
 
 vLLM 0.11 and 0.12 run experts in 8 bits with block scales in DeepGEMM, which is on by default
 (vllm-project/recipes, MiniMax-M2.md). On Blackwell they use it for any number of tokens

@@ -1,8 +1,9 @@
 """Measured runs of serving engines, and the conversion of table rows to runs.
 
 Answers: which quantity of a run was measured, and which job do the facts of a row describe, or why can it
-not be predicted? Elsewhere: the facts in a table (one file per table), models that differ only in their
-weights (catalog/runs/served_models.yaml), predictions of jobs (score.py).
+not be predicted?
+Elsewhere: the facts in a table (one file per table), models that differ only in their weights
+(catalog/runs/served_models.yaml), predictions of jobs (score.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -111,9 +112,7 @@ class ServingRows:
     leave_out_share: Number = 0.0
 
     def run_of(self, row: Row) -> ServingRun:
-        """Return the run of a row; if the row cannot be predicted, the run has the reason instead of a
-        job.
-        """
+        """Return the run of a row; if it cannot be predicted, it has the reason instead of a job."""
         reason, job, trace = self.unsupported(row), None, None
         if not reason:
             facts = self.facts(row)

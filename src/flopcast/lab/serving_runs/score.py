@@ -90,9 +90,7 @@ def _with_other_rates(run: ServingRun, runs: Sequence[ServingRun], group: str) -
 
 
 def _with_constants(run: ServingRun, fitted: Mapping[str, IterationCost]) -> ServingRun:
-    """Return a run whose engine has fitted constants; an engine with too few measured values keeps the
-    prior's constants.
-    """
+    """Return a run with fitted constants of its engine; with too few measurements, the prior's."""
     if run.job is None:
         return run
     cost = fitted.get(run.groups["engine"], NO_CONSTANTS)

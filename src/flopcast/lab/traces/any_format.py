@@ -1,6 +1,7 @@
 """Traces of any known profiler.
 
-Answers: which reader does a trace file need? Elsewhere: the readers (kineto.py, nsys.py).
+Answers: which reader does a trace file need?
+Elsewhere: the readers (kineto.py, nsys.py).
 """
 
 from pathlib import Path

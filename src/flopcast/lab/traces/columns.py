@@ -1,7 +1,8 @@
 """The last step of every trace reader: kernels and their launches become one Trace.
 
 Answers: to which device does the trace belong, and what are the step, the pass and the class of each
-kernel? Elsewhere: the formats (kineto.py, nsys.py), the data type (lab/calibration/trace.py).
+kernel?
+Elsewhere: the formats (kineto.py, nsys.py), the data type (lab/calibration/trace.py).
 
 A kernel belongs to the step and the pass in which it was *launched*: the device runs behind the host, so
 the kernel itself may start in the next step. Without a known launch, its own start counts.

@@ -1,7 +1,7 @@
 """Reader of JSON that is too long for memory: it yields the values of the outermost object one at a time.
 
-Answers: which values, and which events in `traceEvents`, does this file hold? Elsewhere: the meaning of
-the events (kineto.py).
+Answers: which values, and which events in `traceEvents`, does this file hold?
+Elsewhere: the meaning of the events (kineto.py).
 
 A text arrives in chunks. Each value is decoded as soon as it is complete, and then dropped, so that
 memory holds only one chunk and one value. Both forms of trace files are read: an object with a list
@@ -92,9 +92,7 @@ def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
 
 
 def _members(text: "_Text") -> Iterator[tuple[str, object]]:
-    """Yield the members of an object after its opening brace; the list of events is read one by one,
-    too.
-    """
+    """Yield the members of an object after its brace, and those of its list of events."""
     text.take()
     while text.next_character() != "}":
         key = text.value()
@@ -142,9 +140,7 @@ class _Text:
         return len(self.held) > len(parts[0])
 
     def next_character(self) -> str:
-        """Return the next character that is not a blank or a comma, without consuming it; "" at the
-        end.
-        """
+        """Return the next character that is not a blank or a comma, without consuming it; "" at the end."""
         while True:
             match = _BLANK.match(self.held, self.at)
             self.at = match.end() if match else self.at
@@ -189,9 +185,7 @@ class _Text:
                 raise SpecError([self.cut() if open_text or at_end else self.broken(why)])
 
     def cut(self) -> Problem:
-        """Return the fault of a text that ends too early, for example because the job was killed while
-        writing.
-        """
+        """Return the fault of a text that ends too early, for example of a job killed while writing."""
         because = (
             f"the file ends after {self.passed + len(self.held)} characters without its closing bracket"
         )

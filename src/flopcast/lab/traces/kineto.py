@@ -214,9 +214,7 @@ class _TraceState:
         )
 
     def steps(self) -> TracedSteps:
-        """Return the host's annotations, or those of a device if the host has none; each number occurs
-        once.
-        """
+        """Return the host's annotations, or a device's if the host has none; each number occurs once."""
         on_host = bool(len(self.annotated[True]["step"]))
         annotated = self.annotated[on_host]
         numbers, first = np.unique(annotated["step"], return_index=True)
@@ -259,9 +257,7 @@ class _TraceState:
         )
 
     def _messages_of(self, external: Integers) -> Floats:
-        """Return the group, collective, bytes and ranks of each kernel, (4, kernels), from the kernel or
-        from its call.
-        """
+        """Return each kernel's group, collective, bytes and ranks, (4, kernels), or those of its call."""
         message = np.stack([self.kernels[name] for name in ("group", "collective", "message", "ranks")])
         if self.messages:
             for at in np.flatnonzero((message[1] == 0) & np.isin(external, list(self.messages))):
@@ -286,9 +282,7 @@ def _external(args: Event) -> int:
 
 
 def _find(wanted: Integers, known: Integers) -> Integers:
-    """Return the index of each id among the known ids, the first if there are several; -1 if the id is 0
-    or unknown.
-    """
+    """Return the index of each id among the known ids, the first of equals; -1 for 0 or unknown ids."""
     if not len(known):
         return np.full(len(wanted), -1)
     order = np.argsort(known, kind="stable")

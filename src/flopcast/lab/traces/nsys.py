@@ -1,7 +1,7 @@
 """Traces of Nsight Systems, exported to SQLite (`nsys export --type sqlite`).
 
-Answers: which kernels ran when, in which NVTX range were they launched, and in which step? Elsewhere:
-classes and totals (lab/calibration/trace.py), samples (lab/calibration/traced_shapes.py).
+Answers: which kernels ran when, in which NVTX range were they launched, and in which step?
+Elsewhere: classes and totals (lab/calibration/trace.py), samples (lab/calibration/traced_shapes.py).
 
 Kernels have the ids of their names in StringIds; a launch (CUPTI_ACTIVITY_KIND_RUNTIME) with the same
 process and correlation id gives the thread and the time; the innermost NVTX range of that thread at this
@@ -182,9 +182,7 @@ def _ranges(database: sqlite3.Connection, columns: set[str]) -> dict[int, list[_
 
 
 def _steps(ranges: Mapping[int, list[_Range]]) -> TracedSteps:
-    """Return ranges that are named as steps; if a number occurs several times, its longest range
-    counts.
-    """
+    """Return ranges that are named as steps; if a number occurs several times, its longest range counts."""
     longest: dict[int, _Range] = {}
     for one in (each for of_thread in ranges.values() for each in of_thread):
         if match := _STEP.match(one.text.strip()):
@@ -245,9 +243,7 @@ class _Joined:
         return self.launches.get((row[6] >> PROCESS_SHIFT, row[5]))
 
     def _around(self, rows: list[Row]) -> list[tuple[_Range, ...]]:
-        """Return the ranges around each kernel's launch, the outermost first; empty if no launch is
-        known.
-        """
+        """Return the ranges around each kernel's launch, outermost first; empty without a known launch."""
         around: list[tuple[_Range, ...]] = [()] * len(rows)
         by_thread: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for at, row in enumerate(rows):
@@ -262,9 +258,7 @@ class _Joined:
 def _stacks(
     moments: Iterable[tuple[int, int]], ranges: list[_Range]
 ) -> Iterator[tuple[int, tuple[_Range, ...]]]:
-    """Yield the ranges that are open at each moment; moments and ranges are ordered by time, and ranges
-    may overlap partly.
-    """
+    """Yield the ranges that are open at each moment, in order of time; ranges may overlap partly."""
     opened: list[_Range] = []
     place = 0
     for moment, at in moments:
@@ -276,9 +270,7 @@ def _stacks(
 
 
 def _label(stack: tuple[_Range, ...]) -> tuple[str, str, int]:
-    """Return the operator, sizes and number of the innermost range that is not a step; "", "", -1 if
-    there is none.
-    """
+    """Return operator, sizes and number of the innermost range that is not a step; else "", "", -1."""
     for one in reversed(stack):
         if one.text and not _STEP.match(one.text.strip()):
             sizes = _SIZES.search(one.text)
@@ -287,9 +279,7 @@ def _label(stack: tuple[_Range, ...]) -> tuple[str, str, int]:
 
 
 def _in_backward(stack: tuple[_Range, ...]) -> int:
-    """Return 1 if a surrounding range belongs to the backward pass, 0 if none does, and -1 without a
-    range.
-    """
+    """Return 1 if a surrounding range is of the backward pass, 0 if none is, -1 without a range."""
     if not stack:
         return -1
     return int(any(_ENGINE.search(one.text) for one in stack))

@@ -2,8 +2,8 @@
 recommendations.
 
 Answers: how well does flopcast choose among the plans of a source, compared with the trivial model?
-Elsewhere: one sweep (decisions.py), the printed tables (render/decisions.py). Sources are never pooled,
-and neither are decisions of different kinds.
+Elsewhere: one sweep (decisions.py), the printed tables (render/decisions.py). Sources are never pooled, and
+neither are decisions of different kinds.
 """
 
 import statistics
@@ -64,16 +64,12 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
 
 
 def by_source(sweeps: Iterable[Sweep]) -> dict[tuple[str, str], list[Sweep]]:
-    """Return sweeps by source and by the settings that they vary; sweeps that vary only plans come
-    first.
-    """
+    """Return sweeps by source and varied settings; sweeps that vary only plans come first."""
     return grouped(sweeps, lambda sweep: (sweep.free, sweep.source))
 
 
 def wrong(sweeps: Iterable[Sweep]) -> list[Sweep]:
-    """Return sweeps whose recommended plan is slower than the fastest by more than noise, the worst
-    first.
-    """
+    """Return sweeps whose recommended plan is slower than the fastest by more than noise, worst first."""
     slower = [sweep for sweep in sweeps if sweep.regret_ratio > TIED_RATIO - 1.0]
     return sorted(slower, key=lambda sweep: -sweep.regret_ratio)
 

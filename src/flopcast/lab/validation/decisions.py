@@ -1,8 +1,9 @@
 """Decisions compared with measurements: is the recommended plan the fastest one?
 
-Answers: how well does a model order the plans of one sweep, how much time is lost by following its
-advice, and are plans called equal if measurements cannot distinguish them? Elsewhere: the runs that are
-plans of one sweep (sweeps.py), statistics over sources (decision_statistics.py).
+Answers: how well does a model order the plans of one sweep, how much time is lost by following its advice,
+and are plans called equal if measurements cannot distinguish them?
+Elsewhere: the runs that are plans of one sweep (sweeps.py), statistics over sources
+(decision_statistics.py).
 
 All times are in device-seconds per token, so that different batches and numbers of devices can be
 compared. Each choice of a sweep has three times: the measured one, the predicted one, and that of the
@@ -103,17 +104,13 @@ class Sweep:
 
     @cached_property
     def recommended(self) -> tuple[Choice, ...]:
-        """Return the choices with the shortest predicted time among those that fit; several if they
-        tie.
-        """
+        """Return the choices with the shortest predicted time among those that fit; several if they tie."""
         fitting = [choice for choice in self.choices if choice.fits] or self.choices
         return _shortest(fitting, lambda choice: choice.predicted_s)
 
     @cached_property
     def regret_ratio(self) -> float:
-        """Return the measured time of the recommended choice divided by the fastest, minus 1; if several
-        choices tie, the mean counts.
-        """
+        """Return the recommended choice's measured time over the fastest, minus 1; the mean of ties."""
         return self._regret_ratio(self.recommended)
 
     @cached_property

@@ -1,8 +1,9 @@
 """Diagnosis of an error: the factor that is most likely wrong, and the main component of the step.
 
 Answers: which single factor would make the prediction right, and how much longer or shorter would it have
-to be? Elsewhere: factors and their effect on the step (timeline/uncertainty.py). The diagnosis is a first
-guess from the prediction's own factors: it cannot find effects that no factor describes.
+to be?
+Elsewhere: factors and their effect on the step (timeline/uncertainty.py). The diagnosis is a first guess
+from the prediction's own factors: it cannot find effects that no factor describes.
 """
 
 import math

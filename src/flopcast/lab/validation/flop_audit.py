@@ -1,7 +1,7 @@
 """Audit of printed FLOP: the formula by which a row counts, and the weights that it counts as trained.
 
-Answers: are TFLOP/s and tokens/s of one row consistent, and under which convention? Elsewhere: the
-conventions (report/flop_conventions.py); the printed FLOP that determine the job
+Answers: are TFLOP/s and tokens/s of one row consistent, and under which convention?
+Elsewhere: the conventions (report/flop_conventions.py); the printed FLOP that determine the job
 (lab/published/model.py). Predicted times are not used.
 """
 
@@ -64,9 +64,7 @@ def flop_audit(run: Run, job: Job) -> FlopAudit | None:
 
 
 def _printed_flop(run: Run, job: Job) -> float | None:
-    """Return the FLOP per step, computed from the row's two rates, or from its FLOP rate and its step
-    time.
-    """
+    """Return the FLOP per step from the row's two rates, or from its FLOP rate and its step time."""
     seen = run.observed
     if seen.device_flop_per_s is None:
         return None
@@ -79,9 +77,7 @@ def _printed_flop(run: Run, job: Job) -> float | None:
 
 
 def _other_trainings(job: Job) -> list[tuple[str, float]]:
-    """Return the model FLOP, with full and with causal attention, for other trained weights than those of
-    the job.
-    """
+    """Return the model FLOP, with full and causal attention, if other weights were trained."""
     trained = job.model_copy(update={"model": job.model.model_copy(update={"adapters": None})})
     others = []
     for causal in (True, False):
@@ -94,9 +90,7 @@ def _other_trainings(job: Job) -> list[tuple[str, float]]:
 
 
 def _weight_gradients(job: Job) -> float:
-    """Return the FLOP that frozen weights save: half of the backward pass of every product with a
-    weight.
-    """
+    """Return the FLOP that frozen weights save: half the backward pass of their products."""
     length = job.batch.sequence_length
     linear = job.model.forward_flop(length, windows=False) - job.model.attention_flop(length, windows=False)
     return job.plan.global_batch * linear * BACKWARD_OVER_FORWARD / 2.0

@@ -1,9 +1,9 @@
 """Published runs of one machine, predicted after a calibration with some of these runs.
 
 Answers: how much does one log of a site improve the predictions of its other runs, and do the intervals
-still contain 90 % of the measurements? How much do all other logs improve them? Elsewhere: the update
-(lab/validation/from_run.py, cost/site_runs.py), the predictions before it (published.py), the printed
-tables (render/from_one_run_tables.py).
+still contain 90 % of the measurements? How much do all other logs improve them?
+Elsewhere: the update (lab/validation/from_run.py, cost/site_runs.py), the predictions before it
+(published.py), the printed tables (render/from_one_run_tables.py).
 
 A machine is the cluster and device of a source with one stack era. Each of its runs in turn calibrates
 the prediction of every other run; a predicted run counts once, however many others calibrate it. Each run
@@ -35,9 +35,8 @@ class Guess:
     """One run, predicted before and after a calibration; the values are logarithms of predicted over
     measured.
 
-    `weight_ratio` is 1 divided by the number of guesses for this run; `moved_share` is the share of
-    factors that the run does not have in common with the run that calibrated it, or 0 if several runs
-    did.
+    `weight_ratio` is 1 divided by the number of guesses for this run; `moved_share` is the share of factors
+    that the run does not have in common with the run that calibrated it, or 0 if several runs did.
     """
 
     row: ComparedRun
@@ -134,9 +133,7 @@ def _median(any_ratio: Floats, weights: Counts) -> float:
 
 
 def calibrated(rows: Sequence[ComparedRun]) -> dict[str, list[Guess]]:
-    """Return the guesses of all machines by kind of calibration: with "one" run, and with all
-    "others".
-    """
+    """Return the guesses of all machines by kind of calibration: with "one" run, and with all "others"."""
     groups = machines(rows).values()
     return {
         "one": [guess for members in groups for guess in by_one(members)],

@@ -1,9 +1,10 @@
 """Bayesian update of the factors of a prediction from one measured run.
 
-Answers: which factors does this run change, by how much, how certain are they afterwards, and is the
-error so large that wrong inputs are more likely than a slow machine? Elsewhere: reading a run (lab/logs,
-lab/traces), factors (cost/factors.py), their shares of a step (timeline/uncertainty.py), parts of a step
-(step_parts.py), the file that is written (cli/import_measurements.py).
+Answers: which factors does this run change, by how much, how certain are they afterwards, and is the error
+so large that wrong inputs are more likely than a slow machine?
+Elsewhere: reading a run (lab/logs, lab/traces), factors (cost/factors.py), their shares of a step
+(timeline/uncertainty.py), parts of a step (step_parts.py), the file that is written
+(cli/import_measurements.py).
 
 The model is that of cost/site_runs.py: linear and Gaussian in logarithms. Its mean is the current
 prediction; similar steps have similar errors that no factor explains. With the shares H (d log(seconds) /
@@ -89,8 +90,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Posterior:
-    """The factors after the run, the one that explains the most first, and the step with its 90 %
-    interval.
+    """The factors after the run, the one that explains the most first, and the step with its 90 % interval.
 
     The interval uses the covariance of the factors: with independent factors, it would be wider.
     """
@@ -224,9 +224,7 @@ def _posterior(
 
 
 def _priors(report: Report) -> dict[str, float]:
-    """Return the sigmas by name: first those of the step, then those of factors that scale only hidden
-    parts of it.
-    """
+    """Return the sigmas by name: those of the step, then those of factors of only hidden parts."""
     others = {name: factor.log_sigma_factor for name, factor in report.priced.factors.items()}
     priors = prior_log_sigmas(report.factors)
     return priors | {

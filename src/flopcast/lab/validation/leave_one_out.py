@@ -1,8 +1,8 @@
 """Constants fitted to published runs, and runs predicted with constants that were fitted without them.
 
-Answers: which levels follow from these runs, and how large are the errors of runs that were left out of
-the fit? Elsewhere: the fit to observations (lab/calibration/constant_fit.py), predictions of runs
-(published.py).
+Answers: which levels follow from these runs, and how large are the errors of runs that were left out of the
+fit?
+Elsewhere: the fit to observations (lab/calibration/constant_fit.py), predictions of runs (published.py).
 
 A fit predicts every run, fits the levels, and then predicts and fits again with these levels, because the
 overlap of items depends on the levels. Leaving out a source means to fit without its runs and to predict
@@ -67,9 +67,7 @@ class FirstPass:
 
 
 def first_pass(predict_runs: PredictRuns) -> FirstPass:
-    """Predict the runs once from kernels alone. All fits without some runs start from these
-    predictions.
-    """
+    """Predict the runs once from kernels alone. All fits without some runs start from these predictions."""
     published = predict_runs({}, frozenset())
     fittable = [row for row in published.rows if not row.run.judged_only]
     return FirstPass(published=published, observed=_seen(published), priors=_priors(fittable))

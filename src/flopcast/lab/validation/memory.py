@@ -1,7 +1,8 @@
 """Predicted memory compared with the memory in logs, without prices and therefore without curves.
 
-Answers: how large are the errors of predicted bytes, for each row and for all rows? Elsewhere: the rows
-(lab/published/suite_files.py, lab/published/functional_tests.py), the bytes (memory/peak.py).
+Answers: how large are the errors of predicted bytes, for each row and for all rows?
+Elsewhere: the rows (lab/published/suite_files.py, lab/published/functional_tests.py), the bytes
+(memory/peak.py).
 """
 
 import statistics
@@ -34,9 +35,7 @@ class MemoryRow(StrictModel):
 
 
 class MemorySuite(StrictModel):
-    """Rows of one source; `fitted` states what was fitted to them, and `remarks` states which facts they
-    omit.
-    """
+    """Rows of one source; `fitted` states what was fitted to them, `remarks` what they omit."""
 
     name: str
     source: str

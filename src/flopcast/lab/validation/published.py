@@ -1,7 +1,8 @@
 """Predictions of published runs, compared with the measurements.
 
 Answers: what is the error of every run, which runs are left out for which reason, and which are predicted
-not to fit? Elsewhere: the facts of a row (run.py), the job of a row (lab/published), statistics
+not to fit?
+Elsewhere: the facts of a row (run.py), the job of a row (lab/published), statistics
 (published_statistics.py).
 
 Each prediction is compared with a baseline: the FLOP of a step, including recomputation, divided by the
@@ -85,18 +86,14 @@ class ComparedRun(ComparedStep):
 
     @property
     def memory_error(self) -> float | None:
-        """Return the relative error of allocated bytes; None if the row does not print allocated
-        bytes.
-        """
+        """Return the relative error of allocated bytes; None if the row does not print allocated bytes."""
         if self.measured_memory_bytes is None:
             return None
         return self.predicted_memory_bytes / self.measured_memory_bytes - 1.0
 
     @property
     def memory_is_inside(self) -> bool:
-        """Return whether the measured memory lies in its 90 % interval; false if no memory was
-        measured.
-        """
+        """Return whether the measured memory lies in its 90 % interval; false if no memory was measured."""
         return self.low_memory_bytes <= (self.measured_memory_bytes or 0.0) <= self.high_memory_bytes
 
     @property
@@ -225,9 +222,7 @@ def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs
 
 
 def _error(number: int, groups: Sequence[Sequence[Hashable]], logs: Logs) -> float | None:
-    """Return the baseline error of one row, from the other rows of its nearest group that has other
-    rows.
-    """
+    """Return the baseline error of a row, from the other rows of its nearest group that has any."""
     for level, group in enumerate(groups[number]):
         others = [
             place for place, own in enumerate(groups) if place != number and level < len(own)
@@ -245,8 +240,7 @@ def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
 
 
 def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
-    """Return the measured step time and the assumptions that it needs; called before anything is
-    predicted.
+    """Return the measured step time and the assumptions that it needs; called before anything is predicted.
 
     Raises
     ------
@@ -298,9 +292,7 @@ def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report
 
 
 def _counted_bytes(memory: MemoryReport, run: Run) -> tuple[float, float, float]:
-    """Return the predicted peak and its 90 % interval, for the kind of memory that the row's unit
-    names.
-    """
+    """Return the predicted peak and its 90 % interval, for the kind of memory that the row's unit names."""
     kind, cached_ratio, driver_bytes = memory_kind(run.observed.memory_unit), 1.0, 0.0
     if kind != "allocated":
         cached_ratio = memory.reserved_bytes / memory.allocated_bytes
@@ -328,9 +320,7 @@ def ideal_s(job: Job) -> float:
 
 
 def _same(row: ComparedRun, other: ComparedRun) -> bool:
-    """Return whether two rows describe the same run: the same job, number of devices and measured
-    time.
-    """
+    """Return whether two rows describe the same run: the same job, number of devices and measured time."""
     mine, theirs = row.job, other.job
     times = row.measured_step_time_s / other.measured_step_time_s
     return (

@@ -1,8 +1,8 @@
 """Statistics of published runs: errors by source and by kind of run, compared with the trivial model.
 
-Answers: which numbers about all rows does `flopcast validate --runs` give as JSON? Elsewhere: the rows
-(published.py), the printed table (render/published_text.py). Sources are pooled only in `kinds`, which
-groups all rows by one property.
+Answers: which numbers about all rows does `flopcast validate --runs` give as JSON?
+Elsewhere: the rows (published.py), the printed table (render/published_text.py). Sources are pooled only in
+`kinds`, which groups all rows by one property.
 """
 
 import math
@@ -90,9 +90,7 @@ def by_memory(rows: Iterable[ComparedRun]) -> dict[tuple[str, str, str], list[Co
 
 
 def by_family(rows: Sequence[ComparedRun]) -> dict[str, dict[str, float]]:
-    """Return the statistics (`of_rows`) of dense rows and of rows with experts, for families with
-    rows.
-    """
+    """Return the statistics (`of_rows`) of dense rows and of rows with experts, for families with rows."""
     families = grouped(rows, KINDS["family"])
     return {family: of_rows(families[family]) for family in FAMILIES if family in families}
 
@@ -103,9 +101,7 @@ def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
 
 
 def formulas(rows: Iterable[ComparedRun]) -> dict[str, int]:
-    """Return the number of rows by FLOP formula, the most frequent first; rows with an unknown formula
-    come last.
-    """
+    """Return the number of rows by FLOP formula, the most frequent first and unknown ones last."""
     counts = Counter(row.audit.formula for row in rows if row.audit)
     return dict(sorted(counts.items(), key=lambda entry: (entry[0] == UNKNOWN, -entry[1], entry[0])))
 

@@ -1,7 +1,8 @@
 """Repeated runs of one configuration: the noise floor, and errors by configuration.
 
-Answers: how large would the error of a perfect prediction be on these rows, and how large are the errors
-if repeats of one configuration count once? Elsewhere: errors of single rows (published_statistics.py).
+Answers: how large would the error of a perfect prediction be on these rows, and how large are the errors if
+repeats of one configuration count once?
+Elsewhere: errors of single rows (published_statistics.py).
 
 A configuration is a model, a cluster, a plan, a batch and a framework; within a release, also a stack. A
 time that one release prints twice is one measurement, because tables quote other tables.
@@ -66,9 +67,7 @@ def release_errors(groups: Iterable[Sequence[ComparedRun]]) -> list[tuple[float,
 
 
 def clustered_errors(groups: Iterable[Sequence[ComparedRun]]) -> dict[str, float]:
-    """Return `summary.errors` over rows `by_configuration`, each with its mean ratio of predicted to
-    measured time.
-    """
+    """Return `summary.errors` over rows `by_configuration`, each with its mean predicted/measured ratio."""
     return errors(
         math.exp(statistics.mean(math.log1p(row.relative_error) for row in group)) - 1.0 for group in groups
     )

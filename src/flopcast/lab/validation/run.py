@@ -1,8 +1,8 @@
 """A published run: what one row of a table states about a measured training run.
 
-Answers: which facts may a row state, and how many seconds did a step of its run take? Elsewhere: reading
-rows (lab/published/table.py), the job that reproduces a run (lab/published/job.py), errors of predictions
-(published.py). A field is None or empty if the row does not state it.
+Answers: which facts may a row state, and how many seconds did a step of its run take?
+Elsewhere: reading rows (lab/published/table.py), the job that reproduces a run (lab/published/job.py),
+errors of predictions (published.py). A field is None or empty if the row does not state it.
 """
 
 import re
@@ -127,9 +127,7 @@ class Run(StrictModel):
 
     @property
     def fully_specified(self) -> bool:
-        """Return whether the row states the model, sequence length, devices, tp, pp and both batch
-        sizes.
-        """
+        """Return whether the row states the model, sequence length, devices, tp, pp and batch sizes."""
         plan = self.mapping
         printed = (
             self.model or self.architecture.num_layers,

@@ -2,8 +2,8 @@
 these residuals.
 
 Answers: to which residuals are the constants `unknown_site[...]` fitted, and what is the interval of a
-measured run of one of these sources? Elsewhere: the fit (lab/calibration/site_fit.py), what is unknown
-about a site (cost/unknown_site.py).
+measured run of one of these sources?
+Elsewhere: the fit (lab/calibration/site_fit.py), what is unknown about a site (cost/unknown_site.py).
 """
 
 import math
@@ -48,9 +48,7 @@ def residuals_of(rows: Iterable[ComparedRun]) -> tuple[SiteResiduals, ...]:
 def without_own_source(
     rows: Sequence[ComparedRun], residuals: Sequence[SiteResiduals]
 ) -> tuple[ComparedRun, ...]:
-    """Return the rows with intervals whose uncertainty about the site comes from the sites of other
-    sources.
-    """
+    """Return the rows with intervals whose site uncertainty comes from sites of other sources."""
     levels: dict[str, Mapping[str, FittedLevel]] = {}
     for source in {each.source for each in residuals} & {row.run.source for row in rows}:
         others = [each for each in residuals if each.source != source]

@@ -1,8 +1,8 @@
 """Statistics of a comparison, as numbers and as text: per source, per row, per class of component.
 
-Answers: what does `flopcast validate` print, as text, JSON and Markdown? Elsewhere: the prediction of a
-row and its protocol (compare.py). An error is predicted / measured - 1, which is positive if flopcast is
-too slow.
+Answers: what does `flopcast validate` print, as text, JSON and Markdown?
+Elsewhere: the prediction of a row and its protocol (compare.py). An error is predicted / measured - 1,
+which is positive if flopcast is too slow.
 """
 
 import statistics

@@ -1,7 +1,7 @@
 """The parts of a predicted step: their seconds, and the factors that scale them.
 
-Answers: how long is each predicted part of a step, and which factors scale it? Elsewhere: the update of
-factors from a measured run (from_run.py), the report itself (report/report.py).
+Answers: how long is each predicted part of a step, and which factors scale it?
+Elsewhere: the update of factors from a measured run (from_run.py), the report itself (report/report.py).
 
 Parts belong to the stage that is busiest in the prediction (report.breakdown): "gemm", "attention"
 (fused, or its batched products), "memory_bound", "communication" (exposed) and "host". Jitter scales only

@@ -1,8 +1,8 @@
 """Suites of measured runs in the catalogue, each with the job that reproduces it.
 
 Answers: what was measured by whom, by which protocol is it compared, and which FLOP formula did a source
-divide by the step time? Elsewhere: reading suite files (lab/published/suite_files.py), predicting and
-comparing (compare.py).
+divide by the step time?
+Elsewhere: reading suite files (lab/published/suite_files.py), predicting and comparing (compare.py).
 """
 
 from collections.abc import Callable, Mapping

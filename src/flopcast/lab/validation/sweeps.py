@@ -1,7 +1,7 @@
 """Sweeps of plans: the runs of a source that are choices of one decision.
 
-Answers: which of these runs trained one model on one machine in several ways? Elsewhere: the evaluation
-of a sweep (decisions.py). Times are in device-seconds per token.
+Answers: which of these runs trained one model on one machine in several ways?
+Elsewhere: the evaluation of a sweep (decisions.py). Times are in device-seconds per token.
 
 The source, the software and its release, the model and the lengths of sequences are the same throughout a
 sweep. Other fields depend on the decision: the plan alone, or also the batch, the precision or the number
@@ -57,9 +57,7 @@ class MeasuredChoice:
 
 
 def sweeps_of_runs(rows: Iterable[ComparedRun]) -> tuple[Sweep, ...]:
-    """Return the sweeps of published runs, ordered by the settings that they vary, then by the first
-    run.
-    """
+    """Return the sweeps of published runs, ordered by their varied settings, then by first run."""
     return _sweeps([_of_run(row) for row in rows])
 
 
