@@ -117,7 +117,7 @@ def reads_weights(job: Job) -> bool:
 OUTER, INNER = slice(-1, None), slice(0, 1)
 FASTER, SLOWER = {"most_ratio": 1.0}, {"least_ratio": 1.0}
 SAME = FASTER | SLOWER
-SHARED_LINKS = {"shared_links_ratio": 0.005}  # a shorter layer may add it to messages that share a link
+SHARED_LINKS = {"shared_links_ratio": 0.006}  # a shorter layer may add it to messages that share a link
 PLAN, STACK = "plan.", "stack."
 NO_LAUNCHES = always(STACK + "host.graphs", ("iteration",))
 SAME_BUCKETS = always(STACK + "gradients.single_bucket_after_backward", False)
@@ -178,7 +178,7 @@ LAWS: dict[str, Law] = {
         change=set_to(STACK + "contention.kernel_share", 1.0), **SLOWER, **SHARED_LINKS
     ),
     "gradients reduced behind the backward of one stage": Law(
-        of=where(one_stage, SAME_BUCKETS),
+        of=where(one_stage, all_of(SAME_BUCKETS, NO_LAUNCHES)),
         change=set_to(STACK + "gradients.overlap", False),
         **SLOWER,
         **SHARED_LINKS,
@@ -207,7 +207,7 @@ LAWS: dict[str, Law] = {
         **FASTER,
     ),
     "parameters gathered one unit ahead": Law(
-        change=set_to(STACK + "sharding.prefetch_units", 1), **FASTER
+        of=NO_LAUNCHES, change=set_to(STACK + "sharding.prefetch_units", 1), **FASTER
     ),
     "transfers that never block": Law(change=set_to(STACK + "pipeline.transfers", "overlapped"), **FASTER),
     "transfers one by one": Law(change=set_to(STACK + "pipeline.transfers", "sequential"), **SLOWER),
@@ -260,7 +260,7 @@ LAWS: dict[str, Law] = {
         of=where(reads_weights, unchanged), change=times("batch.sequence_length", 2), least_ratio=0.64
     ),
     "twice the blocks": Law(change=deeper, least_ratio=1.0, most_ratio=2.2),
-    "twice the vocabulary": Law(change=wider, least_ratio=1.0, most_ratio=2.2),
+    "twice the vocabulary": Law(of=NO_LAUNCHES, change=wider, least_ratio=1.0, most_ratio=2.2),
     "everything recomputed": Law(
         change=set_to(PLAN + "recompute", "full"), least_ratio=1.0, most_ratio=1.7
     ),

@@ -100,6 +100,20 @@ def test_no_kept_file_is_refused_for_a_key_that_its_program_has():
     assert refused == []
 
 
+def test_an_unknown_size_under_a_word_that_other_settings_have_as_well_is_an_error_if_it_is_a_number():
+    """A config of llama with `mlp_dim` was predicted with the feed-forward width of Llama 7B."""
+    sizes = published("llama-2-7b")
+    del sizes["intermediate_size"]
+    for name in ("mlp_dim", "d_ff", "feed_forward_dim", "kv_channels", "multi_query_group_num", "depth"):
+        for value, faults in ((5504, [name]), ("wide", []), (None, []), (1, [])):
+            text = json.dumps(sizes | {name: value}, indent=1)
+            document = read_yaml(text.encode(), "config.json")
+
+            found = problems_of(lambda document=document: model_from_config(document))
+
+            assert [field for field, _, _ in found] == faults, (name, value)
+
+
 def test_words_that_hold_such_a_name_by_chance_are_no_sizes():
     assert [costly_part(name) for name in ("request_header", "overhead_s", "look_ahead_steps")] == [""] * 3
 

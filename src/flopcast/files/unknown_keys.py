@@ -7,7 +7,8 @@ interop/hugging_face/unsupported.py).
 Every reader of another program's files calls `unknown_key`. A key whose name contains a word for a size, a
 degree or trained parameters may change time and memory a lot, so a job with such an unknown key cannot be
 predicted. The same holds if the value of an unknown key contains such a name. If such a key has no effect,
-it must be in the tables under its full name: wildcards do not cover it.
+it must be in the tables under its full name: wildcards do not cover it. Words that are also used for other
+things, such as "width", count only if the value is a whole number above 1.
 """
 
 import difflib
@@ -19,6 +20,10 @@ from flopcast.records import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
           "lora", "accum", "seq_len", "sequence_len", "dtype")  # fmt: skip
+SIZES = re.compile(
+    r"(?:^|[._-])(dim|ff|ffn|mlp|feed_?forward|width|depth|kv|query_groups?|channels|blocks|mtp)(?![a-z])",
+    re.IGNORECASE,
+)  # words of sizes that other settings contain as well
 HARMLESS = re.compile(
     r"overhead|lookahead|ahead_|header|delayer"
 )  # words that contain "head" or "layer" by chance
@@ -79,6 +84,8 @@ def unknown_key(
     ''
     >>> unknown_key("mascots", [{"heads": 2}], program="X", weighty=["num_layers"]).because[42:]
     "'head' in a name inside it (heads) suggests that it affects time or memory"
+    >>> unknown_key("mlp_width", 8, program="X", weighty=["num_layers"]).because[42:]
+    "'mlp' in its name suggests that it affects time or memory"
     """
     near = _nearest(key, [*weighty, *others], least_fraction)
     long = len(key.rpartition(".")[2]) >= shortest
@@ -89,14 +96,14 @@ def unknown_key(
         and long
         and edits(_snake(key), near) < MANY_EDITS
     )
-    named = next((name for name in _names(key, value) if costly_part(name)), "")
+    named, part = next(_costly_names(key, value), ("", ""))
     if slip:
         return UnknownKey(near=near, because=f"{program} has no such key", slip=True)
     if named and value not in NOTHING:
         owner = "its name" if named == key else f"a name inside it ({named})"
-        part = f"{costly_part(named)!r} in {owner} suggests that it affects time or memory"
+        reason = f"{part!r} in {owner} suggests that it affects time or memory"
         return UnknownKey(
-            near=near, because=f"flopcast does not know this key of {program}, and {part}", slip=False
+            near=near, because=f"flopcast does not know this key of {program}, and {reason}", slip=False
         )
     return UnknownKey(near=near, because="", slip=False)
 
@@ -114,15 +121,17 @@ def _snake(key: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
 
 
-def _names(key: str, value: object) -> Iterator[str]:
-    """Yield a key and the keys of all mappings inside its value."""
-    yield key
+def _costly_names(key: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield each name with such a word, of a key and of all mappings inside its value, and the word."""
+    of_size = SIZES.search(key) if type(value) is int and value > 1 else None
+    if part := costly_part(key) or (of_size[1].lower() if of_size else ""):
+        yield key, part
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _names(str(name), inner)
+            yield from _costly_names(str(name), inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _names("", inner)
+            yield from _costly_names("", inner)
 
 
 def costly_part(key: str) -> str:
