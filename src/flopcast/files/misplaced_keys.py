@@ -30,14 +30,16 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
     placed = list(problems)
     for number, problem in enumerate(problems):
         path = path_of(problem.field)
+        if problem.fault != UNKNOWN_KEY or not path:  # a key of brackets alone, such as "[]", has no path
+            continue
         path = path if path in document.lines else (*path[:-1], str(path[-1]))
-        if problem.where.startswith(f"{ARGUMENT}{path[-1]}=") and problem.fault == UNKNOWN_KEY:
+        if problem.where.startswith(f"{ARGUMENT}{path[-1]}="):
             homes = [home for home in _homes(path, document, noun) if home]
             if len(homes) == 1:
                 value = problem.where.removeprefix(f"{ARGUMENT}{path[-1]}=")
                 edit = f'"{value}"' if " " in value else value
                 placed[number] = replace(problem, fix=f"write {dotted((*homes[0], path[-1]))}={edit}")
-        if problem.fault != UNKNOWN_KEY or path not in document.lines:
+        if path not in document.lines:
             continue
         if same_elsewhere(str(path[-1]), problem.allowed.split(", ")):
             continue
