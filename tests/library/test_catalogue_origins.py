@@ -16,10 +16,7 @@ from flopcast.library import catalog
 from flopcast.library.fitted_on import fitted_numbers, origins
 
 VALIDATION = Path(__file__).parents[1] / "lab" / "validation"
-DEVELOPMENT = [
-    VALIDATION / f"{name}.csv"
-    for name in ("held_out_runs", "collected_runs", "collected_runs_2", "collected_runs_3")
-]
+DEVELOPMENT = [VALIDATION / "held_out_runs.csv", *VALIDATION.glob("collected_runs*.csv")]
 SUITES = ("paper", "sc21", "korthikanti", "headlines", "memory")
 SPEAKS_OF_A_FIT = re.compile(r"\bfitted\b|\bfit to\b|\bruns? (?:ask|want|of .* ask)", re.IGNORECASE)
 
