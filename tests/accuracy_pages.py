@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 PUBLISHED = SHARED / "validation" / "published_runs.csv"
 FUNCTIONAL = SHARED / "validation" / "megatron_functional_8gpu.csv"
+MLPERF = SHARED / "data" / "training_mlperf" / "mlperf_training_v5.1.csv"
 DEVELOPMENT = ROOT / "tests" / "lab" / "validation" / "held_out_runs.csv"
 COLLECTED = ROOT / "tests" / "lab" / "validation" / "collected_runs.csv"
 COLLECTED_2 = ROOT / "tests" / "lab" / "validation" / "collected_runs_2.csv"
@@ -79,6 +80,18 @@ FIRST_SCORES_OF_COLLECTED_4 = {  # predicted on 2026-11-28 at 84cddedf, before a
     "dense": ("42", "14.3 %", "22.6 %", "57.4 %", "−3.8 %", "67 %", "± 33 %"),
     "experts": ("20", "21.0 %", "20.8 %", "35.4 %", "−16.8 %", "80 %", "± 64 %"),
 }
+FIRST_SCORES_OF_MLPERF = {  # benchmark, maker → results and mean error, before anything was corrected
+    ("Llama 3.1 405B", "NVIDIA"): "2 | 6.7 %",
+    ("Llama 3.1 8B", "NVIDIA"): "17 | 22.5 %",
+    ("Llama 3.1 8B", "AMD"): "5 | 11.4 %",
+    ("Llama 2 70B, LoRA", "NVIDIA"): "– | not predicted",
+    ("Llama 2 70B, LoRA", "AMD"): "– | not predicted",
+}
+BENCHMARKS = {
+    "llama31_405b": "Llama 3.1 405B",
+    "llama31_8b": "Llama 3.1 8B",
+    "llama2_70b_lora": "Llama 2 70B, LoRA",
+}
 BEST_OTHERS = {  # system and reference → the best other model on the same rows, as its authors print it
     ("perlmutter-a100-sxm4-80gb", "best"): "4.98 % (the paper's)",
     ("vista-gh200", "best"): "9.38 % (the paper's)",
@@ -112,6 +125,15 @@ class Measured:
         self.collected_2 = collected_2 or PublishedTables([COLLECTED_2])
         self.collected_3 = collected_3 or PublishedTables([COLLECTED_3])
         self.collected_4 = collected_4 or PublishedTables([COLLECTED_4])
+
+    @cached_property
+    def mlperf(self):
+        """Errors of results of MLPerf Training, by benchmark and maker; no constant is fitted on them."""
+        found = {key: [] for key in FIRST_SCORES_OF_MLPERF}
+        for row in PublishedTables([MLPERF]).judged().rows:
+            maker = "AMD" if row.job.cluster.node.device.name.startswith("mi") else "NVIDIA"
+            found[BENCHMARKS[row.run.id.rpartition("-")[2]], maker].append(abs(row.relative_error))
+        return found
 
     def runs_of_users(self):
         """The runs of the development set and of all collections, without constants."""
@@ -173,6 +195,7 @@ def values(measured):
         "collected-3": collected_table(measured.collected_3, FIRST_SCORES_OF_COLLECTED_3),
         "collected-4": collected_table(measured.collected_4, FIRST_SCORES_OF_COLLECTED_4),
         "decisions": decisions_table(measured),
+        "mlperf": mlperf_table(measured),
     }
     numbers = (published_numbers, calibration_numbers, residuals, decision_numbers, memory_numbers)
     for each in numbers:
@@ -326,6 +349,19 @@ def collected_table(collected, first_scores):
             cells.append(f"{percent(found['bias'])}".replace("-", "−"))
             inside = percent(found["coverage"], 0), f"± {percent(found['half_width_median'], 0)}"
             lines.append(f"| {family}, {told} | {found['rows']} | {' | '.join([*cells, *inside])} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def mlperf_table(measured):
+    """A line for each benchmark and maker of devices: the blind score and that of today."""
+    lines = [
+        "| results of MLPerf | rows, blind | mean error, blind | rows, today | mean error, development |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for (benchmark, maker), errors in measured.mlperf.items():
+        first = FIRST_SCORES_OF_MLPERF[benchmark, maker]
+        today = f"{len(errors)} | {percent(statistics.mean(errors))}"
+        lines.append(f"| {benchmark}, {maker} | {first} | {today} |")
     return "\n" + "\n".join(lines) + "\n"
 
 
