@@ -53,6 +53,18 @@ def test_a_launch_script_and_a_config_of_a_model_refuse_them_too():
         assert [line for _, line, _ in found] == [str(json.dumps(config, indent=1).count("\n"))]
 
 
+def test_a_flag_that_speaks_of_a_width_is_an_error_if_its_value_is_a_number():
+    for flag, value, faults in (
+        ("--moe-mlp-dim", "4096", ["--moe-mlp-dim"]),
+        ("--ffn-multiplier", "3", ["--ffn-multiplier"]),
+        ("--ffn-multiplier", "wide", []),
+        ("--mtp-depth", "1", []),
+    ):
+        found = problems_of(lambda words=f"{flag} {value}": document_of(words))
+
+        assert [field for field, _, _ in found] == faults, (flag, value)
+
+
 def test_a_value_that_switches_nothing_on_and_a_name_without_a_size_are_only_noted():
     for text in ("zz_expert_zz: null", "zz_expert_zz: false", "zz_expert_zz: 0", "mascot: llama"):
         reader = ConfigReader(read_yaml(text.encode(), "a.yaml"), keys_of("axolotl"))

@@ -123,7 +123,7 @@ def _snake(key: str) -> str:
 
 def _costly_names(key: str, value: object) -> Iterator[tuple[str, str]]:
     """Yield each name with such a word, of a key and of all mappings inside its value, and the word."""
-    of_size = SIZES.search(key) if type(value) is int and value > 1 else None
+    of_size = SIZES.search(key) if _is_count(value) else None
     if part := costly_part(key) or (of_size[1].lower() if of_size else ""):
         yield key, part
     if isinstance(value, dict):
@@ -132,6 +132,13 @@ def _costly_names(key: str, value: object) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for inner in value:
             yield from _costly_names("", inner)
+
+
+def _is_count(value: object) -> bool:
+    """Return whether a value is a whole number above 1, or the text of one."""
+    if isinstance(value, str):
+        return value.isdecimal() and value.lstrip("0") not in ("", "1")
+    return type(value) is int and value > 1
 
 
 def costly_part(key: str) -> str:
