@@ -108,6 +108,18 @@ def test_three_degrees_that_miss_the_devices_are_a_fault_and_no_completion():
     assert [one.fix for one in error.value.problems] == ["set data_parallel to 4"]
 
 
+def test_a_contradiction_has_one_cause_whose_fix_keeps_what_was_asked_for():
+    """`dp=32 tp=3` had five fixes that excluded each other, and `pp=16` of 61 layers the fix pp=1."""
+    for model, gpus, plan, fix in (
+        ("llama-3-8b", 64, "dp=32 tp=3", "set tensor_parallel to 2"),
+        ("deepseek-v3", 256, "pp=16 dp=16 tp=1 ep=16 mbs=1 gbs=1024", "set stage_layers to 2,4,4,4"),
+    ):
+        with pytest.raises(SpecError) as error:
+            job(model, cluster="dgx-h100", gpus=gpus, plan=plan)
+
+        assert {one.fix[: len(fix)] for one in error.value.problems} == {fix}, plan
+
+
 def test_every_command_that_takes_a_job_completes_its_plan():
     words = ("--model", "megatron-1.7b", "--cluster", "dgx-a100:1", "--plan", "tp=2 gbs=64")
     whole = job(model="megatron-1.7b", cluster="dgx-a100:1", plan="tp=2 gbs=64").plan

@@ -122,6 +122,19 @@ def test_a_source_is_judged_by_constants_of_the_others(tmp_path):
     assert each["source-a"] > each["source-b"]
 
 
+def test_a_table_of_one_source_generation_or_model_says_that_no_constant_is_left(table):
+    for group, words in (
+        ("source", "one source"),
+        ("generation", "one generation"),
+        ("model", "one model"),
+    ):
+        ended = flopcast("validate", "--runs", table, f"--leave-one-{group}-out")
+
+        first = ended.out.splitlines()[0]
+        assert words in first, group
+        assert "so no constant is left, as with --no-constants" in first, group
+
+
 @pytest.mark.parametrize(
     "options",
     [("--leave-out", "source-a"), ("--leave-one-source-out",), ("--report", "page.html")],
