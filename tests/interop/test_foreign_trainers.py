@@ -81,6 +81,18 @@ def test_a_file_of_deepspeed_tells_its_stage_by_its_name_alone(small, name, stag
     assert any("does not open" in note for note in data["assumptions"])
 
 
+def test_published_files_of_deepspeed_offload_what_they_contain_and_not_what_their_name_says():
+    for small, name, placed in (
+        (AXOLOTL, "deepspeed_configs/zero2.json", "optimizer:host"),
+        (AXOLOTL, "deepspeed_configs/zero1.json", None),
+        (AXOLOTL, "deepspeed_configs/zero3_bf16_cpuoffload_all.json", "optimizer:host,parameters:host"),
+        (AXOLOTL, "deepspeed_configs/zero3_bf16_cpuoffload_params.json", "parameters:host"),
+        (FACTORY, "examples/deepspeed/ds_z2_config.json", None),
+        (FACTORY, "examples/deepspeed/ds_z3_partial_offload_config.json", "optimizer:host"),
+    ):
+        assert read(small, deepspeed=name)["plan"].get("offload") == placed, name
+
+
 @BOTH
 @pytest.mark.parametrize("name", ["mine.json", "conf/ds.json", "zero30.json"])
 def test_a_name_that_tells_no_stage_is_a_fault(small, name):
