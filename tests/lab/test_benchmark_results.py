@@ -211,10 +211,12 @@ def test_lengths_of_the_file_hold_if_the_user_states_only_the_load(tmp_path):
 
 
 def test_the_release_of_a_server_is_a_note_and_several_results_are_told():
-    served = VLLM | {"server_info": {"version": "0.4.6"}}
+    dated = VLLM | {"date": "20241005-142501"}
+    cases = ((dated, "2024-10"), (dated | {"server_info": {"version": "0.4.6"}}, "0.4.6"))
 
-    assert any(
-        "add engine.release=0.4.6" in note for note in read_result(json.dumps(served).encode(), "a").notes
-    )
+    for values, release in cases:
+        notes = read_result(json.dumps(values).encode(), "a").notes
+        assert [note for note in notes if f"add engine.release={release} to predict" in note], release
+        assert sum("engine.release" in note for note in notes) == 1
     with pytest.raises(SpecError, match="2 results"):
         read_result(f"{json.dumps(VLLM)}\n{json.dumps(VLLM)}\n".encode(), "runs.jsonl")

@@ -31,6 +31,7 @@ Values = Mapping[str, object]
 KNOWN = "JSON of vLLM's or SGLang's benchmark, JSON or CSV of GenAI-Perf, or mlperf_log_summary.txt"
 MEAN_LENGTHS = "flopcast predicts every request with the mean lengths, because the file contains no others"
 PER_S = {"s": 1.0, "sec": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_DATE = re.compile(r"(20\d\d)(0[1-9]|1[0-2])\d\d-")  # of vLLM's benchmark: 20241005-142501
 _LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")
 
 
@@ -107,9 +108,16 @@ def _of_engine(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
         if total and count:
             words[field] = max(round(total / count), 1)
     server = values.get("server_info")  # of SGLang
+    date = _DATE.match(str(values.get("date")))
     if release := str(server.get("version") or "") if isinstance(server, Mapping) else "":
         notes += (
             f"the server was release {release}: add engine.release={release} to predict this release",
+        )
+    elif date:
+        month = f"{date[1]}-{date[2]}"
+        notes.append(
+            f"the file does not state the release of the server: add engine.release={month} to predict the "
+            f"newest release of {month}, when the benchmark ran"
         )
     return words, (*notes, *([MEAN_LENGTHS] if "prompt_tokens" in words else []))
 
