@@ -131,7 +131,7 @@ def test_tags_of_images_and_requirements_of_pip_state_the_release():
 
 
 def test_flags_that_turn_cuda_graphs_off_lengthen_tokens_as_measured():
-    """Pull request 8352 of DeepSpeed: 4.81 and 4.88 ms for a token of GPT-2 on H200 (with prompts of 128 tokens)."""
+    """Pull request 8352 of DeepSpeed: 4.81 and 4.88 ms for a token of GPT-2 on H200."""
     settings = "cat > c.yaml <<EOF\n{}\nEOF\ntrtllm-serve gpt2 --extra_llm_api_options c.yaml"
     cases = (
         ("vllm serve gpt2 --enforce-eager", 4.81),
