@@ -17,7 +17,7 @@ DENSE, EXPERTS = "llama-3.1-8b", "deepseek-v3"
 LIMITS = ("", "max_sequences=64 max_tokens=4096")
 FORMATS = ("", "weights=fp8 cache=fp8")
 DRAFTS = ("", "draft=eagle drafted=3", "draft=ngram drafted=2 accepted=1.5")
-CHANGES = ({}, {"memory_fraction": 0.8, "prefix_cache": False, "block_tokens": 64}, {"launch_s": "32 us"})
+CHANGES = ({}, {"memory_fraction": 0.8, "prefix_cache": False, "block_tokens": 64}, {"launch_s": "31 us"})
 POOLS = "prefill.tp=2 prefill.replicas=2 decode.tp=4 decode.max_sequences=32"
 DEGREES = {  # degrees that every engine has
     DENSE: ("tp=1 replicas=8", "tp=2 replicas=2", "tp=2 pp=2 replicas=1", POOLS),

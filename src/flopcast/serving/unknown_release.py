@@ -18,7 +18,7 @@ from flopcast.spec.serving_job import ServingJob
 
 # Sigmas of log(time) after a year, of faster and of slower releases: fitted to APEX, MLPerf and
 # catalog/runs/deployments.yaml. Each is the largest of the fits that leave one source out.
-DENSE, EXPERTS = (0.10, 0.30), (0.15, 0.75)
+DENSE, EXPERTS = (0.10, 0.30), (0.20, 0.80)
 
 
 def release_age(engine: Engine) -> float:

@@ -9,7 +9,6 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 
-from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.spec.drafting import Drafting
 from flopcast.spec.published_formats import WeightFormat
@@ -209,12 +208,3 @@ def served_format(name: str) -> str:
     ('', 'fp8')
     """
     return name if name in SERVED_FORMATS else ""
-
-
-def is_narrow(weights: str) -> bool:
-    """Return whether a format of weights has fewer bits than 16.
-
-    >>> is_narrow("bf16"), is_narrow("int4")
-    (False, True)
-    """
-    return SERVED_FORMATS[served_format(weights)].bytes_of_weight("bf16") < ELEMENT_BYTES["bf16"]

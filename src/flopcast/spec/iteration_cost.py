@@ -9,6 +9,13 @@ from pydantic import Field
 from flopcast.strict_model import StrictModel
 
 EXPERTS = "experts"  # the component of their kernels
+TIMED_WITH_OTHERS = ("nvfp4", "mxfp4", "mxfp4_mxfp8")
+"""Formats of experts whose benchmarks contain other kernels.
+
+According to collector/vllm/collect_moe_v2.py in https://github.com/ai-dynamo/aiconfigurator, those of nvfp4
+also quantise the inputs and pack the choice of experts, and those of mxfp4 also choose the experts. The
+benchmarks of all other formats time fused_experts alone.
+"""
 
 
 class IterationCost(StrictModel):
@@ -22,9 +29,9 @@ class IterationCost(StrictModel):
         the start. Kernels keep at least half of their time. Iterations with prompts run larger kernels
         outside of graphs, without this overlap.
     expert_ratio : float
-        Time of the kernels of experts over that of the same kernels in benchmarks, if experts have 8 or 4
-        bits: engines use other libraries, and tokens of real requests choose fewer experts than random
-        tokens. It is 1 if experts have 16 bits, and in iterations with prompts.
+        Time of the kernels of experts over that in benchmarks, for formats whose benchmarks contain other
+        kernels as well (`TIMED_WITH_OTHERS`). It is 1 for all other formats, and in iterations with
+        prompts.
     host_s : float
         Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
     sequence_s : float

@@ -6,9 +6,9 @@ from typing import ClassVar
 from pydantic import ConfigDict, PrivateAttr
 
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.deployment import Deployment, Pool, is_narrow
+from flopcast.spec.deployment import Deployment, Pool
 from flopcast.spec.engine import LADDER, Engine, Overlap
-from flopcast.spec.iteration_cost import IterationCost
+from flopcast.spec.iteration_cost import TIMED_WITH_OTHERS, IterationCost
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
 from flopcast.spec.streaming import HostComputes
@@ -105,10 +105,9 @@ class ServingJob(StrictModel):
     def scales_experts(self) -> bool:
         """Return whether kernels of experts take a fitted ratio of their time in benchmarks.
 
-        Experts with weights of 16 bits run as in benchmarks. No benchmark has padded experts.
+        Those whose benchmarks contain other kernels do; all others run as in benchmarks.
         """
-        name = self.plan.format_of_experts
-        return is_narrow(name) and name not in self.engine.padded_experts
+        return self.plan.format_of_experts in TIMED_WITH_OTHERS
 
     @property
     def iteration(self) -> IterationCost:

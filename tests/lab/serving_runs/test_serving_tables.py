@@ -56,7 +56,6 @@ def test_releases_of_vllm_that_run_deep_gemm_pad_experts():
     )
 
     assert (old.engine.padded_experts, new.engine.padded_experts) == (("fp8_block",), ())
-    assert (old.iteration.expert_ratio, new.iteration.expert_ratio < 1.0) == (1.0, True)
     slow, fast = (predict_serving(each).experts_s for each in (old, new))
     assert 2.0 < slow / fast < 5.0
 

@@ -41,11 +41,11 @@ CACHES = {
 }
 PUBLISHED = "the format that the model was published in"
 DTYPES = dict.fromkeys(("auto", "half", "float16", "bfloat16", "fp16", "bf16"), "bf16")
-EAGER_LAUNCH = "32 us"
+EAGER_LAUNCH = "31 us"
 """Time of the host for launching one kernel where passes do not run from CUDA graphs.
 
 GPT-2 on H200 runs 139 kernels for a token, which takes 4.81 ms with vLLM and 4.88 ms with SGLang in pull
-request 8352 of DeepSpeed, without graphs. Without the host time of an iteration, these are 31.4 and 31.9 us
+request 8352 of DeepSpeed, without graphs. Without the host time of an iteration, these are 30.8 and 31.2 us
 for each kernel. Other measurements give 24 us (Llama-3-8B, pull request 1401 of SGLang) to 77 us
 (Qwen2.5-Omni-7B on a shared server, issue 7960 of vLLM-Omni).
 """
