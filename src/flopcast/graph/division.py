@@ -82,9 +82,9 @@ def divide(
 
     Parameters
     ----------
-    nodes : the operators of the block, views included
+    nodes : the operators of the block, including views
     leaving : tensors of the block that other blocks read
-    uses : as `uses_of_weights` returns them
+    uses : the result of `uses_of_weights`
     """
     whole: dict[str, str] = {}
     while True:

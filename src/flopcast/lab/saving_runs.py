@@ -53,7 +53,7 @@ class SavedModel:
 
     Attributes
     ----------
-    waits_s : seconds that training waited with each method, in the order of METHODS
+    waits_s : seconds for which training waited with each method, in the order of METHODS
     device_bytes_per_s : the rate of the link from a device to pinned memory
     """
 

@@ -51,8 +51,8 @@ def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: Non
 
     Parameters
     ----------
-    host : the name by which it is reached, besides those of loopback
-    ready : called once it answers
+    host : the name at which clients reach the server, in addition to those of loopback
+    ready : called when the server answers requests
     """
     desk = Desk(Pool(os.cpu_count() or 2, MOST_WAITING))
 

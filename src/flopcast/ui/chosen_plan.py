@@ -99,8 +99,8 @@ def chosen_word(words: Fields, fields: Fields, before: str = "", prefix: str = "
     ----------
     words : fields of the request, without stale ones
     fields : fields of the complete plan, without a prefix
-    before : the earlier value of CHOSEN; fields chosen then and not changed since still count as chosen
-    prefix : of the names in `words`
+    before : the earlier value of CHOSEN; fields that have not changed since then still count as chosen
+    prefix : the prefix of the names in `words`
     """
     earlier = dict(parse_qsl(before))
     job = {name: _job_field(words, prefix, name) for name in JOB_FIELDS}

@@ -49,7 +49,7 @@ def refusal(
     Parameters
     ----------
     task : a name of answers.TASKS
-    status : of HTTP
+    status : the HTTP status
     kind : one of render.error_json.KINDS
     message : the error, if there are no problems
     problems : every error in the input

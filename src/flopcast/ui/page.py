@@ -94,9 +94,9 @@ def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
     Parameters
     ----------
     name : a key of FORMS
-    words : what the form holds
-    html : the answer, as `responses` makes it; empty where nothing was asked yet
-    opening : whether to explain what the page does, and to show examples
+    words : the values of the form
+    html : the answer from `responses`, empty before the first request
+    opening : whether to explain the page and to show examples
     """
     path, heading = PAGES[name]
     main = (
@@ -111,7 +111,7 @@ def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
 
 
 def pending(words: Fields) -> str:
-    """Return the placeholder of a slow answer, which the script fetches or, without it, a link opens."""
+    """Return the placeholder of a slow answer: the script fetches it, or a link opens it without a script."""
     query = escape(urlencode({**words, "now": "1"}))
     return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
 
@@ -163,9 +163,9 @@ def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
 
     Parameters
     ----------
-    given : values that were entered before, so that an error loses nothing
+    given : values that the user entered before, so that an error does not lose them
     errors : HTML with the errors in these values, or ""
-    preview : HTML with what was understood of the file, or ""
+    preview : HTML with the content of the file, or ""
     """
     alert = f'<div role="alert">{errors}</div>' if errors else ""
     form = (

@@ -105,8 +105,8 @@ class Pool:
 
         Parameters
         ----------
-        size : processes; two at least, as long requests leave one to the short ones
-        most_waiting : requests beyond those that are worked on
+        size : number of processes; at least two, because long requests leave one free for short ones
+        most_waiting : largest number of requests that wait for a process
         """
         size = max(size, 2)
         self._most_waiting, self._waiting = most_waiting, 0

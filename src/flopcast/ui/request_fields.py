@@ -104,7 +104,7 @@ def brought_from(
 
     Parameters
     ----------
-    name, text : of the file
+    name, text : those of the file
     cluster : a cluster of the catalogue; "" for that of the file, or the usual one if the file names none
     gpus : number of devices; "" for as many as the file starts, or one node if the file does not say
     arg, env : arguments and environment of a launch script, "1=8 2=4" and "NNODES=4", to write into its

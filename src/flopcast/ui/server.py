@@ -56,9 +56,9 @@ def serve(host: str, port: int, on_ready: Callable[[str], None]) -> None:
 
     Parameters
     ----------
-    host : an address of this machine; others than loopback are reached from outside
-    port : 0: any that is free
-    on_ready : hears the address once requests are answered
+    host : an address of this machine; an address other than loopback can be reached from outside
+    port : 0 means any free port
+    on_ready : called with the address when the server answers requests
 
     Raises
     ------

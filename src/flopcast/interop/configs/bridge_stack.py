@@ -29,8 +29,8 @@ def stack_of(reader: JobReader, switched: dict[str, object]) -> object:
 
     Parameters
     ----------
-    reader : with the plan in its data
-    switched : what Megatron-Core's flags switch of it
+    reader : a reader whose data contains the plan
+    switched : the settings that Megatron-Core's flags switch
     """
     changes = dict(switched)
     gradients = _gradients(reader)

@@ -130,7 +130,7 @@ def read_sharding(reader: JobReader, precision: str, sequence: int = 1) -> int:
 
     Parameters
     ----------
-    precision : the plan's: bf16 without ZeRO is a ZeRO-1 of its own (`BF16_REASON`)
+    precision : that of the plan; bf16 without ZeRO has its own kind of ZeRO-1 (`BF16_REASON`)
     sequence : ranks that share a sequence, which count among the ranks of a group
     """
     section, key = "zero_optimization", STAGE

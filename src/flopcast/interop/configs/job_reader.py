@@ -164,7 +164,7 @@ class JobReader(ConfigReader):
         Parameters
         ----------
         words : placements, such as "optimizer:host:0.5"
-        keys : the keys that say so
+        keys : the keys that state the placements
 
         Examples
         --------
@@ -198,10 +198,10 @@ class JobReader(ConfigReader):
 
         Parameters
         ----------
-        micro, whole : each its key and its default
+        micro, whole : each a key and its default
         replicas : number of data-parallel ranks
-        unit : what the file counts: "samples" or "sequences"
-        sequences : number of sequences of each unit
+        unit : the unit of the file: "samples" or "sequences"
+        sequences : number of sequences in each unit
         """
         (micro_key, usual_micro), (key, usual) = micro, whole
         each, total = self.count(micro_key, usual_micro), self.count(key, usual)
@@ -221,9 +221,9 @@ class JobReader(ConfigReader):
 
         Parameters
         ----------
-        tokens : the key of the limit of a device, and its value
+        tokens : the key of the limit per device, and its value
         length : tokens of a sequence, which `ranks` devices hold together
-        share : sequences of a replica
+        share : number of sequences of a replica
         """
         key, most = tokens[0], tokens[1] * ranks
         if most < length:

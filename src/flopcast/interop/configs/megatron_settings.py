@@ -63,8 +63,8 @@ class TranslatedFlags:
         Parameters
         ----------
         name : the section of the file
-        fields : the section of the tables, where it has another name
-        skipped : fields that mean something else here
+        fields : the section of the tables, if it has another name
+        skipped : fields with another meaning in this section
         """
         fields = fields or name
         for field, flag in VALUES[fields].items():
@@ -115,7 +115,7 @@ class TranslatedFlags:
         Parameters
         ----------
         ranks : devices of the job; None if they are not stated, which is reported elsewhere
-        base : the stack of the catalogue that the program is
+        base : the catalogue's stack of the program
         """
         reader = self._reader
         builder = JobBuilder(reader.document.name, self._flags, 1)

@@ -38,8 +38,8 @@ def stack_of(reader: JobReader, optimizer: str, switched: dict[str, object]) -> 
     Parameters
     ----------
     reader : JobReader
-    optimizer : `APEX`, `CORE` or another, which shares nothing
-    switched : what Megatron-Core's flags switch of the stack
+    optimizer : `APEX`, `CORE` or another optimizer, which shards nothing
+    switched : the settings of the stack that Megatron-Core's flags switch
     """
     half = str(reader.raw("trainer.precision")) in HALF
     if optimizer == APEX:

@@ -84,9 +84,9 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
 
     Parameters
     ----------
-    reader : of the trainer's file; its plan gets the sharding
-    batch : as the trainer says it
-    precision : the plan's
+    reader : the reader of the trainer's file; the sharding is added to its plan
+    batch : the trainer's batch
+    precision : that of the plan
     """
     data = reader.document.data
     if reader.below("deepspeed") and isinstance(data, dict) and "deepspeed" in data:

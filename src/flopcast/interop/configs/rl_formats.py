@@ -39,7 +39,7 @@ def step_of(document: Document, options: ImportOptions) -> Document | None:
     Parameters
     ----------
     document : the settings of a command (trainer_commands.py), or the content of a file
-    options : what the command line states
+    options : the settings of the command line
 
     Returns
     -------

@@ -28,8 +28,8 @@ def read_toml(raw: bytes, name: str) -> Document:
 
     Parameters
     ----------
-    raw : the file as it is
-    name : what faults call it, usually its path
+    raw : the bytes of the file
+    name : the file's name in faults, usually its path
 
     Returns
     -------

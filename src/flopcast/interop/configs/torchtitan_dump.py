@@ -24,8 +24,8 @@ def plain(value: object, depth: int = 0) -> object:
 
     Parameters
     ----------
-    value : a dataclass of torchtitan, or what one holds
-    depth : how many holders it stands in; below the deepest there are names only
+    value : a dataclass of torchtitan, or a value inside one
+    depth : the nesting depth; values below the greatest depth are replaced by names
 
     Examples
     --------

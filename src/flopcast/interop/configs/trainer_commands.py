@@ -61,9 +61,9 @@ def trainer_document(
 
     Parameters
     ----------
-    raw : the script as it is
-    name : in error messages, usually the path
-    arguments, environment : values from outside, as of `launch_document`
+    raw : the bytes of the script
+    name : the script's name in error messages, usually the path
+    arguments, environment : values from outside, as for `launch_document`
 
     Raises
     ------

@@ -124,7 +124,7 @@ def read_adapters(
     rank_key, targets_key : keys of the rank and of the modules' names
     every : whether all linears have an adapter
     quantised : the key that stores frozen weights in 4 bits; "" if they stay in 16 bits
-    usual : the program's defaults
+    usual : the defaults of the program
     """
     names = reader.texts(targets_key) if reader.has(targets_key) else usual.targets
     named = {name: TARGETS.get(name.rpartition(".")[2].lower(), "") for name in names}

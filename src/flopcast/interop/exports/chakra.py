@@ -58,8 +58,8 @@ def chakra(nodes: Sequence[GraphNode], plan: Plan, rank: int, groups: Groups) ->
 
     Parameters
     ----------
-    nodes : of the rank's stage
-    groups : numbers of `groups_of`, over every axis that the nodes name
+    nodes : the nodes of the rank's stage
+    groups : the numbers from `groups_of`, over every axis that the nodes name
 
     Returns
     -------

@@ -22,8 +22,8 @@ def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: d
 
     Parameters
     ----------
-    events : in any order of stages; on one thread in the order of time
-    counters : by stage, (moment in s, bytes)
+    events : events in any order of stages, and ordered by time on each thread
+    counters : by stage, pairs of a moment in s and a number of bytes
     names : by stage, the name of its process
 
     Returns

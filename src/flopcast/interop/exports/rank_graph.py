@@ -166,7 +166,7 @@ def stage_graph(report: Report, stage: int) -> tuple[GraphNode, ...]:
 
     Parameters
     ----------
-    report : of one prediction, whose data-parallel ranks run alike
+    report : the report of one prediction, whose data-parallel ranks are all alike
 
     Returns
     -------

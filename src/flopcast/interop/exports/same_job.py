@@ -81,9 +81,9 @@ def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
 
     Parameters
     ----------
-    job : the one that was to be written
-    reread : the one that the written file says
-    target : the format, as faults call it
+    job : the job that was exported
+    reread : the job that the written file describes
+    target : the name of the format in faults
 
     Returns
     -------

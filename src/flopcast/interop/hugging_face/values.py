@@ -144,7 +144,7 @@ class Reader:
         Parameters
         ----------
         kind : one of ALLOWED
-        keys : all of them count as used
+        keys : the keys of the value, which all count as used
         default : used, and recorded as an assumption, if no key is given; None is not recorded. Of several
             for one fact, the first counts.
         optional : whether null is a value
@@ -207,10 +207,10 @@ class Reader:
 
         Parameters
         ----------
-        key : the key; null counts as not given
-        passes : whether an entry is right
-        allowed : what a fault says of the list: "a list of numbers of layers"
-        number : of entries, where the model fixes it
+        key : the key; null means a missing value
+        passes : tests whether an entry is valid
+        allowed : the description of the list in faults: "a list of numbers of layers"
+        number : the number of entries, if the model determines it
         """
         entries = self.raw(key)
         if isinstance(entries, list) and number in (None, len(entries)) and all(map(passes, entries)):

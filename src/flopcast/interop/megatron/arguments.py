@@ -95,9 +95,9 @@ class Arguments:
 
         Parameters
         ----------
-        flag : one that is modelled
-        default : what Megatron-LM takes where the flag is not given
-        least : the smallest value that makes sense: a degree is never 0, a ZeRO stage may be
+        flag : a modelled flag
+        default : Megatron-LM's value if the flag is missing
+        least : the smallest valid value: a degree is never 0, but a ZeRO stage may be
         """
         text = self.text(flag)
         if not self.has(flag) or not self._one_value(flag, "a whole number"):
@@ -152,7 +152,7 @@ class Arguments:
 
         Parameters
         ----------
-        values : from the words that a flag may have, in small letters, to what they mean here
+        values : maps the allowed words, in lower case, to their meaning
         """
         if not self.has(flag) or not self._one_value(flag, f"one of {', '.join(values)}"):
             return default

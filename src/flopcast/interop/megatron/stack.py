@@ -79,7 +79,7 @@ def stack_of(arguments: Arguments) -> object:
 
     Parameters
     ----------
-    arguments : of the training program; what is assumed is added to them
+    arguments : those of the training program; assumptions are added to them
 
     Returns
     -------

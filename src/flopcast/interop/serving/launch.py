@@ -156,7 +156,7 @@ def instance_of(
 
     Parameters
     ----------
-    written : returns the text that the script writes to a path
+    written : a function that returns the text which the script writes to a path
     """
     keys, kind = keys_of_engine(started.kind), KINDS[started.kind]
     own = settings_of_words(started.arguments, keys, name, kind.model)

@@ -168,7 +168,7 @@ class LaunchReader(ConfigReader):
 
         Parameters
         ----------
-        formats : from the words of the engine to formats; "" where the checkpoint says it
+        formats : maps the words of the engine to formats; "" if the checkpoint determines the format
         """
         if self.has("dtype"):
             self.choice("dtype", DTYPES, "bf16")

@@ -101,10 +101,10 @@ def settings_of_words(
 
     Parameters
     ----------
-    words : what follows the program
-    keys : of the engine
-    name : of the script, for errors
-    positional : the key of the argument that no flag names
+    words : the words after the program
+    keys : the keys of the engine
+    name : the name of the script in errors
+    positional : the key of the argument without a flag
 
     Raises
     ------

@@ -52,7 +52,7 @@ def sets_variables(values: Sequence[Value], variables: Variables, doubtful: bool
 
     Parameters
     ----------
-    doubtful : whether only a running shell decides that the command runs; then `shift` is not run
+    doubtful : whether only a running shell decides that the command runs, in which case `shift` is not run
     """
     program, *rest = (text_of(value) for value in values)
     if program == "unset":

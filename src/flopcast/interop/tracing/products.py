@@ -85,8 +85,8 @@ def flop_of(name: str, shapes: Sequence[Shape]) -> float:
 
     Parameters
     ----------
-    name : of ATen, without namespace and overload: "mm"
-    shapes : of the tensors among its arguments, in order
+    name : the name in ATen, without namespace and overload: "mm"
+    shapes : those of the tensors among its arguments, in order
 
     Examples
     --------

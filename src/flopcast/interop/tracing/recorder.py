@@ -81,7 +81,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """A weight of the model; tied weights count once. `layer` is that of the decoder, or ENDS."""
+    """A weight of the model; tied weights count once. `layer` is the decoder layer, or ENDS."""
 
     name: str
     storage: int
@@ -144,10 +144,10 @@ def record(torch: Torch, model: Module, layers: list[Module], ids: Tensor) -> Re
 
     Parameters
     ----------
-    torch : the package
-    model : of fakes, in training mode; its call gives `logits`
+    torch : the torch package
+    model : a model of fake tensors in training mode, whose call returns `logits`
     layers : the decoder layers among its modules, in order
-    ids : of shape (sequences, tokens)
+    ids : token ids of shape (sequences, tokens)
     """
     notes = _Notes()
     parameters = _parameters(model, layers, notes)

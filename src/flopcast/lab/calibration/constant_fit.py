@@ -72,8 +72,8 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     Parameters
     ----------
     observed : runs, predicted with the levels `at`; sources with fewer than eight runs are ignored
-    priors : the prior of every factor that the shares of runs name
-    at : levels that the predictions were made with; if empty, all ratios are 1
+    priors : the prior of every factor in the shares of the runs
+    at : the levels of the predictions; if empty, all ratios are 1
 
     Returns
     -------

@@ -102,9 +102,9 @@ def equations(
 
     Parameters
     ----------
-    index, weight : of the corners of every row (efficiency_table.py, `corners`)
-    nodes : how many there are, and how many of them lie at one place of the first axis
-    terms : of every row, (rows, terms)
+    index, weight : those of the corners of every row (efficiency_table.py, `corners`)
+    nodes : their number, and the number of nodes at one place of the first axis
+    terms : the terms of every row, (rows, terms)
     """
     size, stride = nodes
     stride = stride if stride >= LEAST_STRIDE else size

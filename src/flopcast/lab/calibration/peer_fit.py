@@ -87,9 +87,9 @@ def fit_peers(
 
     Parameters
     ----------
-    tables : columns by path of the table, as `PeerFile.path`; a table that is missing is passed over
-    own : classes that need no curve, as the device has its own
-    files : the entries, of training or of serving
+    tables : columns by path of the table, as in `PeerFile.path`; missing tables are skipped
+    own : classes that need no curve, because the device has one
+    files : the entries, for training or for serving
     """
     by_class = device_samples(device, tables, files)
     curves, messages = {}, []

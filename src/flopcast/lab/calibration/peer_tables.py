@@ -72,7 +72,7 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
 
     Parameters
     ----------
-    columns : of the whole table
+    columns : the columns of the whole table
     mark : the column of the device, a key of `file.devices`
     """
     rows = _rows_of(file, columns, mark)

@@ -121,9 +121,9 @@ def score(
 
     Parameters
     ----------
-    rejected : what was left out of the subjects, handed on
+    rejected : the rows that were left out of the subjects, which the result contains
     say : receives one line for each class
-    watched : wraps the iteration over the subjects; those that it leaves out are not judged
+    watched : wraps the iteration over the subjects; subjects that it skips are not scored
     """
     curves: Curves = {}
     errors: list[_Errors] = []

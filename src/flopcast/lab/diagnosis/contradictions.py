@@ -52,7 +52,7 @@ def of_rates(report: Report, log: Log) -> Iterator[Contradiction]:
 
     Parameters
     ----------
-    report : of the job with the sizes that the log states
+    report : the report of the job with the sizes in the log
     """
     job, steps = report.job, log.steps
     time_s = log.median_of(steps.step_time_s)

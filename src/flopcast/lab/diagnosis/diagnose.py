@@ -63,7 +63,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
     ----------
     job : the job as it was configured
     predict : predicts a job
-    log, trace : of a run of this job; without both, only the settings of the job are examined
+    log, trace : those of a run of this job; without both, only the settings of the job are examined
 
     Raises
     ------

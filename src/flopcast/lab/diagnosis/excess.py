@@ -52,7 +52,7 @@ def compared(
     ----------
     measured, predicted : seconds of a step by part
     named : parts that are compared; others are left out
-    seen : who says it: "the trace shows"
+    seen : the source as a clause: "the trace shows"
     """
     doubt = doubt_of(report)
     suspects, cleared = [], []

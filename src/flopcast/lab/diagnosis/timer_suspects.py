@@ -199,7 +199,7 @@ def _measured(
 
     Parameters
     ----------
-    slower_s : what the slowest rank computes longer than others, without which compute is given
+    slower_s : the seconds that the slowest rank computes longer than others; compute excludes them
     staged : whether there are pipeline stages
     """
     most_s: Mapping[Part, float] = {part: timed.most_s for part, timed in timers.items()}

@@ -127,8 +127,8 @@ def fit(
 
     Parameters
     ----------
-    prior : the numbers to which all are drawn; those of the classes (priors.py) by default
-    start : where the steps begin; by default at the prior
+    prior : the numbers of the prior; by default those of the classes (priors.py)
+    start : the first values of the iteration; by default the prior
     """
     observed = known.observed
     devices = int(observed.device.max()) + 1

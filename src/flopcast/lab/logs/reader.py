@@ -60,8 +60,8 @@ def read_log(text: str, name: str) -> Log:
 
     Parameters
     ----------
-    text : what a framework printed, of one or all ranks
-    name : how faults and reports name it
+    text : the text that a framework printed, from one or all ranks
+    name : the log's name in faults and reports
 
     Raises
     ------

@@ -80,12 +80,12 @@ def site_of(
 
     Parameters
     ----------
-    samples : of one device; classes without an operator, and other libraries' kernels, are passed over
-    device, book : the catalogue's idea of the device, and its curves
-    reference_launch_s : what one launch takes, measured alike, on the host whose speed is 1
+    samples : samples of one device; classes without an operator and kernels of other libraries are skipped
+    device, book : the catalogue's description of the device, and its curves
+    reference_launch_s : the time of one launch, measured in the same way, on the host whose speed is 1
         Without it, there is no `host` factor: launches of a micro-benchmark and of a framework can only
         be compared as ratios between hosts.
-    host_speed_ratio : what the catalogue says of this machine's host
+    host_speed_ratio : the catalogue's value for this machine's host
         A price already divides by it, so the factor is the remaining part of the measured ratio.
 
     Returns

@@ -193,7 +193,7 @@ def rounded_constant(
     ----------
     name : one of `LOG_SIGMAS`
     ratio, log_sigma_factor : its value, and the standard deviation of the value's logarithm
-    rows, sources, seen : as of `Constant`
+    rows, sources, seen : as in `Constant`
     """
     return Constant(
         name=name,

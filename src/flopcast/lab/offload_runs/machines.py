@@ -126,7 +126,7 @@ def machines() -> Mapping[str, Machine]:
 def stack_of(
     *, flushes: bool, micro_batches: int, fitted: bool, device: str, buffers_gradients: bool = True
 ) -> dict[str, object]:
-    """Return DeepSpeed, as files describe stacks.
+    """Return the stack of DeepSpeed, in the form of a stack file.
 
     Parameters
     ----------

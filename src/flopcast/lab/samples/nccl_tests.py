@@ -87,7 +87,7 @@ def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
 
     Parameters
     ----------
-    collective : what the file measured, where neither it nor its name says so; a name of `PROGRAMS`
+    collective : the measured collective, a name of `PROGRAMS`, if the file and its name do not state it
 
     Raises
     ------

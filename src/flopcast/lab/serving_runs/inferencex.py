@@ -251,7 +251,7 @@ def receive_interval(row: Mapping[str, str], groups: int, concurrency: int) -> i
 
     Parameters
     ----------
-    groups : groups of ranks with requests of their own
+    groups : groups of ranks with separate requests
     """
     server = server_of(row)
     if row["backend"] != BALANCING:
@@ -267,7 +267,7 @@ def batch_wait(row: Mapping[str, str], ranks: int, groups: int, concurrency: int
     Parameters
     ----------
     ranks : tensor-parallel ranks
-    groups : groups of them with requests of their own
+    groups : groups of them with separate requests
     """
     if row["backend"] != BALANCING or groups > 1 or f"{row['isl']}/{row['osl']}" != SHORT:
         return None
@@ -283,7 +283,7 @@ def drafted_tokens(row: Mapping[str, str], ranks: tuple[int, int, int], concurre
 
     Parameters
     ----------
-    ranks : tensor-parallel ranks, groups of them with requests of their own, ranks of experts
+    ranks : tensor-parallel ranks, groups of them with separate requests, ranks of experts
     """
     source = row["silicon_data_source"]
     if source.startswith(OLDEST_DUMP) or "gpt-oss" in row["model_path"]:

@@ -40,7 +40,7 @@ def score_runs(
 
     Parameters
     ----------
-    known : reports by job with the constants of the catalogue, which are not made again; new ones are added
+    known : existing reports by job with the constants of the catalogue; new reports are added
     """
     reports: Reports = {} if known is None else known
     if constants == "none":

@@ -51,8 +51,8 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
 
     Parameters
     ----------
-    chunks : parts of one JSON text, cut anywhere
-    name : what faults call it
+    chunks : parts of one JSON text, cut at any place
+    name : the file's name in faults
 
     Yields
     ------

@@ -114,7 +114,7 @@ def update(report: Report, observed: Sequence[Observation], known: Sequence[Site
     observed : sequence of Observation
         All measurements of one run, or of several runs of the same job, in any order; several
         observations with one name are several measurements of one quantity.
-    known : runs that this site holds already
+    known : runs that this site already contains
 
     Returns
     -------
@@ -163,7 +163,7 @@ def step_run(factors: Iterable[Sensitivity], gap_ratio: float, log_sigma_factor:
 
     Parameters
     ----------
-    factors : of the prediction, which no run of the site has touched
+    factors : those of the prediction that no run of the site has changed
     gap_ratio, log_sigma_factor
         The ratio of measured to predicted time, and the noise of the measurement.
     """
