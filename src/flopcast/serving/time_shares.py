@@ -56,7 +56,7 @@ class Certainty:
 
     @classmethod
     def of(cls, factors: Mapping[str, Factor], shares: Mapping[str, float]) -> "Certainty":
-        """Return how sure a time is whose shares are scaled by factors."""
+        """Return the certainty of a time whose shares the factors scale."""
         above = math.hypot(*(share * factors[name].log_sigma_factor for name, share in shares.items()))
         below = math.hypot(*(share * factors[name].below for name, share in shares.items()))
         return cls(above, below, factors, shares)

@@ -111,7 +111,7 @@ def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
 
 
 def pending(words: Fields) -> str:
-    """Return the placeholder of a slow answer: the script fetches it, or a link opens it without a script."""
+    """Return the placeholder of a slow answer, which the script fetches; without a script, a link does."""
     query = escape(urlencode({**words, "now": "1"}))
     return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
 
