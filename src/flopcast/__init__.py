@@ -62,7 +62,9 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
     if name not in _HOMES:
-        raise AttributeError(f"module 'flopcast' has no attribute {name!r}")
+        near = next((each for each in sorted(_HOMES) if name.lower() in each.lower()), "")
+        hint = f"; did you mean {near}?" * bool(near)
+        raise AttributeError(f"module 'flopcast' has no attribute {name!r}{hint}")
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)

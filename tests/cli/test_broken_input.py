@@ -257,7 +257,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "no such log": (("predict", "job.yaml", "--log", "train.log"), "train.log"),
     "a log without steps": (("predict", "job.yaml", "--log", "job.yaml"), "iteration"),
     "no such config": (("predict", *WHOLE, "--model", "./config.json"), "config.json"),
-    "a folder without a config": (("predict", *WHOLE, "--model", "./"), "Is a directory"),
+    "a folder without a config": (("predict", *WHOLE, "--model", "./"), "is a folder without config.json"),
     "a config of no known family": (("predict", *WHOLE, "--model", "bert.json"), "bert"),
     "a config with a slip of the pen": (("predict", *WHOLE, "--model", "slip.json"), "slip.json:1"),
     "a script with a slip of the pen": (("predict", "slip.sh", "--cluster", "dgx-a100:1"), "num-layers"),

@@ -28,8 +28,16 @@ FIXES = {  # a command line → the fix of one of its errors
     f"{JOB} --report page.pdf": "write --report page.html",
     f"{JOB} --batch 64 --plan gbs=128": "leave out one of them",
     f"{JOB} --plan 'dp=10 gbs=20'": "set data_parallel to 4",
-    f"{JOB} --engine vllm --traffic '10 requests/s'": ('write --traffic "rate=4/s prompt=2000 output=300"'),
-    f"{JOB} --engine vllm --slo 'ttft below 500 ms'": "write ttft_p99=2s",
+    f"{JOB} --engine vllm --traffic '10 requests/s'": (
+        'write --traffic "rate=10/s prompt=2000 output=300"'
+    ),
+    f"{JOB} --engine vllm --slo 'ttft below 500 ms'": "write ttft_p99=500ms",
+    f"{JOB} --plan 'tp: 2, pp: 2'": 'write "tp=2 pp=2"',
+    f"{JOB} --offload weights:host": "set --offload to parameters:host",
+    f"{JOB} --tokens 15 trillion": "join it to its number: write --tokens 2T for --tokens 2 trillion",
+    "predict llama-3.2-1b --cluster dgx-h100x2": "write dgx-h100:2",
+    "predict llama-3.2-1b --cluster 'dgx-h100 : 2'": "write dgx-h100:2",
+    "search llama-3.2-1b --gpus 8 --power-limit 500": 'write --power-limit "500 W"',
     f"{JOB} --engine vllm --plan 'tp=1 precision=fp8'": 'write "weights=fp8"',
     f"{JOB} --engine vllm --plan 'tp=1 drafting=eagle'": 'write "draft=eagle"',
     f"{JOB} --engine vllm --plan 'prefill=1'": 'write "prefill.tp=2 decode.tp=4"',

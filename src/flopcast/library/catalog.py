@@ -158,11 +158,11 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 
     The list of allowed names ends after 24 names. For a device, the fix names the clusters that have it.
     """
-    all_names, name_known = names(kind), name
-    with_device = clusters_with(name) if kind == "clusters" else {}
-    if kind == "devices":  # a vendor's or a brand's word is in no name
-        name_known = "-".join(begun_words(name, all_names)) or name
-    near = list(with_device) or hub.of_size(name, all_names) or nearest(name_known, all_names, most=3)
+    all_names = names(kind)
+    with_device = clusters_with(re.sub(r"^\d+ ?[x*×] ?", "", name)) if kind == "clusters" else {}
+    nodes = re.sub(r" ?[x*×] ?(?=\d+$)", ":", name)
+    plain = "-".join(begun_words(name, all_names) if kind == "devices" else ()) or name  # without a vendor
+    near = list(with_device) or hub.of_size(name, all_names) or nearest(plain, all_names, most=3)
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     others = [each[:-1] for each in ("models", "clusters", "engines") if each != kind and known(each, name)]
     of_other = "".join(f"; {name} is a{'n' * (other[0] == 'e')} {other}" for other in others)
@@ -171,6 +171,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if len(with_device) > 1:
         of_other += f"; clusters with it: {', '.join(f'{a} ({b})' for a, b in with_device.items())}"
     fix = f"did you mean {alternatives(near)}?" if near else f"{price}choose one of these names{listing}."
+    fix = f"write {nodes}" if ":" in nodes and nodes.partition(":")[0] in all_names else fix
     return Problem(
         where=where,
         field=field or kind[:-1],
@@ -183,8 +184,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 
 def _only_cluster_with(written: str) -> str | None:
     """Return the only cluster with a device of this name, without its memory; None if there are more."""
-    begin = _plain(written)
-    if not any(begin and _plain(each).startswith(begin) for each in names("devices")):
+    if not any((begin := _plain(written)) and _plain(x).startswith(begin) for x in names("devices")):
         return None  # reads no cluster
     found = clusters_with(written)
     return next(iter(found)) if len(found) == 1 else None

@@ -21,6 +21,7 @@ from flopcast.spec.plan import Plan
 
 WITH_SHORT_NAMES = ("plan", "batch", "traffic")  # parts of a job
 SPACED = re.compile(r"(?<=\w)(?:\s+=\s*|=\s+)(?=[^\s=]+(?:\s|$))")  # an equals sign beside a space
+UNEQUAL = re.compile(r"(?<![\w=:,.-])([A-Za-z_]+)(?::\s*|\s+)(?=\d+(?:[\s,]|$))")  # a colon or a space
 
 
 @cache
@@ -80,8 +81,10 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     """
     words: dict[str, object] = {}
     problems = []
-    if (joined := SPACED.sub("=", text)) != text:
-        allowed, because = "settings NAME=VALUE with spaces between them", "a space ends a setting"
+    if (joined := UNEQUAL.sub(r"\1=", SPACED.sub("=", text))) != text:
+        allowed = "settings NAME=VALUE with spaces between them"
+        because = "only an equals sign without spaces joins a name and its value"
+        joined = re.sub(r",\s+(?=\w+=)", " ", joined)
         raise SpecError([Problem(part, text, allowed, because, f'write "{joined}"', where=where)])
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
@@ -306,6 +309,10 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 def _not_a_change(change: str) -> Problem:
     allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
     because = "there is no such file or model, and a change of the job needs an equals sign"
-    is_cluster = re.fullmatch(r"[\w.-]+:\d+", change)
-    fix = f"write --cluster {change}" if is_cluster else f"remove {change}, or write it as KEY=VALUE"
+    fix = f"remove {change}, or write it as KEY=VALUE"
+    if re.fullmatch(r"[\w.-]+:\d+", change):
+        fix = f"write --cluster {change}"
+    if re.fullmatch(r"(thousand|million|billion|trillion)s?", change.lower()):
+        because = "the shell has separated it from its number"
+        fix = f"join it to its number: write --tokens 2{change[0].upper()} for --tokens 2 {change}"
     return Problem("argument", change, allowed, because, fix)

@@ -55,7 +55,8 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     if "=" not in text:
         allowed = "NAME=VALUE for each setting, with spaces between them"
         because = "the value contains no setting of this form"
-        fix = 'write --traffic "rate=4/s prompt=2000 output=300"'
+        number = re.search(r"\d+(\.\d+)?", text)
+        fix = f'write --traffic "rate={number[0] if number else 4}/s prompt=2000 output=300"'
         raise spec_error("traffic", text, allowed, because, fix, where=where)
     return words_of("traffic", text, where)
 
@@ -96,8 +97,12 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     data: dict[str, object] = {}
     problems = []
     if text.split() and "=" not in text:
-        allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "the value names no metric"
-        raise spec_error("slo", text, allowed, because, "write ttft_p99=2s", where=where)
+        allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "the value has no equals sign"
+        metric = next((each for each in _METRICS if each in text.lower()), "ttft")
+        percentile, time = re.search(r"\bp\d\d", text), re.search(r"(\d[\d.]*)\s*(ms|us|s|min)\b", text)
+        limit = f"{time[1]}{time[2]}" if time else "2s"
+        fix = f"write {metric}_{percentile[0] if percentile else 'p99'}={limit}"
+        raise spec_error("slo", text, allowed, because, fix, where=where)
     for word in text.split():
         match = _WORD.fullmatch(word)
         metric = _METRICS[match[1]] if match else ""

@@ -191,8 +191,9 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
         )
     problems, data = list[Problem](), dict(document.data)
     fixed: dict[str, object] | None = None
+    written, data["plan"] = data.get("plan", AUTO), AUTO  # which stays if one name contradicts another
     with collected(problems):
-        document, data["plan"] = in_long_names(document, "plan", data.get("plan", AUTO))
+        document, data["plan"] = in_long_names(document, "plan", written)
         fixed, data["plan"] = _settled(data["plan"])
     try:
         data["plan"] = with_schedule(data.get("plan"), document, read)
@@ -314,9 +315,9 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
-        allowed, because = "NAME, or NAME:NODES", "the number after the colon is the number of nodes"
-        fix, where = f"write {own_name}:{meant(text, WHOLE) or 1}", document.where(path_of(field))
-        raise spec_error(field, name, allowed, because, fix, where)
+        allowed, because = "NAME, or NAME:NODES without blanks", "NODES is the number of nodes"
+        fix = f"write {own_name.strip()}:{meant(text.strip(), WHOLE) or 1}"
+        raise spec_error(field, name, allowed, because, fix, document.where(path_of(field)))
     if "nodes" not in changes:
         return own_name, int(text) if colon else None
     nodes = changes.pop("nodes")

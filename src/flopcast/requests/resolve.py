@@ -54,6 +54,7 @@ WRITTEN = (
 )  # parts that options replace
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 WITH_VALUE = re.compile(rf'{OPTION.pattern} ("[^"]*"|[A-Z]+\b|(?=\S*[\d.])[\w.:/-]*\w)')
+LOG = re.compile(r'write log="(.+)", which .*')  # of a log that was given as a job
 Made = TypeVar("Made")
 
 
@@ -294,6 +295,7 @@ def without_options(problem: Problem) -> Problem:
         name: OPTION.sub(r"\1", WITH_VALUE.sub(_as_argument, getattr(problem, name)))
         for name in ("field", "allowed", "because", "fix")
     }
+    words["fix"] = LOG.sub(r'write flopcast.diagnose(job, log="\1")', words["fix"])
     return replace(problem, where="" if named else where, **words)
 
 

@@ -135,6 +135,9 @@ def _varied(changes: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _limited(watts: object) -> tuple[str, ...]:
     """Return the change that sets the power limit of a device; none if no limit is given."""
+    if re.fullmatch(r"[\d.]+", str(watts)):
+        allowed, because = "a number and a unit, such as 500 W", "the number has no unit"
+        raise spec_error("--power-limit", watts, allowed, because, f'write --power-limit "{watts} W"')
     return () if watts is None else (f"site.power_limit_w={watts}",)
 
 

@@ -39,8 +39,6 @@ MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
 RECOMPUTE = ("none", "selective", "full")
 USUAL_CHUNKS = (1, 2, 3, 4, 6)  # on a stage, that are tried whether they divide the blocks or not
 Exchange = Literal["ring", "all_gather", "all_to_all"]
-
-
 SHORT_NAMES = {"num_devices": "gpus"}  # as options and files write them
 
 
@@ -51,7 +49,9 @@ def _numbers_of(given: object, info: ValidationInfo) -> object:
     except ValueError as error:
         right = re.search(r"(?<=, such as )\d+\.\.\d+", str(error)) or re.search(r"[1-9][0-9]*", str(given))
         name = SHORT_NAMES.get(str(info.field_name), info.field_name)
-        raise ValueError(f"{error}; fix: set {name} to {right[0] if right else ALL}") from None
+        stated = re.findall(r"(?<![\w.-])[1-9]\d*(?![\w.])", str(given))  # of a list such as 1,2,x
+        meant = ",".join(stated) if len(stated) > 1 else right[0] if right else ALL
+        raise ValueError(f"{error}; fix: set {name} to {meant}") from None
 
 
 def _or_word(schema: dict[str, Any]) -> None:

@@ -99,7 +99,8 @@ def lengths(given: object) -> object:
             return Lengths(mean_tokens=_count(parse_tokens(given)))
     if isinstance(given, Sequence) and not isinstance(given, str):
         return _histogram(given)
-    raise ValueError(_fault(FORMS, "a length is a number of tokens", "2000"))
+    number = re.search(r"[1-9]\d*", str(given))
+    raise ValueError(_fault(FORMS, "only these forms are supported", number[0] if number else "2000"))
 
 
 def _fault(allowed: str, because: str, written: str) -> str:

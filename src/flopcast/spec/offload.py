@@ -18,6 +18,7 @@ TierName = Literal["host", "nvme", "file_system", "peer"]
 KINDS: tuple[str, ...] = get_args(Kind)
 TIERS: tuple[str, ...] = get_args(TierName)
 OTHER_NAMES = {"cpu": "host", "dram": "host", "ram": "host", "disk": "nvme", "ssd": "nvme"}  # of memories
+OTHER_KINDS = {"weights": "parameters", "params": "parameters", "grads": "gradients", "states": "optimizer"}
 PEER = "peer"  # the only memory that states reach without passing through the host
 STRIDE = "stride"
 PATTERN = rf"^({'|'.join(KINDS)})[:=].+$"
@@ -85,8 +86,11 @@ def _of_word(word: str) -> dict[str, object]:
         allowed = f"a kind of state ({kinds}) and a memory ({tiers}), such as optimizer:host"
         memory = rest[0] if rest else ""
         tier = OTHER_NAMES.get(memory, memory if memory in TIERS else TIERS[0])
-        meant = f"{kind if kind in KINDS else KINDS[0]}:{tier}"
+        known = OTHER_KINDS.get(kind, kind if kind in KINDS else KINDS[0])
+        meant = f"{known}:{tier}"
         because = "each entry of offload consists of a kind of state and a memory"
+        if kind in OTHER_KINDS:
+            because = f"flopcast calls these states {known}, and not {kind}"
         if kind in KINDS and memory in OTHER_NAMES:
             because, meant = (
                 f"flopcast calls this memory {tier}, and not {memory}",

@@ -30,7 +30,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     word = given.get("recompute")
     if word and not isinstance(word, (str, bool)):
         allowed = "none, selective or full, or a short form such as full:block:4"
-        because = "a number or a list does not state which activations are recomputed"
+        because = "numbers, lists and mappings do not state which activations are recomputed"
         fix = "set recompute to full, or to full:block:N for the first N blocks of each chunk"
         raise ValueError(f"recompute: {allowed}; because {because}; fix: {fix}")
     if not isinstance(word, str) or ":" not in word:

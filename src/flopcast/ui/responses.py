@@ -304,7 +304,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
     """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
     example, because = '{"model": "llama-3-8b", "gpus": 16}', "a comparison needs two jobs"
     problems = [
-        Problem(name, words[name], "a and b: two jobs", because, f"remove {name}", REQUEST)
+        Problem(name, words[name], "a and b: two jobs", because, f"move {name} into a and b", REQUEST)
         for name in words
         if name not in ("a", "b") and name[:2] not in ("a.", "b.")
     ]
@@ -314,7 +314,8 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
         own = {name[2:]: value for name, value in words.items() if name.startswith(f"{side}.")}
         if not isinstance(given, Mapping) or not (given or own):
             fix, fault = f'write "{side}": {example}', "" if given else "is missing"
-            problems.append(Problem(side, given, f"an object: {example}", because, fix, REQUEST, fault))
+            allowed = f"an object: {example}"
+            problems.append(Problem(side, given or None, allowed, because, fix, REQUEST, fault))
             continue
         try:
             jobs.append(job_from({**given, **own}))

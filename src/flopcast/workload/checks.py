@@ -136,7 +136,12 @@ RULES: tuple[Rule, ...] = (
         value=_unknown,
         allowed=lambda _: ", ".join(REWRITES),
         because="each name must be a rewrite that flopcast knows",
-        fix=lambda case: f"remove {_unknown(case)}",
+        fix=lambda case: " or ".join(
+            (
+                *(f"write {name}" for name in REWRITES if name.startswith(_unknown(case))),
+                f"remove {_unknown(case)}",
+            )
+        ),
     ),
 )
 

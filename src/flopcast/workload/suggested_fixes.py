@@ -316,7 +316,12 @@ def _problem_of(job: Job, user_fields: Fields, fix: _Fix) -> Problem:
     blamed += [one for one in fix.mended if one.field == "plan"]
     blamed += [one for one in fix.mended if one not in blamed and isinstance(one.value, str)]
     text = fix.text if fix.text.startswith(("set ", "leave ")) else _sentence(fix.edit)
-    return replace(joined(_after_other_edits(job, user_fields, fix, blamed) or fix.mended), fix=text)
+    reasons = _after_other_edits(job, user_fields, fix, blamed) or fix.mended
+    devices = next((one for one in reasons if one.field == "plan"), None)
+    needed = plan_of(job, user_fields).devices
+    if devices and needed > job.cluster.num_devices and len(fix.edit) == 1:  # its limit implies the others
+        reasons = [replace(reasons[0], allowed=devices.allowed, because=devices.because)]
+    return replace(joined(reasons), fix=text)
 
 
 def _after_other_edits(

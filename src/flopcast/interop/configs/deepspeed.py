@@ -139,9 +139,12 @@ def read_sharding(reader: JobReader, precision: str, sequence: int = 1) -> int:
         reader.fault(key, "0, 1, 2, 3", "ZeRO has only these stages", "write 3")
         stage = 3
     reader.put(("plan", "zero"), put_stage(reader, stage, precision, key), key)
-    group = reader.count(f"{section}.mics_shard_size", -1, least=-1)
-    if group > 0:
-        reader.put(("plan", "data_shard"), max(group // sequence, 1), f"{section}.mics_shard_size")
+    key, replicas = f"{section}.mics_shard_size", reader.degree("data_parallel")
+    group = reader.count(key, -1, least=-1)
+    if sequence == 1 and 0 < group < replicas:
+        reader.put_shards(group, replicas, key)
+    elif group > 0:
+        reader.put(("plan", "data_shard"), max(group // sequence, 1), key)
     read_placements(reader, stage)
     return stage
 

@@ -85,8 +85,9 @@ class JobReader(ConfigReader):
             because = "every data-parallel rank belongs to exactly one shard group"
             product = f"{replicas}, the number of data-parallel ranks"
             allowed = f"values whose product (shard groups × ranks of a group) is {product}"
-            if devices := self.options.devices:
-                fix = f"set --gpus to {devices // replicas * sets * group}, or {fix}"
+            more = (self.options.devices or 0) // replicas * sets * group
+            if more and (more < 8 or more % 8 == 0):  # whole nodes of the usual size
+                fix = f"set --gpus to {more}, or {fix}"
             self.fault(key, allowed, because, fix)
         return sets * group == replicas
 

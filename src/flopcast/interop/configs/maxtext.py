@@ -158,7 +158,9 @@ def _degrees(reader: JobReader) -> int:
         reader.put(("plan", "sequence_parallel"), True, ICI.format(cuts[0]))
     shards = sizes["fsdp"] * sizes["expert"]
     reader.put(("plan", "zero"), 3 if shards > 1 else 0, ICI.format("fsdp"))
-    if 1 < shards < replicas:
+    if shards == reader.raw(ICI.format("fsdp")):  # no other axis divides the states
+        reader.put_shards(shards if shards > 1 else 0, replicas, ICI.format("fsdp"))
+    elif 1 < shards < replicas:
         reader.put(("plan", "data_shard"), shards, ICI.format("fsdp"))
     return ranks
 

@@ -232,7 +232,9 @@ def _fsdp(reader: JobReader, words: Sequence[str], replicas: int) -> bool:
         )
     again = reader.first("fsdp_config.fsdp_reshard_after_forward", "fsdp_config.reshard_after_forward")
     reader.put(("plan", "zero"), 0 if kind == "no_shard" else 3, strategy, "fsdp")
-    if group and group < replicas:
+    if reader.has("dp_shard_size") and not reader.has("dp_replicate_size"):
+        reader.put_shards(group, replicas, "dp_shard_size")
+    elif group and group < replicas:
         reader.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
     if reader.flag(offload) or "offload" in words:
         reader.place(SHARDED_STATES, offload, "fsdp")
