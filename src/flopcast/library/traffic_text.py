@@ -61,6 +61,18 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     return words_of("traffic", text, where)
 
 
+def _meant_limit(text: str) -> str:
+    """Return the fix for a limit without an equals sign.
+
+    >>> _meant_limit("p95 tpot below 20 ms")
+    'write tpot_p95=20ms'
+    """
+    metric = next((each for each in _METRICS if each in text.lower()), "ttft")
+    percentile, time = re.search(r"\bp\d\d", text), re.search(r"(\d[\d.]*)\s*(ms|us|s|min)\b", text)
+    limit = f"{time[1]}{time[2]}" if time else "2s"
+    return f"write {metric}_{percentile[0] if percentile else 'p99'}={limit}"
+
+
 def _meant(word: str) -> str:
     """Return the limit that a word without a known metric probably means, as the fix of its fault."""
     name, _, time = word.partition("=")
@@ -98,11 +110,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     problems = []
     if text.split() and "=" not in text:
         allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "the value has no equals sign"
-        metric = next((each for each in _METRICS if each in text.lower()), "ttft")
-        percentile, time = re.search(r"\bp\d\d", text), re.search(r"(\d[\d.]*)\s*(ms|us|s|min)\b", text)
-        limit = f"{time[1]}{time[2]}" if time else "2s"
-        fix = f"write {metric}_{percentile[0] if percentile else 'p99'}={limit}"
-        raise spec_error("slo", text, allowed, because, fix, where=where)
+        raise spec_error("slo", text, allowed, because, _meant_limit(text), where=where)
     for word in text.split():
         match = _WORD.fullmatch(word)
         metric = _METRICS[match[1]] if match else ""
