@@ -52,6 +52,14 @@ def test_a_program_that_trains_otherwise_is_refused():
     assert "launcher.program" in faults(program="train_ppo.py")
 
 
+def test_a_program_without_a_launcher_does_not_say_on_how_many_devices_it_runs():
+    """The Trainer takes all devices that it sees."""
+    for program in ("train.py", "-m fastchat.train.train"):
+        assert faults(launcher="python", program=program) == ["world size"]
+        alone = trained(program, "--model_max_length 2048", "python", devices=1)
+        assert alone["plan"]["data_parallel"] == 1
+
+
 def test_a_program_that_is_named_after_adapters_states_their_rank():
     """Otherwise the command would be read as training of all weights."""
     assert faults(program="train_unsloth.py", more="--max_length 1024") == ["launcher.program"]

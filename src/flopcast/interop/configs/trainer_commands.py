@@ -148,7 +148,8 @@ def _ranks(script: Script, command: Command, end: int) -> int | None:
         nodes = number[1].text if number[1] is not None and number[1].text.isdecimal() else "1"
         return int(number[0].text) * int(nodes)
     stated = world_size(script, TrainingCommand(command, command.words[:end], command.words[end:], ()))
-    return None if stated == 1 and len(command.words[:end]) <= 2 else stated
+    alone = len([word for word in command.words[:end] if word.text != "-m"]) <= 2  # `python train.py`
+    return None if stated == 1 and alone else stated
 
 
 def _flags(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
