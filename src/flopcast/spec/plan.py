@@ -180,7 +180,7 @@ class Plan(StrictModel):
 
     @property
     def pipeline_schedule(self) -> str | OwnSchedule:
-        """Return the schedule's name, or a user's own: "auto" is 1F1B, interleaved if there are chunks."""
+        """Return the schedule: a name or the user's own; "auto" is 1F1B, interleaved with chunks."""
         return resolved(self.schedule, self.virtual_stages)
 
     @property

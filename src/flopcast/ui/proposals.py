@@ -31,7 +31,7 @@ def asks_for_proposals(words: Words) -> tuple[Words, bool]:
     rest = dict(words)
     asked = rest.pop("proposals", False)
     if not isinstance(asked, bool):
-        because = "with true, the answer names a placement with which a plan that is too large fits"
+        because = "true adds a placement that makes a plan fit which is too large"
         raise spec_error("proposals", asked, "true or false", because, "set proposals to true", "request")
     return rest, asked
 

@@ -5,7 +5,8 @@ Elsewhere: the bytes of rows (layers/experts.py), the time of cycles (cost/kerne
 
 For each received token the kernels read one number per local expert: where the token's row lies, or that it
 has none. The kernel that copies rows does so once for each token and once for its probability; the kernel
-that sums rows once for every 1024 elements of a row. With few experts or wide rows the bytes take longer.
+that sums rows once for every 1024 elements of a row. With few experts or wide
+rows, moving the bytes takes longer.
 
 References
 ----------

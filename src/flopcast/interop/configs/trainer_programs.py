@@ -1,7 +1,7 @@
 """Programs on top of the Trainer of transformers: the facts in their commands besides the Trainer's own
 flags.
 
-Answers: what does such a program train, and how are its parameters sharded?
+Answers: what does a program train, and how does it shard its parameters?
 Elsewhere: the arguments of a command (trainer_commands.py), the settings (trl.py).
 
 References

@@ -53,7 +53,7 @@ def copied_inputs(
 def _of_einsum(
     shapes: Sequence[Sizes], strides: Sequence[Sizes], equation: str
 ) -> Iterator[tuple[int, Sizes]]:
-    """Yield the copies of an einsum, which joins axes to one product of batches.
+    """Yield the copies that an einsum makes when it joins axes to one product of batches.
 
     Axes of both operands and of the output form the batch, axes of one operand form the rows or the
     columns, and axes that the output lacks are summed (PyTorch: sumproduct_pair of Linear.cpp).
