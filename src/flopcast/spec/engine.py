@@ -170,6 +170,10 @@ class Engine(StrictModel):
         Low-rank adapters that fit into memory at once by default.
     fused_norms : bool
         Whether the addition of the residual and the norm behind it are one kernel.
+    fused_epilogues : bool
+        Whether matrix products add the residual and apply the activation function, so that neither is a
+        kernel of its own or a part of a norm. The predicted products take no longer. A norm after a half of
+        a block prevents this.
     overlap : Overlap or None
         Decode attention and messages that run beside products; None where kernels run one after another.
     streaming : Streaming or None
@@ -226,6 +230,7 @@ class Engine(StrictModel):
     wait_fraction: float = Field(default=1.0, gt=0, le=1)
     adapter_slots: int = Field(default=1, ge=1)
     fused_norms: bool = True
+    fused_epilogues: bool = False
     overlap: Overlap | None = None
     streaming: Streaming | None = None
     narrow_tables: bool = False
@@ -238,13 +243,16 @@ class Engine(StrictModel):
     source: Sources = ()
 
     @model_validator(mode="after")
-    def _batches_are_whole(self) -> "Engine":
+    def _settings_agree(self) -> "Engine":
         if self.batching == "static" and self.preemption != "none":
             because = "an engine with static batching never preempts a request"
             raise ValueError(f"preemption: none; because {because}; fix: set engine.preemption to none")
         if self.padding and self.batching != "static":
             because = "only an engine with static batching pads prompts to the same length"
             raise ValueError(f"padding: false; because {because}; fix: set engine.batching to static")
+        if self.fused_epilogues and self.fused_norms:
+            because = "with fused_epilogues, products add the residual, so that norms have nothing to add"
+            raise ValueError(f"fused_norms: false; because {because}; fix: set engine.fused_norms to false")
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""The addition of the residual and the norm behind it in one kernel."""
+"""The addition of the residual in the kernel behind it, or in the product before it."""
 
 from flopcast.layers.block import Block
 from flopcast.operators.item import Item
@@ -8,23 +8,29 @@ from flopcast.serving.seen import Seen
 from flopcast.workload.rewrites.base import kind_of
 
 NORMS = ("layernorm", "rmsnorm")
+ACTIVATION = "mlp.activation"
 
 
 def fused_norms(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Leave the addition to the next norm, which reads and writes the residual stream as well.
 
     The last addition of a block belongs to the first norm of the next block, or to the final norm, so that
-    all norms that read the stream are of the fused kind.
+    all norms that read the stream are of the fused kind. With `fused_epilogues`, the products add the
+    residual instead, so that norms are plain, and apply the activation function.
     """
-    layer = seen.layer
-    if not seen.engine.fused_norms or not isinstance(layer, Block) or layer.norm_placement == "after":
+    layer, engine = seen.layer, seen.engine
+    if not isinstance(layer, Block) or layer.norm_placement == "after":
+        return items
+    if not (engine.fused_norms or (engine.fused_epilogues and layer.norm_placement == "before")):
         return items
     kept: list[Item] = []
     for item in items:
         kind, work = kind_of(item), item.work
         if kind == "residual_add" and item.name.endswith("residual"):
             continue
-        before = item.inputs[:1] in (("x",), ("middle",))
+        if engine.fused_epilogues and item.name == ACTIVATION:
+            continue
+        before = item.inputs[:1] in (("x",), ("middle",)) and not engine.fused_epilogues
         if kind in NORMS and before and isinstance(work, MemoryBound):
             kept.append(replace(item, work=replace(work, kind=f"add_{kind}")))
         else:
