@@ -86,6 +86,10 @@ def test_a_model_beside_a_file_replaces_the_files_model(tmp_path, first):
         ("job1.yaml", "did you mean job.yaml?"),
         ("./jib.yaml", "did you mean job.yaml?"),
         ("nowhere/job.yaml", "check the path"),
+        (
+            "resnet50",
+            "choose one of these names (flopcast catalog models lists all). For another model, give",
+        ),
     ],
 )
 def test_a_word_that_is_neither_file_nor_model_is_one_fault_with_the_nearest_names(
@@ -101,6 +105,22 @@ def test_a_word_that_is_neither_file_nor_model_is_one_fault_with_the_nearest_nam
     assert problem.value == word
     assert problem.because == "there is no file with this name, and no model in the catalogue"
     assert problem.fix.startswith(near)
+
+
+@all_cases(
+    ("word", "file"),
+    [
+        ("timm:resnet50", "resnet50.yaml"),
+        ("hf:google-t5/t5-11b", "t5-11b.yaml"),
+        ("diffusers:./folder/flux/", "flux.yaml"),
+    ],
+)
+def test_a_model_of_another_library_is_predicted_from_its_import(word, file):
+    with pytest.raises(SpecError) as caught:
+        resolve(JobRequest(files=(word,), gpus=16))
+
+    (problem,) = caught.value.problems
+    assert problem.fix == f"run flopcast import graph {word} -o {file}, and predict {file}"
 
 
 @all_cases("size", [{}, {"gpus": 16}, {"gpus": 4}])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry", Device, Host, Model, Stack, "Engine", Site, Price)
 
 OWN = {  # kind → how to describe an entry that the catalogue does not have
-    "models": "For another model, give the path of its Hugging Face config.json",
+    "models": "For another model, give its Hugging Face config.json, or its export (.pt2 or .onnx)",
     "devices": "For another device, change a similar one: {base: h100-sxm5-80gb, memory_bytes: 90 GB}",
 }
 MOST_CLUSTERS = 5  # that an error names for a device

@@ -109,6 +109,13 @@ def _unknown(word: str) -> Problem:
     """Return the fault of a word that is neither a file nor a model, with the nearest names of either."""
     because = "there is no file with this name, and no model in the catalogue"
     fault = f"{shown(word)} was not found"
+    from flopcast.interop.graphs.named import is_name  # only an error needs it
+
+    if is_name(word):
+        file = f"{re.split('[:/]', word.rstrip('/'))[-1]}.yaml"
+        because = "only flopcast import graph builds models of other libraries"
+        fix = f"run flopcast import graph {word} -o {file}, and predict {file}"
+        return Problem("job", word, "a file that exists, or a model", because, fix, fault=fault)
     if is_path(word):
         near = nearest(Path(word).name, _files_beside(word), most=NEAR)
         fix = f"did you mean {alternatives(near)}?" if near else "check the path"
