@@ -9,9 +9,10 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
 from flopcast.spec.cluster import Device, Host, Jitter
 from flopcast.spec.data_parallel import Gradients
+from flopcast.spec.memory_software import Memory
 from flopcast.spec.operations import Draw, Facility, Power
 from flopcast.spec.site import SiteFactor
-from flopcast.spec.stack import Derate, HostCost, Memory, Optimizer, Pipeline
+from flopcast.spec.stack import Derate, HostCost, Optimizer, Pipeline
 from flopcast.spec.tier import Tier
 from flopcast.units import units_of
 

@@ -201,6 +201,14 @@ def test_every_tensor_parallel_rank_may_hold_all_logits():
     assert Kept("tp=4 mbs=2 gbs=8", stack=stack).category("logits") == [6.0 * 2 * LENGTH * VOCABULARY]
 
 
+def test_a_loss_over_parts_of_the_logits_may_hold_more_tensors():
+    stack = stack_with(memory={"logit_bytes": 12.0, "sharded_logit_bytes": 16.0})
+    held = {ranks: Kept(f"tp={ranks} mbs=2 gbs=8", stack=stack).category("logits") for ranks in (1, 4)}
+
+    assert held[1] == [12.0 * 2 * LENGTH * VOCABULARY]
+    assert held[4] == [16.0 * 2 * LENGTH * VOCABULARY / 4]
+
+
 def test_deepspeed_keeps_the_output_of_every_stage_for_each_micro_batch_in_flight():
     stack = stack_with(memory={"stage_outputs": 1}, pipeline={"sends_mask": True})
 

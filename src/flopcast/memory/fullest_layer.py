@@ -116,13 +116,21 @@ def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
         if layer.kind == "head":
             number = _logits(programs)[:, :, None]
             element_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
-            in_loss = number * programs.stack.memory.logit_bytes
+            in_loss = number * _logit_bytes(programs)
             in_products = np.minimum(in_loss, number * element_bytes)
             working = working - number * element_bytes
             loss = in_loss > working + in_products
             working, logits_bytes = (np.where(loss, 0.0, working), np.where(loss, in_loss, in_products))
         found.append((working, logits_bytes))
     return found
+
+
+def _logit_bytes(programs: Programs) -> Floats:
+    """Return the bytes for each logit in the loss; (plans, 1, 1)."""
+    memory, ranks = programs.stack.memory, programs.workload.plans.tensor_parallel[:, :, None]
+    if memory.sharded_logit_bytes is None or memory.gathers_logits:
+        return np.full(ranks.shape, memory.logit_bytes)
+    return np.where(ranks > 1, memory.sharded_logit_bytes, memory.logit_bytes)
 
 
 def _stacked(of_layers: list[Floats]) -> Floats:

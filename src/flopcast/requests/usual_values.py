@@ -103,7 +103,8 @@ def with_usual_stack(document: Document) -> Document:
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     stack = stack or USUAL["stack"]
-    return _with_assumed(document, "stack", stack, f"stack {stack}{why}")
+    value = {"base": stack, "memory": {"temporary_log_sigma": None}} if stack == TUNING_STACK else stack
+    return _with_assumed(document, "stack", value, f"stack {stack}{why}")
 
 
 def _fine_tunes(document: Document) -> bool:

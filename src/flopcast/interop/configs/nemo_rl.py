@@ -25,6 +25,7 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
+from flopcast.interop.configs.narrow_states import OTHER_CODE
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.records import replace
@@ -232,7 +233,7 @@ def _sharded(reader: JobReader, devices: int, length: int, sequences: int) -> No
     reader.put_checkpointing(f"{TORCH}.activation_checkpointing")
     reader.place_if(f"{TORCH}.cpu_offload", SHARDED_STATES)
     _adapters(reader, f"{TORCH}.lora_cfg")
-    reader.put(("stack",), "torch-fsdp2", f"{TORCH}.enabled")
+    reader.put(("stack",), {"base": "torch-fsdp2", **OTHER_CODE}, f"{TORCH}.enabled")
 
 
 def _megatron(reader: JobReader, devices: int, length: int, sequences: int) -> None:

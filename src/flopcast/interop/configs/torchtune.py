@@ -16,7 +16,7 @@ pytorch/torchtune: recipes/full_finetune_distributed.py, lora_finetune_distribut
 import re
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, SHARDED_STATES, JobReader
-from flopcast.interop.configs.narrow_states import narrowed
+from flopcast.interop.configs.narrow_states import OTHER_CODE, narrowed
 
 BUILDER = "model._component_"
 MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}
@@ -182,7 +182,7 @@ def _stack(reader: JobReader, replicas: int) -> dict[str, object]:
     """Return the stack: FSDP2, eager or compiled, entirely in bf16."""
     compiled = reader.flag("compile.model") if reader.has("compile.model") else reader.flag("compile")
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
-    stack: dict[str, object] = {"base": base}
+    stack: dict[str, object] = {"base": base, **OTHER_CODE}
     if replicas > 1 and not reader.flag("fsdp_reshard_after_forward", True):
         stack["sharding"] = {"gathers": "every_micro_batch"}
     return narrowed(stack, "bf16")

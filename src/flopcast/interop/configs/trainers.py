@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.job_reader import PAGEABLE, SHARDED_STATES, JobReader
-from flopcast.interop.configs.narrow_states import narrowed
+from flopcast.interop.configs.narrow_states import OTHER_CODE, narrowed
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.library import catalog
@@ -197,7 +197,7 @@ def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: 
     changes: dict[str, object] = {"sharding": {"gathers": "every_micro_batch"}} if keeps else {}
     if reader.has_place("optimizer") and not reader.flag(PINNED, True):
         changes["offload"] = PAGEABLE
-    return {"base": base} | changes if changes else base
+    return {"base": base, **OTHER_CODE} | changes
 
 
 def _note_compiled(reader: JobReader) -> None:

@@ -17,7 +17,7 @@ that of a response (verl/utils/dataset/multiturn_sft_dataset.py).
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
-from flopcast.interop.configs.narrow_states import NARROW, narrowed
+from flopcast.interop.configs.narrow_states import NARROW, OTHER_CODE, narrowed
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
@@ -119,9 +119,9 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
         reader.assume("recompute full, veRL's default in newer releases")
     reader.put_checkpointing(CHECKPOINTING, True)
     reader.place_if("model.enable_activation_offload", ACTIVATIONS)
-    stack: object = "torch-fsdp2"
+    stack: dict[str, object] = {"base": "torch-fsdp2", **OTHER_CODE}
     if not reader.flag("engine.reshard_after_forward", True):
-        stack = {"base": stack, "sharding": {"gathers": "every_micro_batch"}}
+        stack["sharding"] = {"gathers": "every_micro_batch"}
     dtype = reader.first("engine.model_dtype", "model.fsdp_config.model_dtype")
     narrow = reader.choice(dtype, NARROW, "")
     reader.put(("stack",), narrowed(stack) if narrow else stack, "engine.reshard_after_forward", dtype)

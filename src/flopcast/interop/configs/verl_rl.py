@@ -16,6 +16,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.narrow_states import OTHER_CODE
 from flopcast.interop.configs.trainers import read_adapters
 
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
@@ -99,7 +100,7 @@ def _sharded(reader: JobReader) -> int:
         reader.place(SHARDED_STATES, f"{FSDP}.offload_policy")
     reader.put_checkpointing(CHECKPOINTING, True)
     _note_resident(reader, FSDP)
-    reader.put(("stack",), "torch-fsdp2", STRATEGY)
+    reader.put(("stack",), {"base": "torch-fsdp2", **OTHER_CODE}, STRATEGY)
     return replicas
 
 
