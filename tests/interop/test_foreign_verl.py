@@ -32,7 +32,7 @@ def test_the_file_is_no_serving_job_although_it_has_an_engine():
     data = data_of(text(), "sft.yaml")
 
     assert data["model"] == {"base": "qwen2.5-7b"}
-    assert data["stack"] == "torch-fsdp2"
+    assert data["stack"] == {"base": "torch-fsdp2", "memory": {"compared": False}}
 
 
 def test_ranks_of_a_shard_group_include_those_that_share_sequences():

@@ -50,8 +50,8 @@ def test_the_interval_is_what_is_allocated_and_cached_with_the_drivers_part():
     kinds = (
         ({"verified": True}, 0.13, 0.13),
         ({"verified": False}, 0.35, 0.48),
-        ({"verified": False, "temporary_log_sigma": 0.22}, 0.22, 0.22),
-        ({"verified": True, "temporary_log_sigma": 0.22}, 0.13, 0.13),
+        ({"verified": False, "compared": True}, 0.22, 0.22),
+        ({"verified": True, "compared": True}, 0.13, 0.13),
     )
     for kind, below, above in kinds:
         job = make_job()
@@ -150,10 +150,10 @@ def test_the_interval_holds_users_peaks_unless_their_states_take_less_than_descr
     for row in measured.runs_of_users():
         if row.measured_memory_bytes is not None and row.run.source not in OTHER_PRECISION:
             memory = row.job.stack.memory
-            kind = memory.verified, memory.temporary_log_sigma
+            kind = memory.verified, memory.compared
             by_source.setdefault((kind, row.run.source), []).append(row.memory_is_inside)
 
-    for kind in ((True, None), (False, 0.22), (False, None)):
+    for kind in ((True, False), (False, True), (False, False)):
         found = [np.mean(each) for (each_kind, _), each in by_source.items() if each_kind == kind]
         assert len(found) >= 6
         assert 0.8 <= np.mean(found) <= 0.97, (kind, by_source)

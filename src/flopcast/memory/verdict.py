@@ -28,16 +28,15 @@ peaks on B200 (`flopcast validate --suite memory`) and 0.007 for 131 functional 
 differ as much from the modelled one as that of another group does.
 """
 
-TEMPORARY_LOG_SIGMAS = {True: (0.13, 0.13), False: (0.35, 0.48)}
+TEMPORARY_LOG_SIGMAS = {"verified": (0.13, 0.13), "compared": (0.22, 0.22), "unknown": (0.35, 0.48)}
 """Standard deviations of the same logarithm for memory that is allocated for a part of the step only.
 
-The keys are `stack.memory.verified`; the values are the sigmas of peaks below and above the prediction.
-Stacks of TorchTitan state a sigma of their own (`stack.memory.temporary_log_sigma`). Most of this memory
-holds activations, logits, and the tensors of a layer at work. The sigmas are root mean squares over runs of
-users, each source with the same weight: 6 sources of Megatron, without one whose MoE models need 2.6 times
-as much, and 9 sources of software other than Megatron and TorchTitan. Runs are left out if they log less
-memory than their states should need, because they keep these in another precision than they say
-(docs/accuracy/overview.md#memory).
+The keys say what is known of a framework's peaks (`stack.memory`); the values are the sigmas of peaks below
+and above the prediction. Most of this memory holds activations, logits, and the tensors of a layer at work.
+The sigmas are root mean squares over runs of users, each source with the same weight: 6 sources of Megatron
+("verified"), without one whose MoE models need 2.6 times as much, 6 sources of TorchTitan ("compared"), and
+9 sources of other software ("unknown"). Runs are left out if they log less memory than their states should
+need, because they keep these in another precision than they say (docs/accuracy/overview.md#memory).
 """
 
 SIGMAS = 1.6449  # half-width of a 90 % interval of a normal distribution
@@ -54,8 +53,8 @@ def allocated_interval(
     allocated_bytes : the predicted peak
     memory : what the stack says about its memory
     """
-    known = None if memory.verified else memory.temporary_log_sigma
-    below, above = (known, known) if known else TEMPORARY_LOG_SIGMAS[memory.verified]
+    known = "verified" if memory.verified else "compared" if memory.compared else "unknown"
+    below, above = TEMPORARY_LOG_SIGMAS[known]
     temporary_bytes = allocated_bytes - standing_bytes
     low, high = (
         standing_bytes * math.exp(SIGMAS * standing) + temporary_bytes * math.exp(SIGMAS * temporary)

@@ -103,7 +103,7 @@ def with_usual_stack(document: Document) -> Document:
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     stack = stack or USUAL["stack"]
-    value = {"base": stack, "memory": {"temporary_log_sigma": None}} if stack == TUNING_STACK else stack
+    value = {"base": stack, "memory": {"compared": False}} if stack == TUNING_STACK else stack
     return _with_assumed(document, "stack", value, f"stack {stack}{why}")
 
 

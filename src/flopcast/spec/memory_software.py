@@ -48,12 +48,12 @@ class Memory(StrictModel):
         Memory of the buffers of one communicator (NCCL), which are not part of the framework's allocator.
     fragmentation_fraction : float
         Memory that the allocator reserves but has not given out, divided by the allocated memory.
-    temporary_log_sigma : float, optional
-        Standard deviation of ln(measured / predicted) for memory that is allocated for a part of the step
-        only, from logged peaks of this framework. If it is not known, `verified` selects one.
+    compared : bool
+        Whether the predicted peaks were compared with logged peaks of this framework, and corrected. If
+        not, the interval of the predicted memory is much wider (memory/verdict.py).
     verified : bool
         Whether logged peaks of this framework have confirmed the predicted peaks. If not, the interval of
-        the predicted memory is wider (memory/verdict.py).
+        the predicted memory is wider.
     """
 
     workspace_bytes: float = Field(default=64e6, ge=0)
@@ -70,7 +70,7 @@ class Memory(StrictModel):
     context_bytes: float = Field(default=0.6e9, ge=0)
     communicator_bytes: float = Field(default=0.25e9, ge=0)
     fragmentation_fraction: float = Field(default=0.08, ge=0)
-    temporary_log_sigma: float | None = Field(default=None, gt=0)
+    compared: bool = False
     verified: bool = False
 
     @property
