@@ -20,6 +20,7 @@ from flopcast.spec.plan import Plan
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
+OTHER_CODE: dict[str, object] = {"memory": {"compared": False}}  # TorchTitan's peaks say nothing of it
 GRAPH_STACK = "torch-fsdp2"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
 
@@ -95,15 +96,16 @@ def with_usual_stack(document: Document) -> Document:
     on other devices run in PyTorch, everything else in the default stack. The assumption says why.
     """
     device, why = _device(document), ""
+    changes: dict[str, object] = {}
     stack = device.usual_stack if device else ""
     if _is_graph(document):
-        stack, why = GRAPH_STACK, " (eager PyTorch, for exported graphs)"
+        stack, why, changes = GRAPH_STACK, " (eager PyTorch, for exported graphs)", OTHER_CODE
     elif not stack and _fine_tunes(document):
-        stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
+        stack, why, changes = TUNING_STACK, " (PyTorch, as most fine-tunes)", OTHER_CODE
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     stack = stack or USUAL["stack"]
-    value = {"base": stack, "memory": {"compared": False}} if stack == TUNING_STACK else stack
+    value = {"base": stack, **changes} if changes else stack
     return _with_assumed(document, "stack", value, f"stack {stack}{why}")
 
 
