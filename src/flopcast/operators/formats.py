@@ -69,11 +69,14 @@ class ServedFormat:
 
     `weight_bytes` and `input_bytes` are the bytes of one element with its share of a scale; `input_bytes`
     is None if inputs keep the 16 bits of the model. `engine` is the matrix engine, "" for that of 16 bits.
+    `shared_bytes` are the bytes that a kernel moves in shared memory to unpack an element of a weight into
+    a dense tile.
     """
 
     weight_bytes: float
     input_bytes: float | None = None
     engine: str = ""
+    shared_bytes: float = 0.0
 
     def bytes_of_weight(self, dtype: str) -> float:
         """Return the bytes of one element of a weight."""
@@ -139,6 +142,11 @@ MIXED_ENGINES = {
 # shares of zeros in unstructured sparse weights, by format; products stay dense
 SPARSE_FRACTIONS = {"sparse_70": 0.7, "sparse_80": 0.8, "sparse_90": 0.9}
 NONZERO_BYTES = 4.0  # a value and its place in a tile, 16 bits each: arXiv:2309.10285, section 4.3.2
+# Flash-LLM builds a dense tile in shared memory (csrc/SpMM_Kernel.cuh of AlibabaResearch/flash-llm): it
+# clears and reads 2 bytes of each element, and the 16-bit write of a nonzero occupies a bank of 4 bytes. A
+# multiprocessor of A100 moves 128 bytes in a cycle (its architecture white paper). We assume that nothing
+# hides these accesses.
+SHARED_BYTES_PER_CYCLE = 128.0
 WIDEST = "fp32"  # in which engines for CPUs keep all weights, those of norms and of the vocabulary as well
 SERVED_FORMATS: dict[str, ServedFormat] = {
     "": ServedFormat(weight_bytes=0.0),  # weights in the model's dtype
@@ -159,7 +167,9 @@ SERVED_FORMATS: dict[str, ServedFormat] = {
         engine="int4_int8",
     ),
     **{
-        name: ServedFormat(weight_bytes=NONZERO_BYTES * (1.0 - zeros))
+        name: ServedFormat(
+            weight_bytes=NONZERO_BYTES * (1.0 - zeros), shared_bytes=2.0 + 2.0 + 4.0 * (1.0 - zeros)
+        )
         for name, zeros in SPARSE_FRACTIONS.items()
     },
 }

@@ -23,7 +23,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
-from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.operators.formats import SERVED_FORMATS, SHARED_BYTES_PER_CYCLE
 from flopcast.records import dataclass
 
 PADDED_ROWS = 128
@@ -78,7 +78,8 @@ class FusedExperts(AbstractWithoutBackward):
     def work(self) -> Work:
         """Return the work of all rows; only the weights of touched experts move."""
         served = SERVED_FORMATS[self.weights]
-        weights = self.touched * self.hidden * self._columns * served.bytes_of_weight(self.dtype)
+        read = self.touched * self.hidden * self._columns
+        weights = read * served.bytes_of_weight(self.dtype)
         wide, narrow = ELEMENT_BYTES[self.dtype], served.bytes_of_input(self.dtype)
         between = (self.hidden + self.inner) * 2 * narrow
         between += ((self._columns - self.inner) * 2 + self.hidden) * wide
@@ -86,6 +87,7 @@ class FusedExperts(AbstractWithoutBackward):
             flop=2 * self.rows * self.hidden * self._columns,
             moved_bytes=weights + 2 * self.tokens * self.hidden * wide + self.padded * self.rows * between,
             unit=served.engine_of(self.dtype),
+            after_cycles=read * served.shared_bytes / SHARED_BYTES_PER_CYCLE,
         )
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
-from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.operators.formats import SERVED_FORMATS, SHARED_BYTES_PER_CYCLE
 from flopcast.records import dataclass
 
 
@@ -54,11 +54,13 @@ class ServedMatmul(AbstractWithoutBackward):
         """
         served = SERVED_FORMATS[self.weights]
         inputs = self.m * self.k * served.bytes_of_input(self.dtype)
-        weights = np.where(self.m > 0, self.n * self.k * served.bytes_of_weight(self.dtype), 0.0)
+        read = np.where(self.m > 0, self.n * self.k, 0.0)
+        weights = read * served.bytes_of_weight(self.dtype)
         return Work(
             flop=2 * self.m * self.n * self.k,
             moved_bytes=inputs + weights + self.m * self.n * ELEMENT_BYTES[self.dtype],
             unit=served.engine_of(self.dtype),
+            after_cycles=read * served.shared_bytes / SHARED_BYTES_PER_CYCLE,
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

@@ -11,7 +11,7 @@ A new kernel class is one line here until it is measured. Coordinates must agree
 may have fewer axes than the class has coordinates, never more.
 """
 
-from flopcast.operators.formats import NONZERO_BYTES, SPARSE_FRACTIONS
+from flopcast.operators.formats import SPARSE_FRACTIONS
 from flopcast.records import dataclass
 
 
@@ -84,17 +84,6 @@ SINGLE_PASSES = (  # over plain tensors, as a sum
     "merge_blocks", "merge_gradients.backward", "adam",
 )  # fmt: skip
 
-# Products with sparse weights: a kernel loads 4 bytes for each nonzero, and then builds a dense tile in
-# shared memory: it clears and reads 2 bytes of each element, and writes 2 for each nonzero
-# (arXiv:2309.10285, section 4). A byte of memory takes 9.6 times as long as one of shared memory: 108
-# multiprocessors move 128 bytes in each of 1.41e9 clocks of an A100, whose memory has 2.04 TB/s (its
-# architecture white paper).
-SHARED_MEMORY_SPEED_UP = 108 * 128 * 1.41e9 / 2.039e12
-SPARSE_TIME_RATIOS = {  # of the bytes that are loaded
-    name: 1 + (4 + 2 * (1 - zeros)) / (NONZERO_BYTES * (1 - zeros)) / SHARED_MEMORY_SPEED_UP
-    for name, zeros in SPARSE_FRACTIONS.items()
-}
-
 FALLBACK_CLASSES: dict[str, FallbackClass] = {
     **{
         f"narrow_{base}.{name}": FallbackClass(
@@ -160,8 +149,8 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "served_gemm.w4a4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
     "served_gemm.mxfp4_mxfp8": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.3),
     **{
-        f"{kernel}.{name}": FallbackClass(name=kernel, log_sigma_factor=0.3, time_ratio=ratio)
-        for name, ratio in SPARSE_TIME_RATIOS.items()
+        f"{kernel}.{name}": FallbackClass(name=kernel, log_sigma_factor=0.3)
+        for name in SPARSE_FRACTIONS
         for kernel in ("served_gemm", "fused_experts")
     },
     "fused_experts": FallbackClass(name="grouped_gemm", log_sigma_factor=0.3),

@@ -37,8 +37,8 @@ class UnscaledTimes:
         Launch, bound and efficiency, with the ratio of the layout; and what a busy device adds to it.
     results_s, waits_s, after_s, loops_s
         What is added for results in 16 bits that are written after narrow products (may be below 0, since
-        the ratio of narrow products includes some of it), for launches one after another, for bytes that
-        move after the products, and for instructions that take longer than all bytes.
+        the ratio of narrow products includes some of it), for launches one after another, for bytes and
+        cycles after the products, and for instructions that take longer than all bytes.
     """
 
     shapes: list[tuple[int, ...]]
@@ -77,7 +77,7 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
     """
     need, priced = works[0].work(), class_of(works[0].kernel)
     shapes, columns, coordinates = _flatten(works, device)
-    bound_s, compute_s, least_s, after_bytes, result_bytes, cycles, kernels, in_turn = columns
+    bound_s, compute_s, least_s, after_s, result_bytes, cycles, kernels, in_turn = columns
     layout_ratio = curve.ratio_of(priced.layout, need.unit)
     curve_s = kernel_seconds(bound_s, coordinates, curve, device, layout_ratio, priced.curve)
     ratio = busy_ratio(priced, curve_s / kernels, device)
@@ -95,7 +95,7 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
         busy_ratio=ratio,
         results_s=results_s,
         waits_s=np.where(bound_s > 0, (in_turn - 1.0) * curve.launch_s, 0.0),
-        after_s=moving_seconds(after_bytes, device),
+        after_s=after_s,
         loops_s=np.where(bound_s > 0, np.maximum(cycle_seconds(cycles, device) - curve_s, 0.0), 0.0),
     )
 
@@ -150,9 +150,9 @@ def _flatten(
 ) -> tuple[list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
     """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
 
-    Times need the bound, that of FLOP alone, the least seconds, the bytes after the bound's work, those of
-    a narrow product's result, the cycles of a multiprocessor, the kernels, and how many of these run in
-    turn. Operators of one class have different shapes, (1, 1) if nothing varies.
+    Times need the bound, that of FLOP alone, the least seconds, the seconds after the bound's work, the
+    bytes of a narrow product's result, the cycles of a multiprocessor, the kernels, and how many of these
+    run in turn. Operators of one class have different shapes, (1, 1) if nothing varies.
     Coordinates are at least 1, because padded stage classes hold no work and 0 has no logarithm.
     """
     shapes: list[tuple[int, ...]] = []
@@ -161,7 +161,8 @@ def _flatten(
         need = work.work()
         compute_s = need.flop / device.peak(need.unit)
         times = (bound_seconds(need, device), compute_s, least_seconds(need, device))
-        moved = (need.after_bytes, need.result_bytes, need.cycles)
+        after_s = moving_seconds(need.after_bytes, device) + cycle_seconds(need.after_cycles, device)
+        moved = (after_s, need.result_bytes, need.cycles)
         arrays = (*times, *moved, work.kernels(), work.in_turn(), *work.coordinates())
         shape, flat = broadcast_flat(arrays)
         shapes.append(shape)
