@@ -64,8 +64,8 @@ def constants(
     With --runs, the command fits the constants that the tables determine: those of training, of offload, of
     checkpoints, or of serving engines. A fit takes minutes. If you interrupt the fit, the file of --out
     does not change. With --sites, the command predicts each run with constants fitted to other sources.
-    From the errors, it fits how much wider the interval must be for a framework or device of which flopcast
-    knows no run.
+    The errors of these predictions determine how much wider the interval must be for a framework or device
+    of which flopcast has no measured runs.
 
     \b
     flopcast calibrate constants

@@ -87,7 +87,7 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
             click.echo(helper_text(kind), nl=False)
             context.exit()
 
-    text = "Print a Python program that prints a Python configuration as a file for flopcast, and exit."
+    text = "Print a Python program that converts a Python configuration to a file for flopcast, and exit."
     helper = click.option(
         "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text
     )

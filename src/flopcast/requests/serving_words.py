@@ -56,7 +56,7 @@ def refuse_options_of_serving(request: JobRequest) -> None:
         Problem(
             f"--{name}",
             getattr(request, name),
-            "no value with the file of a training job",
+            "no value, because the file describes a training job",
             because,
             f"remove --{name}, or give the file of a serving job",
         )
