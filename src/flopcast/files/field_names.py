@@ -23,7 +23,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "expert_parallel": "expert-parallel-size expert-model-parallel-size ep ep-size",
     "virtual_stages": "virtual-pipeline-model-parallel-size vpp",
     "micro_batch": "micro-batch micro-batch-size mbs per-device-train-batch-size",
-    "global_batch": "gbs global-batch-size train-batch-size batch-size",
+    "global_batch": "gbs global-batch-size train-batch-size batch-size batch",
     "zero": "zero zero-stage",
     "precision": "precision dtype mixed-precision",
     "recompute": "recompute gradient-checkpointing activation-checkpointing recompute-granularity",

@@ -272,6 +272,7 @@ class _Builder:
         if isinstance(holder, dict) and event.value in holder:
             first = self.lines.get((*path, event.value), line)
             because = f"line {first} already sets this key"
+            one = f"line {first} or line {line}" if line != first else f"one {event.value} in line {line}"
             raise spec_error(
                 event.value,
                 "given twice",
@@ -279,7 +280,7 @@ class _Builder:
                 because,
                 f"add the name of the section that begins with line {line} above it, or remove the line"
                 if event.value == next(iter(holder)) and line > first + 1
-                else f"keep only line {first} or line {line}, or rename the key that has the wrong name",
+                else f"keep only {one}, or rename the key that has the wrong name",
                 where=f"{self.name}:{line}",
                 fault=TWICE,
             )

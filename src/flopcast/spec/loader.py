@@ -242,9 +242,11 @@ def _quantity(word: str, text: str, unit: str) -> float:
         found = 0.0
     if found <= 0:
         because = "because a stage has a time (9ms), a rate (110/s) or a size (602kB@link) for each sample"
-        raise ValueError(
-            f"a number above 0 with its unit, unlike that of {word!r}; {because}; fix: write {EXAMPLE}"
-        )
+        name, _, value = word.partition("=")
+        united = f"{name}={value.replace(text, text + {'s': 'ms', 'B': 'kB'}[unit], 1)}"
+        fix = united if text.isdecimal() and int(text) else EXAMPLE
+        because += f", and {word!r} has no such value"
+        raise ValueError(f"a number above 0 with its unit; {because}; fix: write {fix}")
     return found
 
 
