@@ -42,6 +42,15 @@ def test_memory_adds_up_to_the_device_and_says_how_many_tokens_fit():
     assert "fits      no: the weights and the runtime need" in told.out
 
 
+def test_every_latency_is_printed_at_every_percentile_of_the_objectives():
+    for slo, percentiles in (("ttft_p99.9=2s", "p99 p99.9"), ("ttft_p95=2s tpot_p97=50ms", "p95 p97 p99")):
+        told = flopcast("predict", *JOB, "--plan", "tp=1", "--traffic", TRAFFIC, "--slo", slo)
+        header, *rows = told.out[told.out.index("\nlatency ") :].split("\n\n")[0].strip().split("\n")
+        assert told.code == 0
+        assert header.split() == ["latency", "mean", "p50", "p90", *percentiles.split()]
+        assert all(len(re.split(r"  +", row.strip())) == len(header.split()) for row in rows)
+
+
 def test_equal_jobs_are_equal_and_a_cause_that_both_share_cancels():
     one = report()
     same = serving_versus(one, one)

@@ -91,15 +91,15 @@ def report_of(
 def _latencies(
     job: ServingJob, estimate: Callable[[Callable[[ServingSummary], float]], Estimate]
 ) -> dict[str, dict[str, Estimate]]:
-    """Return the mean and percentiles of each latency, those of the objectives among them."""
+    """Return the mean and the same percentiles of each latency, those of all objectives among them."""
     found = {}
+    stated = {getattr(job.slo, f"{metric}_percentile", PERCENTILES[0]) for metric in SLO_METRICS}
     beyond = job.engine.iteration.request_log_sigma_factor
     for metric in (*SLO_METRICS, INTER_TOKEN):
         spread = attrgetter(metric)
-        stated = getattr(job.slo, f"{metric}_percentile", PERCENTILES[0])
         found[metric] = {"mean": estimate(attrgetter(f"{metric}.mean_s"))} | {
             f"p{percentile:g}": estimate(partial(_at, spread, percentile))
-            for percentile in sorted({*PERCENTILES, stated})
+            for percentile in sorted({*PERCENTILES, *stated})
         }
         if metric == TTFT:
             found[metric] = {name: _wider(each, beyond) for name, each in found[metric].items()}
