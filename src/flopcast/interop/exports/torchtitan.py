@@ -96,7 +96,7 @@ def _settings(job: Job) -> Settings:
         "optimizer": {"name": "SGD" if plan.optimizer == "sgd" else "AdamW"},
         "training": training,
         "parallelism": _parallelism(job),
-        "activation_checkpoint": _recompute(plan),
+        "activation_checkpoint": _recompute(job),
     }
     settings |= FAMILY.get(job.stack.name, {})
     return settings | _precision(plan, settings)
@@ -128,9 +128,12 @@ def _precision(plan: Plan, settings: Settings) -> Settings:
     return {"model": model, section: {"recipe_name": word_of(RECIPES, plan.precision)}}
 
 
-def _recompute(plan: Plan) -> dict[str, object]:
+def _recompute(job: Job) -> dict[str, object]:
     """Return settings that recompute operators, whole blocks, every n-th of them, or nothing."""
-    if plan.recompute == "selective" and plan.recompute_modules == (OPERATORS,):
+    plan = job.plan
+    if plan.recompute == "selective" and (plan.recompute_modules or job.stack.selective_groups) == (
+        OPERATORS,
+    ):
         return {"mode": "selective", "selective_ac_option": "op"}
     if plan.recompute == "full" and plan.recompute_method == "every":
         return {"mode": "selective", "selective_ac_option": str(plan.recompute_layers)}
