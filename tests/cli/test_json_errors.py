@@ -169,7 +169,7 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
     [
         (("predict", "--gpus", "none"), "--gpus", "at least 1", "--gpus 8"),
         (("explain",), "WHAT", "memory", "flopcast explain step"),
-        (("predict", "--report"), "--report", "--report VALUE", "add a value after --report"),
+        (("predict", "--report"), "--report", "--report VALUE", "such as --report report.html"),
         (("search", "--top", "0"), "--top", "a whole number of at least 1", "--top 1"),
         (("validate", "--suite", "papers"), "--suite", "paper, sc21", "--suite paper"),
         (("predict", "--json=1"), "--json", "--json without a value", "write --json"),

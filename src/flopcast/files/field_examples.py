@@ -125,6 +125,9 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "--world-size": "8",
     "--ranks": "8",
     "--port": "8000",
+    "--report": "report.html",
+    "--trace": "trace.json",
+    "--log": "train.log",
     "phases": "[{name: main, tokens: 1T}]",
 }
 MEANT = {  # keys of other programs, or of other parts of a job → what to write instead
