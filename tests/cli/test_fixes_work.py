@@ -178,6 +178,17 @@ def test_the_fix_undoes_a_slip_in_a_file(slip, tmp_path):
     assert re.findall("fix: +(.*)", ended.err) == [UNDONE[slip]], ended.err
 
 
+def test_a_price_beside_the_name_of_a_cluster_gets_the_clusters_entry_with_it(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("model: llama-3.2-1b\ncluster: dgx-h100:1\nprice: 2 USD/h\n", encoding="utf-8")
+
+    (fix,) = re.findall("fix: +(.*)", flopcast("predict", path).err)
+
+    assert fix == "move price to cluster (line 2), as in cluster: {base: dgx-h100:1, price: 2 USD/h}"
+    path.write_text(f"model: llama-3.2-1b\n{fix.partition(', as in ')[2]}\n", encoding="utf-8")
+    assert flopcast("predict", path).code == 0
+
+
 BRACKETS = {  # JSON → the fix of its brackets
     '{\n  "a": {\n    "b": 1\n  "c": 2\n}\n': "add }, at the end of line 3",
     '{\n  "a": [\n  "a": [\n    1\n  ],\n  "b": 2\n}\n': "remove line 3",

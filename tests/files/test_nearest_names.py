@@ -34,7 +34,7 @@ def test_the_name_that_is_meant_comes_first(kind, written, meant):
 def test_where_nothing_is_near_nothing_is_suggested(written):
     assert nearest(written, names("models")) == []
     assert unknown_name("models", written).fix.startswith(
-        "choose one of these names (flopcast catalog models lists all). For another model, give the path of"
+        "choose one of these names (flopcast catalog models lists all). For another model, give its"
     )
 
 

@@ -54,7 +54,10 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
             home, solved = homes[0], solved | {dotted((*homes[0], path[-1]))}
             solved |= {each.field for each in problems if home and path_of(each.field)[: len(home)] == home}
             to = f"to {dotted(home)}" if home else f"out of {dotted(path[:-1])}, to the top level"
-            placed[number] = replace(problem, fix=f"move {path[-1]} {to}{_at(home, document)}")
+            fix, named = f"move {path[-1]} {to}{_at(home, document)}", value_at(document.data, home)
+            if isinstance(named, str):  # changes stand beside the name of a catalogue entry
+                fix += f", as in {home[-1]}: {{base: {named}, {path[-1]}: {value_at(document.data, path)}}}"
+            placed[number] = replace(problem, fix=fix)
     return [each for each in placed if each.field not in solved or each.fault == UNKNOWN_KEY]
 
 
