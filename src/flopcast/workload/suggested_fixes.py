@@ -319,8 +319,9 @@ def _problem_of(job: Job, user_fields: Fields, fix: _Fix) -> Problem:
     reasons = _after_other_edits(job, user_fields, fix, blamed) or fix.mended
     devices = next((one for one in reasons if one.field == "plan"), None)
     needed = plan_of(job, user_fields).devices
-    if devices and needed > job.cluster.num_devices and len(fix.edit) == 1:  # its limit implies the others
-        reasons = [replace(reasons[0], allowed=devices.allowed, because=devices.because)]
+    if devices and needed > job.cluster.num_devices and len(fix.edit) == 1:  # its limit implies the numbers
+        named = [one for one in reasons[1:] if isinstance(one.value, str)]
+        reasons = [replace(reasons[0], allowed=devices.allowed, because=devices.because), *named]
     return replace(joined(reasons), fix=text)
 
 

@@ -54,7 +54,7 @@ def read(reader: JobReader) -> None:
     >>> job = read_kind(Document("sft.yaml", {
     ...     "data": {"train_batch_size": 64, "micro_batch_size_per_gpu": 4, "max_length": 2048},
     ...     "model": {"partial_pretrain": "Qwen/Qwen2.5-7B"}}, {}), "verl", ImportOptions(devices=8))
-    >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["stack"]
+    >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["stack"]["base"]
     (64, 3, 'torch-fsdp2')
     """
     newer = reader.below("engine") or reader.has(MODEL[1])
