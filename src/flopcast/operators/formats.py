@@ -11,7 +11,7 @@ Serving engines keep weights in more formats than training multiplies (`SERVED_F
 
 from collections.abc import Mapping
 
-from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.records import dataclass
 
 
@@ -85,6 +85,10 @@ class ServedFormat:
     def bytes_of_input(self, dtype: str) -> float:
         """Return the bytes of one element of the input that is multiplied by the weight."""
         return self.input_bytes or ELEMENT_BYTES[dtype]
+
+    def shared_cycles(self, weights: Counts) -> Counts:
+        """Return the cycles in which a number of weights pass through shared memory."""
+        return weights * self.shared_bytes / SHARED_BYTES_PER_CYCLE
 
     def engine_of(self, dtype: str) -> str:
         """Return the matrix engine that multiplies them."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
-from flopcast.operators.formats import SERVED_FORMATS, SHARED_BYTES_PER_CYCLE
+from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.records import dataclass
 
 PADDED_ROWS = 128
@@ -87,7 +87,7 @@ class FusedExperts(AbstractWithoutBackward):
             flop=2 * self.rows * self.hidden * self._columns,
             moved_bytes=weights + 2 * self.tokens * self.hidden * wide + self.padded * self.rows * between,
             unit=served.engine_of(self.dtype),
-            after_cycles=read * served.shared_bytes / SHARED_BYTES_PER_CYCLE,
+            after_cycles=served.shared_cycles(read),
         )
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
-from flopcast.operators.formats import SERVED_FORMATS, SHARED_BYTES_PER_CYCLE
+from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.records import dataclass
 
 
@@ -60,7 +60,7 @@ class ServedMatmul(AbstractWithoutBackward):
             flop=2 * self.m * self.n * self.k,
             moved_bytes=inputs + weights + self.m * self.n * ELEMENT_BYTES[self.dtype],
             unit=served.engine_of(self.dtype),
-            after_cycles=read * served.shared_bytes / SHARED_BYTES_PER_CYCLE,
+            after_cycles=served.shared_cycles(read),
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

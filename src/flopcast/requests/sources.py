@@ -201,10 +201,10 @@ def _served(
         return found
     from flopcast.interop.serving.containers import containers_of, mounted_files, one_manifest
 
-    document, mounted = read_job(one_manifest(raw), name), mounted_files(raw)
+    document = read_job(one_manifest(raw), name)
 
     def read_mounted(path: str, where: str) -> bytes:
-        file = mounted.get(Path(path).name)
+        file = mounted_files(raw).get(Path(path).name)
         return read(path, where) if file is None else file
 
     if not containers_of(document.data) or request.arg:

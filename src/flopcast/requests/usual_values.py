@@ -15,12 +15,12 @@ from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
 from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Device
+from flopcast.spec.memory_software import OTHER_CODE
 from flopcast.spec.plan import Plan
 
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
-OTHER_CODE: dict[str, object] = {"memory": {"compared": False}}  # TorchTitan's peaks say nothing of it
 GRAPH_STACK = "torch-fsdp2"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
 

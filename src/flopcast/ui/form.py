@@ -1,5 +1,4 @@
-"""The form of a page: its fields in groups, the choices of each field, and the fields that hold a chosen
-plan.
+"""The form of a page: groups of fields, the choices of each field, and fields for a chosen plan.
 
 Answers: which fields does a form have, in which order, and what does each show?
 Elsewhere: the page around the form (page.py), what fields mean (form_fields.py), the controls that the

@@ -12,7 +12,6 @@ NARROW = {
     "bfloat16": "bf16",
     "bf16": "bf16",
 }  # words of files → the type, "" for fp32
-OTHER_CODE = {"memory": {"compared": False}}  # unlike TorchTitan: its logged peaks were compared
 STATES = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_bytes": "0 B"}
 SHARDS = {"keeps_low_precision": True, "gradient_dtype": "bf16"}
 

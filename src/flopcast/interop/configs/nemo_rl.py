@@ -25,10 +25,10 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
-from flopcast.interop.configs.narrow_states import OTHER_CODE
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.records import replace
+from flopcast.spec.memory_software import OTHER_CODE
 
 START = "nemo rl grpo"
 SIGNS = ("policy.dtensor_cfg", "policy.megatron_cfg")

@@ -16,7 +16,8 @@ pytorch/torchtune: recipes/full_finetune_distributed.py, lora_finetune_distribut
 import re
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, SHARDED_STATES, JobReader
-from flopcast.interop.configs.narrow_states import OTHER_CODE, narrowed
+from flopcast.interop.configs.narrow_states import narrowed
+from flopcast.spec.memory_software import OTHER_CODE
 
 BUILDER = "model._component_"
 MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.job_reader import PAGEABLE, SHARDED_STATES, JobReader
-from flopcast.interop.configs.narrow_states import OTHER_CODE, narrowed
+from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.library import catalog
 from flopcast.records import dataclass
+from flopcast.spec.memory_software import OTHER_CODE
 
 TARGETS = {  # a module's name in transformers → which linear it is
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "out_proj": "out", "gate_proj": "gate",

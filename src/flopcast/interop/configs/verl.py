@@ -17,10 +17,11 @@ that of a response (verl/utils/dataset/multiturn_sft_dataset.py).
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
-from flopcast.interop.configs.narrow_states import NARROW, OTHER_CODE, narrowed
+from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
+from flopcast.spec.memory_software import OTHER_CODE
 
 MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
 SIDES = ("data.max_prompt_length", "data.max_response_length")

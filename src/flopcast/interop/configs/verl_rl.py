@@ -16,8 +16,8 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.narrow_states import OTHER_CODE
 from flopcast.interop.configs.trainers import read_adapters
+from flopcast.spec.memory_software import OTHER_CODE
 
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
 ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")

@@ -44,8 +44,7 @@ def one_manifest(raw: bytes) -> bytes:
     >>> one_manifest(b"kind: Secret\\n---\\nimage: vllm/vllm-openai\\n")
     b'\\n\\nimage: vllm/vllm-openai\\n'
     """
-    text = raw.decode("utf-8", errors="replace")
-    parts = re.split(r"(?m)^---[ \t]*$", text)
+    parts = _documents(raw)
     if len([part for part in parts if has_command(part)]) != 1:
         return raw
     return "".join(part if has_command(part) else "\n" * part.count("\n") for part in parts).encode()
@@ -59,17 +58,22 @@ def mounted_files(raw: bytes) -> dict[str, bytes]:
     >>> mounted_files(b"{kind: ConfigMap, data: {a.yaml: 'max_num_seqs: 8'}}\\n---\\nkind: Pod")
     {'a.yaml': b'max_num_seqs: 8'}
     """
-    parts = re.split(r"(?m)^---[ \t]*$", raw.decode("utf-8", errors="replace"))
     files: list[tuple[str, str]] = []
-    for part in parts if len(parts) > 1 else ():
+    for part in _documents(raw):
+        if "ConfigMap" not in part:
+            continue
         with suppress(SpecError):  # of a template, whose files nothing may need
-            one = read_yaml(part.encode(), "").data if "ConfigMap" in part else None
+            one = read_yaml(part.encode(), "").data
             data = inside(one, "data") if inside(one, "kind") == "ConfigMap" else None
-            files += (
-                [(str(name), str(text)) for name, text in data.items()] if isinstance(data, dict) else []
-            )
+            if isinstance(data, dict):
+                files += [(str(name), str(text)) for name, text in data.items()]
     names = [name for name, _ in files]
     return {name: text.encode() for name, text in files if names.count(name) == 1}
+
+
+def _documents(raw: bytes) -> list[str]:
+    """Return the texts of the documents of a YAML file."""
+    return re.split(r"(?m)^---[ \t]*$", raw.decode("utf-8", errors="replace"))
 
 
 def containers_of(data: object) -> list[Container]:

@@ -61,8 +61,9 @@ def _production_stack(data: Mapped) -> Iterator[Container]:
     for place, model in enumerate(models if isinstance(models, list) else ()):
         settings, cache = inside(model, "vllmConfig"), inside(model, "lmcacheConfig")
         config = {"enablePrefixCaching": False} | settings if isinstance(settings, dict) else {}
-        extra, _ = config.pop("extraArgs", None), (config.pop("v0", None), config.pop("v1", None))
-        words = ["--model", str(inside(model, "modelURL")), *flags(config), *_words(extra)]
+        engine = {name: value for name, value in config.items() if name not in ("extraArgs", "v0", "v1")}
+        words = ["--model", str(inside(model, "modelURL")), *flags(engine)]
+        words += _words(config.get("extraArgs"))
         if inside(model, "enableLoRA"):
             words.append("--enable-lora")
         if inside(cache, "enabled"):

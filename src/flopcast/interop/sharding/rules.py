@@ -43,9 +43,9 @@ class ShardingRule:
     Attributes
     ----------
     pattern : str
-        Their names, with `*` instead of the numbers of layers.
+        Name of the parameters, with `*` in place of the layer number.
     shape : tuple of int
-        The shape of each.
+        Shape of each parameter.
     count : int
         The number of parameters that match the pattern.
     dimension : int or None
@@ -144,7 +144,7 @@ def _output(pattern: str, shape: Shape) -> int:
 
 
 def _matrix(pattern: str, shape: Shape, count: int, hidden: int, is_last: bool) -> ShardingRule:
-    """Return the rule for a matrix or for a tensor of several (experts), whether or not ranks divide it."""
+    """Return the rule for a matrix, or for a tensor that stacks the matrices of experts."""
     first, output = len(shape) - 2, _output(pattern, shape)
     wide = [place for place in (first, first + 1) if shape[place] == hidden]
     dimension: int | None

@@ -1,4 +1,4 @@
-"""A traced layer as few kernels: products stay separate, and the passes between them are joined.
+"""Kernels of a traced layer: each product is one kernel, and passes between products are joined.
 
 Answers: which kernels would an optimised stack run for the operators of a layer, what do they move, and
 which tensors are kept?

@@ -21,10 +21,10 @@ def _product(left: Shape, right: Shape) -> float:
 
 
 def _grouped(left: Shape, right: Shape) -> float:
-    """Return the FLOP of a product whose rows, or whose summed terms, are divided among groups.
+    """Return the FLOP of a grouped product.
 
-    With rows in groups, right has the shape (groups, k, n) and left (rows, k); with sums in groups both
-    are matrices.
+    If the rows are divided among groups, `left` has the shape (rows, k) and `right` (groups, k, n). If the
+    terms of the sums are divided among groups, both are matrices.
     """
     return 2.0 * prod(left) * right[-1]
 

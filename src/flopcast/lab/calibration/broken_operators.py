@@ -5,8 +5,8 @@ was measured on the device itself. The ratio of backward to forward efficiency c
 at equal coordinates. If a training trace of the same system contains the operator once (data/README.md,
 defects 0 and 1), the curve is shifted to go through that point.
 
-One point does not determine a shape, and a related device does not determine a level, so each comes from
-the source that knows it. operator_files.py states how broken rows are detected.
+The trace sets only the level, because one point cannot determine the shape of a curve. operator_files.py
+states how broken rows are detected.
 """
 
 from collections.abc import Mapping

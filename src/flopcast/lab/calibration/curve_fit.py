@@ -104,8 +104,7 @@ def fit_curve(samples: Samples, device: Device, fit: FitTable = fit_table) -> Cu
 
 
 def curve_of_table(samples: Samples, device: Device, table: FittedTable, names: tuple[str, ...]) -> Curve:
-    """Return the curve of a fitted table, with bounds on coefficients so that its time never falls as the
-    work grows.
+    """Return the curve of a fitted table, whose times never fall as the work grows.
 
     `names` are the names of the terms to which the table's coefficients belong.
     """
@@ -162,8 +161,7 @@ def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
 
 
 def _kind(name: str) -> str:
-    """Return the kind with which a term shares its total: all waves, the paddings of one size, or the
-    term alone.
+    """Return the kind of a term: all waves are one, all paddings of one dimension are one.
 
     >>> [_kind(name) for name in ("wave_128x256", "padding_n_64", "uneven_n_8")]
     ['wave', 'padding_n', 'uneven_n_8']

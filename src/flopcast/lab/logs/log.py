@@ -110,8 +110,8 @@ class Log:
     ) -> SteadyTime | None:
         """Return the step time of the steady records; None if no record has one.
 
-        If the log prints only rates, the sequences, their length and the devices of a step are used: the
-        time is then the tokens of a step divided by the rate. Values in the log take precedence.
+        If the log prints only rates, the time is the number of tokens in a step divided by the rate. The
+        parameters give this number, unless the log itself states it.
         `num_skipped` counts all other records, including those without a time.
         """
         times_s = self.times_s(sequences, sequence_length, devices)

@@ -187,7 +187,7 @@ def rounded_constant(
     sources: tuple[str, ...],
     seen: Mapping[str, tuple[str, ...]],
 ) -> Constant:
-    """Return a constant of memory outside the devices, rounded to the digits of its file.
+    """Return a fitted constant of offload, rounded as in the catalogue.
 
     Parameters
     ----------
