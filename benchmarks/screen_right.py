@@ -97,7 +97,7 @@ PROBLEMS = {
     "blocking transfers": Problem(
         "gpt-neox-20b", ("perlmutter",), 64, 2048, "gpt-neox-deepspeed", {"gbs": 256}
     ),
-    "one device a node": Problem(
+    "one device per node": Problem(
         "llemma-7b-gelu", ("vista",), 32, 4096, "gpt-neox-deepspeed",
         {"gbs": 128, "tensor_in_domain": False},
     ),
@@ -112,7 +112,7 @@ PROBLEMS = {
     "old devices, a slow network": Problem(
         "megatron-3.6b", ("aws-p3dn",), 32, 1024, "megatron-2021", {"gbs": 256}, "fp16"
     ),
-    "of another maker": Problem(
+    "AMD devices": Problem(
         "llama-2-70b", ("azure-nd-mi300x-v5",), 64, 4096, "megatron-core",
         {"gbs": 128, "cp": 1, "zero": 1},
     ),

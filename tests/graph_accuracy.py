@@ -48,11 +48,11 @@ transformers, detection models and recommendation models. Each row of the first 
 for one table of measurements in data/graphs. The columns are:
 
 - *score*: the step times on which the efficiencies of kernels were fitted. A *fitted* prediction uses
-  efficiencies that were fitted on all step times. For *left out: device*, the fit excluded the device of
-  the predicted model. For *left out: model families*, the model families were divided into five parts,
-  and the fit excluded the part with the predicted family. For *benchmarks of single kernels*, no
-  efficiency was fitted on step times. The *baseline* assumes that the step time of a model is
-  proportional to its multiply-adds, with the median ratio of the same table.
+  efficiencies that were fitted on all step times. For *left out: device*, the fit excluded all
+  measurements on the predicted device. For *left out: model families*, the model families were divided
+  into five parts, and the fit excluded the part with the predicted family. For *benchmarks of single
+  kernels*, no efficiency was fitted on step times. The *baseline* multiplies the multiply-adds of a model
+  by the median ratio of step time to multiply-adds in the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.
 - *bias*: median of predicted / measured, minus 1; negative if the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
@@ -110,8 +110,8 @@ REMARKS = """\
 - In NeuSight's tables, the accumulation of gradients (`sum_acc_ms`) runs one kernel for each parameter,
   as in PyTorch. With one kernel for all parameters, the median error with the device left out would be
   16 % instead of 14 %. We changed this after we had seen the errors.
-- For attention, xDiT uses FlashAttention-2, whose kernels use the instructions of Ampere. The B200 is
-  therefore measured to be only 1.2 to 1.4 times as fast as the H100.
+- For attention, xDiT uses FlashAttention-2, whose kernels use the instructions of Ampere. In
+  measurements, the B200 is therefore only 1.2 to 1.4 times as fast as the H100.
 - Rotary embeddings, norms and SANA's linear attention in diffusion transformers run in fp32, and flopcast
   predicts them in fp32.
 - The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
@@ -133,15 +133,15 @@ REMARKS = """\
 - In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
   example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
 - If the H100 or the B200 is left out, the predicted times to generate images are 19 % too long on the H100
-  and 22 % too short on the B200 (median). With batches of four or more images on one device, the B200 is
-  measured to be only 1.31 to 1.48 times as fast as the H100. In benchmarks of single GEMMs, it is 2.05
-  times as fast, and its memory bandwidth is 2.3 times as high. We do not know the reason, and the tables
-  contain no third device.
+  and 22 % too short on the B200 (median). With batches of four or more images on one device, the
+  measured speed of the B200 is only 1.31 to 1.48 times that of the H100. In benchmarks of single GEMMs, it
+  is 2.05 times as fast, and its memory bandwidth is 2.3 times as high. We do not know the reason for this
+  difference. The tables contain no third device.
 - flopcast does not predict R-GAT. In the published
   [configurations](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/benchmarks/rgat),
-  devices sample up to 5, 10 and 15 neighbours of a vertex and hold the features. However, the submissions
-  do not state how many different vertices a batch then contains, and this number determines how many
-  features are fetched and multiplied.
+  devices sample up to 5, 10 and 15 neighbours of a vertex and store the features of the vertices. However,
+  the submissions do not state how many different vertices a batch then contains. This number determines
+  how many features are fetched and multiplied.
 """
 
 

@@ -74,16 +74,17 @@ numbers by machine, model and method.
     - reductions of gradients do not overlap with kernels;
     - in each layer, the device waits for DeepSpeed's host code: 0.88 ms in the forward pass, and 2.9 ms in
       the backward pass.
-- `python tests/offload_accuracy.py rates` prints the rates of the machines, which it fits on the runs
-  without interleaved updates. For the scores *left out*, we fitted all constants again, except the rates of
-  the network and of pinned copies, and the host times for each layer and for each step.
+- `python tests/offload_accuracy.py rates` prints the rates of the machines. It fits them on the runs
+  without interleaved updates (in interleaved updates, host and device update parameters in turn). For the
+  scores *left out*, we fitted all constants again, except the rates of the network and of pinned copies,
+  and the host times for each layer and for each step.
 - If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
   were fitted on another generation: on A100 for predictions of H100, and on H100 for predictions of A100.
 - For the score *data sheets*, flopcast assumes that copies reach the full bandwidth of their link, and
   that optimizer updates reach the full bandwidth of the memory.
-- The logs of `zero3_offload_runs.csv` name nodes of Polaris for the runs on several nodes and for most
-  others. For the rest, they state only how many cores and NUMA domains a node has. The other properties of
-  the machines are assumed (lab/offload_runs/machines.py).
+- According to the logs of `zero3_offload_runs.csv`, all runs on several nodes and most runs on one node
+  used Polaris. For the other runs, the logs state only how many cores and NUMA domains a node has. We
+  assumed the other properties of these machines (lab/offload_runs/machines.py).
 
 ### Known causes of large errors
 
@@ -97,16 +98,14 @@ numbers by machine, model and method.
   shorter. DeepSpeed 0.13.3 copies new parameters from memory that is not pinned
   ([pull request 5301](https://github.com/deepspeedai/DeepSpeed/pull/5301)), but flopcast assumes pinned
   memory.
-- Until 29 November 2026, we assumed that the feed-forward layers in the runs with optimizer states on
-  drives were four times as wide as the hidden size. With the sizes in the scripts of the runs, the largest
-  error of an update fell from 34 % to 11 % (*left out*). We had seen these errors before, so these scores
-  are development scores.
+- For the runs with optimizer states on drives, we first assumed that the feed-forward layers were four
+  times as wide as the hidden size. The largest error of an update was then 34 %. With the sizes in the
+  scripts of the runs, it is 11 % (*left out*). This is a development score.
 - For MLP-Offload, flopcast assumes that each rank keeps the states of 32 subgroups in host memory, because
   the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.
-- Until 29 November 2026, the models of `zero3_offload_runs.csv` had up to 25 % more parameters
-  than the logs of the runs print, and the fitted rates of the machines hid the difference. With the models
-  and kernels of the logs, and with copies through 16-bit buffers, the fitted rate of pinned copies on
-  Polaris rose from 10.5 to 18.9 GB/s, of the 25 GB/s that the link allows.
+- For `zero3_offload_runs.csv`, we first assumed models with up to 25 % more parameters than the logs of
+  the runs print. The fitted rate of pinned copies on Polaris was then 10.5 GB/s. With the models and kernels
+  of the logs, and with copies through 16-bit buffers, it is 18.9 GB/s. The limit of the link is 25 GB/s.
 """
 
 

@@ -251,7 +251,7 @@ validate` predicts one of these runs, it fits the number again without this run.
 
 One number was chosen by hand: flopcast assumes that prompts of `lm-arena-chat` have 275 tokens
 (`lab/serving_runs/mlenergy.py`). We chose this number after we had seen the errors, so the scores
-of `lm-arena-chat` are development scores. The doubts about older releases of serving engines
+of `lm-arena-chat` are development scores. The uncertainties of older releases of serving engines
 (`serving/unknown_release.py`) were fitted to APEX, MLPerf and `catalog/runs/deployments.yaml`
 ([serving](serving.md#older-releases)).
 

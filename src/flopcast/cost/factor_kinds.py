@@ -134,7 +134,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "carried": FactorKind(
         label="constants that were fitted on another kind of job",
-        meaning="sigma by which a constant may change from one device generation, precision, model family,"
+        meaning="sigma of the change of a constant from one device generation, precision, model family,"
         " number of devices or source to another",
     ),
     "unexplained": FactorKind(
@@ -146,9 +146,9 @@ KINDS: Mapping[str, FactorKind] = {
     "unknown_site": FactorKind(
         label="speed of sites without fitted runs",
         meaning="sigma of the additional error if no run with the job's framework on the job's device, or"
-        " with the library below it, was used to fit constants. The brackets state the kind of"
-        " model, what is unknown, and whether steps are slower or faster than predicted. The sigma"
-        " widens only this side of the interval and does not change the predicted step time",
+        " with the library on which the framework is based, was used to fit constants. The brackets state"
+        " the kind of model, what is unknown, and whether steps are slower or faster than predicted. The"
+        " sigma widens only this side of the interval and does not change the predicted step time",
         rests_on="prior: releases of a framework differ by up to 30 %",
         is_lever=False,
     ),

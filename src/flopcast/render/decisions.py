@@ -52,9 +52,9 @@ Some sources measured one model with several plans. This page compares the plan 
 with the fastest measured plan. The three sections use different [constants](constants.md): constants
 that were fitted on all runs, constants that were fitted without the source of the predicted runs, and
 no constants. Only the last section contains the suites `headlines` and `paper`. The
-[journal](journal.md#decisions) explains wrong orders. `flopcast validate --runs TABLE --suite headlines
---suite paper --decisions --markdown` prints this page; without `--markdown`, the command prints plain
-text.
+[journal](journal.md#decisions) explains why flopcast ranks some plans wrongly. `flopcast validate --runs
+TABLE --suite headlines --suite paper --decisions --markdown` prints this page; without `--markdown`, the
+command prints plain text.
 
 The columns of the tables are:"""
 

@@ -92,12 +92,13 @@ by 1.645. flopcast computes it once for the *random* and once for the *unseen* r
 value. For sizes outside the measured range (*extrapolation*) and for other devices, flopcast adds a
 log-sigma from the table in quadrature. With these log-sigmas, 90 % of the errors in a group of classes
 lie inside the interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of the constant
-`in_training_derate` for frameworks without a fitted value (catalog/stacks/megatron-core.yaml).
+`in_training_derate` for frameworks without a fitted value (catalog/stacks/megatron-core.yaml). *products*
+are GEMMs: *grouped* for experts, *narrow* in 8 or 4 bits, *served* in serving engines.
 """
 LEFT_OUT = """
 ## Rows left out
 
-flopcast fits no curve to the rows in this table. The README of the data set (`shared/data/README.md`)
+The fit of curves excludes the rows in this table. The README of the data set (`shared/data/README.md`)
 describes the numbered defects."""
 
 

@@ -94,7 +94,7 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         yield PrintedTable(
             title="FLOP as printed",
             caption="If a source states both FLOP/s and tokens/s, their ratio shows by which formula the"
-            " authors counted FLOP.",
+            " authors counted FLOP. `report/flop_conventions.py` defines the formulas.",
             first="formula",
             headings=("rows",),
             lines=tuple((name, [str(number)]) for name, number in formulas(published.rows).items()),
@@ -197,8 +197,9 @@ def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
         )
     return PrintedTable(
         title="Peak memory",
-        caption="Predicted peak divided by the measured peak. *allocated* is the memory that the framework"
-        " gave out, *reserved* includes the cache of its allocator, and *device* is what the driver shows."
+        caption="The table shows the predicted peak divided by the measured peak. *allocated* is the memory"
+        " of all allocated tensors, *reserved* also includes the cache of the framework's allocator, and"
+        " *device* is the used memory that the driver reports."
         " The last column is the fraction of measured peaks inside their 90 % intervals.",
         first="framework",
         headings=("kind of model", "memory", "rows", "median", "range", "inside 90 %"),

@@ -115,7 +115,7 @@ def as_markdown(comparisons: Sequence[ComparedSuite]) -> str:
         "`flopcast validate --markdown` prints this page; `flopcast validate` prints plain text.",
         "",
         "- *error*: the predicted time divided by the measured time, minus 1.",
-        "- *reference*: the measurement. *best* is the fastest profiled step, predicted without jitter.",
+        "- *reference*: the measured step time. *best* is the fastest profiled step, predicted without jitter.",
         "  *mean* is the mean of the steps after the warm-up, predicted with jitter.",
         "- *mean error*, *median*, *worst*: mean, median and maximum of the absolute errors.",
         "- *bias*: the mean of the errors with their signs.",
