@@ -104,8 +104,9 @@ numbers by machine, model and method.
 - For MLP-Offload, flopcast assumes that each rank keeps the states of 32 subgroups in host memory, because
   the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.
 - For `zero3_offload_runs.csv`, we first assumed models with up to 25 % more parameters than the logs of
-  the runs print. The fitted rate of pinned copies on Polaris was then 10.5 GB/s. With the models and kernels
-  of the logs, and with copies through 16-bit buffers, it is 18.9 GB/s. The limit of the link is 25 GB/s.
+  the runs print. The fitted rate of pinned copies on Polaris was then 10.5 GB/s. With the models and
+  kernels of the logs, and with copies through 16-bit buffers, it is 18.9 GB/s. The limit of the link is
+  25 GB/s.
 """
 
 
