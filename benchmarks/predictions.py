@@ -1,6 +1,7 @@
 """Processor seconds of predictions, medians of five: `python -m benchmarks predictions [--once]`.
 
-Cold: a process from start to end, with a plan and without one, and `flopcast --help`. Warm: each of 60
+Cold: a process from start to end, with a plan that fits, with one that does not, and without one, and
+`flopcast --help`. Warm: each of 60
 plans of five pairs of a model and a machine, dense and of experts, by a `Predictor` that saw the plans
 before it; the median plan. Repeated: the same jobs again. Many: one step of 32,768 micro-batches on
 eight stages. `PAIRS` and `plans` are a grid, so that plans differ from their neighbours in one field or
@@ -20,7 +21,8 @@ from flopcast import Job, Predictor
 from flopcast.timeline import pipeline
 
 COMMAND = ("--model", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64")
-PLAN = ("--plan", "dp=32 pp=2 mbs=1 gbs=512")
+PLAN = ("--plan", "dp=32 pp=2 mbs=1 gbs=512 zero=1")
+TOO_LARGE = ("--plan", "dp=32 pp=2 mbs=1 gbs=512")  # does not fit: changes that fit are looked for
 PLANS_OF_A_PAIR = 12
 PAIRS = (  # model, cluster, devices, stack
     ("llama-3-8b", "dgx-h100", 64, "megatron-core"),
@@ -40,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     rows = [
         ("flopcast --help, cold", median_s(lambda: process_s(flopcast_command("--help"))[0])),
         ("flopcast predict, plan given, cold", median_s(lambda: process_s(predict(*PLAN))[0])),
+        ("flopcast predict, plan too large, cold", median_s(lambda: process_s(predict(*TOO_LARGE))[0])),
         ("flopcast predict, plan chosen, cold", median_s(lambda: process_s(predict())[0])),
         *named(jobs),
         ("32,768 micro-batches on 8 stages, warm", median_s(many(flopcast.job(**long_step())))),

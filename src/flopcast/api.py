@@ -1,8 +1,8 @@
 """The few functions that a program calls: they load what the pure core needs.
 
 Answers: how do I get from a job to an answer?
-Elsewhere: the best plans (best_plans.py), jobs out of words and files (jobs.py); the same without files
-(prediction.py, lab/validation/compare.py).
+Elsewhere: the best plans (best_plans.py), plans that fit (plans_that_fit.py), jobs out of words and files
+(jobs.py); the same without files (prediction.py, lab/validation/compare.py).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from flopcast.files.yaml_text import Document
     from flopcast.lab.diagnosis.suspect import SlowStep
     from flopcast.rl.step import RlReport
-    from flopcast.search.offload_that_fits import OffloadThatFits
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import ServingComparison
     from flopcast.spec.serving_job import ServingJob
@@ -176,32 +175,6 @@ def predict_memory(job: Job) -> MemoryReport:
     """
     check_job(job)
     return SHARED.memory(job)
-
-
-def offload_that_fits(job: Job) -> "OffloadThatFits | None":
-    """Return the fastest placement of states outside the devices that makes the job's plan fit.
-
-    Returns
-    -------
-    OffloadThatFits or None
-        The plan with the placement and the estimate of its step; None if the stack has no placement, the
-        cluster describes no memory of its nodes, or none is enough.
-
-    Raises
-    ------
-    SpecError
-        The batch lists its micro-batches.
-
-    Examples
-    --------
-    >>> from flopcast.jobs import job
-    >>> found = offload_that_fits(job("llama-3-8b", gpus=8, seq=2048, plan="dp=8 gbs=64 recompute=full"))
-    >>> found.option
-    '--offload optimizer=host'
-    """
-    from flopcast.search.offload_that_fits import offload_for_plan
-
-    return offload_for_plan(job, SHARED.book(job), SHARED.results)
 
 
 @overload

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 
 from command_line import flopcast
 
@@ -82,6 +83,27 @@ def test_a_plan_that_does_not_fit_names_a_placement_that_does():
     assert placed["memory"]["fits"]
     assert abs(found["step_time_s"] / placed["step_time_s"] - 1) < 0.01
     assert abs(found["without_s"] / report["step_time_s"] - 1) < 0.01
+
+
+def test_a_plan_that_does_not_fit_names_the_fastest_plan_with_the_same_degrees_that_does():
+    words = ("predict", "llama-3-8b", "--gpus", "64", "--plan")
+    text = flopcast(*words, "dp=32 pp=2 mbs=2 gbs=512").out
+    (option,) = re.findall(r'--plan "(.*)" fits', text)
+    reports = {
+        plan: json.loads(flopcast(*words, plan, "--json").out)
+        for plan in (
+            option,
+            *(
+                f"dp=32 pp=2 mbs={mbs} gbs=512 zero={zero} recompute={mode}"
+                for mbs, zero, mode in product((1, 2), (0, 1), ("none", "selective", "full"))
+            ),
+        )
+    }
+
+    fitting = [report["step_time_s"] for report in reports.values() if report["memory"]["fits"]]
+    assert "dp=32 pp=2" in option
+    assert reports[option]["memory"]["fits"]
+    assert reports[option]["step_time_s"] <= 1.01 * min(fitting)
 
 
 def test_a_job_without_a_plan_that_fits_names_a_placement_that_does():

@@ -5,11 +5,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from flopcast.api import offload_that_fits, predict
+from flopcast.api import predict
 from flopcast.errors import SpecError
 from flopcast.jobs import job
 from flopcast.library import catalog
 from flopcast.placement import best_strategies
+from flopcast.plans_that_fit import offload_that_fits
 from flopcast.render.layouts import per_layer_json
 from flopcast.ui.form import predict_form, search_form
 from flopcast.ui.request_fields import job_from

@@ -1,7 +1,5 @@
 """`flopcast memory`."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_json, writes_document
@@ -9,10 +7,6 @@ from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
-from flopcast.spec.job import Job
-
-if TYPE_CHECKING:
-    from flopcast.search.offload_that_fits import OffloadThatFits
 
 
 @click.command("memory")
@@ -35,8 +29,9 @@ def command(request: JobRequest, wants_json: bool) -> None:
     With --engine, --traffic or --slo, the command prints the memory of serving: weights, activations, the
     CUDA context and libraries, and how many tokens and requests fit into the KV cache.
     """
+    from flopcast.plans_that_fit import CHANGES_THAT_FIT
     from flopcast.prediction import memory_of
-    from flopcast.render.offload_advice import offload_advice
+    from flopcast.render.fit_advice import fit_advice
     from flopcast.render.plain_data import FORMAT_VERSION
     from flopcast.render.report_json import memory_as_json
     from flopcast.render.report_text import marked_memory_text
@@ -46,18 +41,11 @@ def command(request: JobRequest, wants_json: bool) -> None:
         return
     job = resolve(request)
     memory = memory_of(job)
-    changes, told = offload_advice(job, memory, _placement)
+    changes, told = fit_advice(job, memory, CHANGES_THAT_FIT)
     if wants_json:
         print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
     else:
         print_text(marked_memory_text(job, memory, changes))
-
-
-def _placement(job: Job) -> "OffloadThatFits | None":
-    """Return the placement with which a plan fits; only a plan that does not fit needs measured curves."""
-    from flopcast.api import offload_that_fits
-
-    return offload_that_fits(job)
 
 
 def _memory_of_serving(request: JobRequest, wants_json: bool) -> None:

@@ -84,8 +84,9 @@ def command(
     flopcast predict --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --json
     """
-    from flopcast.api import diagnose, offload_that_fits, predict, report_page
-    from flopcast.render.offload_advice import offload_advice
+    from flopcast.api import diagnose, predict, report_page
+    from flopcast.plans_that_fit import CHANGES_THAT_FIT
+    from flopcast.render.fit_advice import fit_advice
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
 
@@ -100,7 +101,7 @@ def command(
     log_text, log_json = _log_reader(log)
     made = predict(resolve(request))
     _check_unknown_operators(made, allow_unknown)
-    changes, told = offload_advice(made.job, made.memory, offload_that_fits)
+    changes, told = fit_advice(made.job, made.memory, CHANGES_THAT_FIT)
     if wants_json:
         options.print_json(as_json(made) | told | log_json(made))
     else:
@@ -109,11 +110,15 @@ def command(
         page = report_page(made if log is None else diagnose(made.job, log))
         write_output("--report", report, page)
     if trace is not None:
-        from flopcast.interop.exports.trace_files import write_trace
+        _write_trace(made, trace)
 
-        with writing("--trace", trace):
-            write_trace(made, trace)
-        click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
+
+def _write_trace(made: "Report", path: Path) -> None:
+    from flopcast.interop.exports.trace_files import write_trace
+
+    with writing("--trace", path):
+        write_trace(made, path)
+    click.echo(f"wrote {path}: open it in ui.perfetto.dev", err=True)
 
 
 def _check_unknown_operators(made: "Report", allowed: bool) -> None:

@@ -288,7 +288,7 @@ def _search_plans(
 ) -> None:
     """Print the best plans of training, and write the files that are asked for."""
     from flopcast.render.error_json import no_plan
-    from flopcast.render.offload_advice import placed_json, placed_lines, placed_plans
+    from flopcast.render.fit_advice import placed_json, placed_lines, placed_plans
     from flopcast.render.search_json import as_json
     from flopcast.render.search_text import marked_text, nearest
     from flopcast.requests.search_request import question_of

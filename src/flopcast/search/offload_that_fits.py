@@ -2,7 +2,7 @@
 
 Answers: if a job does not fit its devices, which placement is the fastest that does?
 Elsewhere: the placements that are tried (offload_choices.py), a search that tries them beside all other
-plans (space.py), other changes that fit (requests/changes_that_fit.py).
+plans (space.py), other changes that fit (plan_that_fits.py, requests/changes_that_fit.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +113,7 @@ def offload_for_setting(question: Question, job: Job, book: CurveBook) -> Offloa
         return None
     placed = best[0].job
     plain = placed.model_copy(update={"plan": placed.plan.model_copy(update={"offload": ()})})
-    step_s, without_s = (_step_s(each, book, kept) for each in (placed, plain))
+    step_s, without_s = (estimated_step_s(each, book, kept) for each in (placed, plain))
     return OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
 
 
@@ -131,12 +131,12 @@ def _each_that_fits(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[Of
     without_s: float | None = None
     for choice in _within_device(job, plain, choices, kept):
         placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
-        step_s = _step_s(placed, book, kept, fitting=True)
+        step_s = estimated_step_s(placed, book, kept, fitting=True)
         if step_s is None:
             continue
         if without_s is None:
             plan = job.plan.model_copy(update={"offload": plain})
-            without_s = _step_s(job.model_copy(update={"plan": plan}), book, kept)
+            without_s = estimated_step_s(job.model_copy(update={"plan": plan}), book, kept)
         yield OffloadThatFits(plan=placed.plan, step_time_s=step_s, without_s=without_s or 0.0)
 
 
@@ -162,7 +162,9 @@ def _programs(job: Job, placements: Placements, kept: KeptResults) -> Programs:
     return realise(lower(job.model, plans, job.batch, kept), job.software, kept=kept)
 
 
-def _step_s(job: Job, book: CurveBook, kept: KeptResults, *, fitting: bool = False) -> float | None:
+def estimated_step_s(
+    job: Job, book: CurveBook, kept: KeptResults, *, fitting: bool = False
+) -> float | None:
     """Return the estimated step of the job's plan; None if it breaks a rule, or must fit and does not."""
     capacity_bytes = job.cluster.node.device.memory_bytes
 

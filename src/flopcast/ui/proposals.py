@@ -1,23 +1,23 @@
-"""Proposals to place states outside the devices, in answers about a plan that does not fit.
+"""Proposals in answers about a plan that does not fit: another plan, or states outside the devices.
 
-Answers: when does an answer propose a placement, and how does a page apply it?
-Elsewhere: the search for a placement and its text (render/offload_advice.py), all other parts of answers
+Answers: when does an answer propose a change, and how does a page apply it?
+Elsewhere: the search for a change and its text (render/fit_advice.py), all other parts of answers
 (responses.py).
 """
 
+from collections.abc import Callable
 from html import escape
-from urllib.parse import urlencode
 
-from flopcast import api
 from flopcast.errors import spec_error
-from flopcast.render.offload_advice import may_need_offload, offload_advice, proposed_offload
+from flopcast.plans_that_fit import CHANGES_THAT_FIT
+from flopcast.render.fit_advice import fit_advice, fitting_changes, may_be_fitted
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
-from flopcast.spec.offload import offload_word
+from flopcast.spec.plan import Plan
 from flopcast.ui.request_values import Words
 
-HOW_TO_ASK = "set proposals to true to get a placement outside the devices with which the plan fits"
+HOW_TO_ASK = "set proposals to true to get changes with which the plan fits"
 
 
 def asks_for_proposals(words: Words) -> tuple[Words, bool]:
@@ -31,25 +31,29 @@ def asks_for_proposals(words: Words) -> tuple[Words, bool]:
     rest = dict(words)
     asked = rest.pop("proposals", False)
     if not isinstance(asked, bool):
-        because = "true adds a placement that makes a plan fit which is too large"
+        because = "true adds changes with which a plan fits that is too large"
         raise spec_error("proposals", asked, "true or false", because, "set proposals to true", "request")
     return rest, asked
 
 
 def proposals(job: Job, memory: MemoryReport, *, asked: bool) -> dict[str, object]:
-    """Return the placement with which a plan fits, if requested; otherwise, how to request it."""
+    """Return the changes with which a plan fits, if requested; otherwise, how to request them."""
     if asked:
-        return offload_advice(job, memory, api.offload_that_fits)[1]
-    return {"hint": HOW_TO_ASK} if may_need_offload(job, memory) else {}
+        return fit_advice(job, memory, CHANGES_THAT_FIT)[1]
+    return {"hint": HOW_TO_ASK} if may_be_fitted(job, memory) else {}
 
 
-def placement_link(report: Report, words: Words) -> str:
-    """Return the placement that makes a plan fit, with a link that applies it; empty if it fits already."""
-    found = proposed_offload(report.job, report.memory, api.offload_that_fits)
-    if found is None:
-        return ""
-    link = "/?" + urlencode({**words, "offload": offload_word(found.plan.offload)})
-    return applied(f"The plan fits with {found.option}: {found.price}", link)
+def links_that_fit(report: Report, address: Callable[[Plan], str]) -> str:
+    """Return the changes that make the plan fit as HTML, each with a link; empty if it fits already.
+
+    `address` returns the address of the page that predicts the job with a plan.
+    """
+    found = fitting_changes(report.job, report.memory, CHANGES_THAT_FIT).values()
+    return "".join(
+        applied(f"The plan fits with {change.option}: {change.price}", address(change.plan))
+        for change in found
+        if change is not None
+    )
 
 
 def applied(change: str, link: str) -> str:

@@ -20,7 +20,7 @@ from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.render import comparison, diagnosis, search_json
-from flopcast.render.offload_advice import placed_json, placed_plans
+from flopcast.render.fit_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
 from flopcast.render.page.frame import Section
 from flopcast.render.page.limits import LIMITING, limits
@@ -45,7 +45,7 @@ from flopcast.ui.chosen_plan import PARTS
 from flopcast.ui.form import used_values
 from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
-from flopcast.ui.proposals import applied, asks_for_proposals, placement_link, proposals
+from flopcast.ui.proposals import applied, asks_for_proposals, links_that_fit, proposals
 from flopcast.ui.request_fields import job_from, question_from
 from flopcast.ui.request_values import OF_JOB, OF_PLAN, REQUEST, Words
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
@@ -110,14 +110,21 @@ def _place_of_advice(report: Report) -> str:
 def advice_page(words: Words, _: OnProgress) -> Made:
     """Return the settings whose change would speed up a job most, each with a link that applies it.
 
-    If the plan does not fit, the placement that makes it fit comes first.
+    If the plan does not fit, the changes that make it fit come first.
     """
     report = api.predict(job_from(words))
     changes = best_changes(report, api.predict)
     named = {"stack": report.job.stack.name} | dict(words)  # a change of the software needs its name
     links = ["/?" + urlencode(_with_edits(named, each.edits)) for each in changes]
-    html = placement_link(report, words) + advice(changes, report.step_time_s, links)
+    fitting = links_that_fit(report, lambda plan: "/?" + urlencode(_with_plan(words, plan)))
+    html = fitting + advice(changes, report.step_time_s, links)
     return JSON, json.dumps({"html": html, "fields": {}})
+
+
+def _with_plan(words: Words, plan: Plan) -> dict[str, object]:
+    """Return the fields of a form with another plan."""
+    kept = {name: value for name, value in words.items() if name not in (*OF_PLAN, "plan")}
+    return kept | {name: value for name, value in fields_of(plan).items() if value}
 
 
 def _with_edits(words: Words, edits: str) -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""What is said about offload where a job does not fit its devices.
+"""The changes that are proposed for a job that does not fit its devices.
 
-Answers: which placement is proposed for a plan, or for a search without a feasible plan; as text and JSON?
-Elsewhere: how it is found (search/offload_that_fits.py), a plan that flopcast chooses itself
-(requests/changes_that_fit.py).
+Answers: which changes are proposed for a plan, or for a search without a feasible plan; as text and JSON?
+Elsewhere: how they are found (search/plan_that_fits.py, search/offload_that_fits.py), a plan that flopcast
+chooses itself (requests/changes_that_fit.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from flopcast.report.memory_report import MemoryReport
@@ -14,33 +14,31 @@ from flopcast.spec.job import Job
 if TYPE_CHECKING:
     from flopcast.search.find import SearchResult
     from flopcast.search.offload_that_fits import OffloadThatFits
+    from flopcast.search.plan_that_fits import PlanThatFits
 
-Advice = tuple[list[str], dict[str, object]]
+Change: TypeAlias = "PlanThatFits | OffloadThatFits"
+Finders: TypeAlias = "Mapping[str, Callable[[Job], Change | None]]"  # key of JSON → how its change is found
 PlacedJob: TypeAlias = "tuple[Job, OffloadThatFits]"  # of a search, and the plan that fits with a placement
-FindPlacement: TypeAlias = "Callable[[Job], OffloadThatFits | None]"
 
 
-def offload_advice(job: Job, memory: MemoryReport, find: FindPlacement) -> Advice:
-    """Return the placement with which a plan fits its devices, as lines and as keys of JSON.
+def fit_advice(job: Job, memory: MemoryReport, finders: Finders) -> tuple[list[str], dict[str, object]]:
+    """Return the changes with which a plan fits its devices, as lines and as keys of JSON.
 
-    `find` is called if the plan does not fit, and returns the placement: `api.offload_that_fits`. Both are
-    empty if the plan fits its devices. The value of the key is None if no placement is enough.
+    `finders` are called if the plan does not fit: `plans_that_fit.CHANGES_THAT_FIT`. Lines and keys are
+    empty if the plan fits. The value of a key is None if no change of its kind is enough.
     """
-    if not may_need_offload(job, memory):
-        return [], {}
-    found = proposed_offload(job, memory, find)
-    if found is None:
-        return [], {"offload_that_fits": None}
-    return [f"{found.option} fits: {found.price}"], {"offload_that_fits": found.as_json()}
+    found = fitting_changes(job, memory, finders)
+    lines = [f"{change.option} fits: {change.price}" for change in found.values() if change is not None]
+    return lines, {key: change and change.as_json() for key, change in found.items()}
 
 
-def proposed_offload(job: Job, memory: MemoryReport, find: FindPlacement) -> "OffloadThatFits | None":
-    """Return the placement with which a plan fits; None if it fits, or no placement is enough."""
-    return find(job) if may_need_offload(job, memory) else None
+def fitting_changes(job: Job, memory: MemoryReport, finders: Finders) -> "dict[str, Change | None]":
+    """Return the change of each kind with which a plan fits; no kind if the plan fits already."""
+    return {key: find(job) for key, find in finders.items()} if may_be_fitted(job, memory) else {}
 
 
-def may_need_offload(job: Job, memory: MemoryReport) -> bool:
-    """Return whether a plan does not fit its devices, and placements outside them can be searched."""
+def may_be_fitted(job: Job, memory: MemoryReport) -> bool:
+    """Return whether a plan does not fit its devices, and changes of it can be searched."""
     return memory.device_verdict == "does not fit" and not job.batch.listed
 
 
