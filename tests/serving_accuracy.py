@@ -2,7 +2,7 @@
 
 The page is docs/accuracy/serving.md. It takes a few minutes, and names a command for each of its lines.
 With names of tables behind the command, the others stay as they are. The text of the page stays as it is.
-With the word "releases", it prints the fit of the doubt about older releases instead, which takes a minute.
+With the word "releases", it prints the fit of the uncertainty of older releases instead, in a minute.
 """
 
 import sys
@@ -30,7 +30,7 @@ FILES = {  # beside shared/data
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
 LEFT_OUT = "left out: nothing was fitted on this table"
-OLDER = "development: the doubt about older releases was fitted on this table"
+OLDER = "development: the uncertainty of older releases was fitted on this table"
 AFTER_BLIND = "development: nothing was fitted on this table, but we corrected causes of its blind errors"
 ON_H100 = "`streamed_s` was fitted on H100; all other constants were fitted on aiconfigurator"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
@@ -83,7 +83,7 @@ def table_of(path, lines):
                 part = [row for row in compared if row.run.groups[group] == name]
                 others = [run for run in scores.left_out if run.groups[group] == name]
                 if part:
-                    rows.append(line_of(quantity, f"only the rows on {name}", statistics(part), others))
+                    rows.append(line_of(quantity, f"only rows with {name}", statistics(part), others))
     rows += equal_jobs(everything) if path == POINTS else []
     return "\n".join(rows) + "\n"
 
@@ -105,10 +105,10 @@ def equal_jobs(runs):
             errors += [abs(np.median(values) / value - 1) for value in values] if len(values) > 1 else []
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
-            f"`{quantity}` was measured several times for some jobs, with the same settings and launch"
-            f" command. The {len(errors)} values differ from the median of their job by {median} (median"
-            f" over all values) and {ninth} (p90). Errors of predictions cannot be smaller than differences"
-            " between measurements of one job."
+            f"For some jobs, `{quantity}` was measured several times with the same settings and launch"
+            f" command. The median difference between these {len(errors)} values and the median of their"
+            f" job is {median}, and the 90th percentile is {ninth}. Predictions of these values cannot have"
+            " smaller errors."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts
