@@ -222,7 +222,7 @@ def of_family(rows, *families):
 def summary_table(measured):
     """Return the median error of each kind of score, and how many runs lie inside their interval."""
     first = FIRST_SCORES
-    cells = [f"{first[family][1]} of {first[family][0]}" for family in ("dense", "experts")]
+    cells = [f"{first[family][1]}, {first[family][0]} runs" for family in ("dense", "experts")]
     lines = [
         "| | dense models | MoE models |",
         "|---|--:|--:|",
@@ -236,7 +236,7 @@ def summary_table(measured):
     }
     for ordinal, scores in later.items():
         of_both = [scores[family] for family in ("dense", "experts")]
-        cells = [f"{median} of {rows}, {inside} inside" for rows, median, _, _, _, inside, _ in of_both]
+        cells = [f"{median}, {rows} runs, {inside} inside" for rows, median, _, _, _, inside, _ in of_both]
         lines.append(f"| blind, {ordinal} set | {' | '.join(cells)} |")
     for way, told in (("others", "left out"), ("none", "never fitted"), ("catalogue", "fitted")):
         cells = []
@@ -244,7 +244,7 @@ def summary_table(measured):
             members = of_family(measured.published.judged(way).rows, family)
             found = of_rows(members)
             inside = percent(found["coverage"], 0)
-            cells.append(f"{percent(found['median'])} of {len(members)}, {inside} inside")
+            cells.append(f"{percent(found['median'])}, {len(members)} runs, {inside} inside")
         lines.append(f"| {told} | {' | '.join(cells)} |")
     return "\n" + "\n".join(lines) + "\n"
 
