@@ -121,9 +121,14 @@ def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
     merged: dict[str, Slope] = {}
     for weight, amount in parts:
         for name, slope in amount.by_factor.items():
-            before = merged.get(name, slope._replace(change=0.0))
-            wider = max(before, slope, key=lambda each: each.log_sigma_factor)
-            merged[name] = wider._replace(change=before.change + weight * slope.change)
+            sigma, change, below = slope
+            before = merged.get(name)
+            if before is None:
+                merged[name] = Slope(sigma, weight * change, below)
+                continue
+            if before.log_sigma_factor >= sigma:
+                sigma, _, below = before
+            merged[name] = Slope(sigma, before.change + weight * change, below)
     return merged
 
 

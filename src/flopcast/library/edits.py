@@ -113,6 +113,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     return words
 
 
+@cache
 def _flags_of_plans() -> Collection[str]:
     """Return the words of a plan that may stand without a value, in training or serving."""
     from flopcast.spec.deployment import Deployment
@@ -122,8 +123,11 @@ def _flags_of_plans() -> Collection[str]:
 
 def _joins_settings(part: str, value: str) -> bool:
     """Return whether a further setting follows the comma in a value: pp in the "8,pp=2" of "tp=8,pp=2"."""
+    further = re.findall(r",(\w+)=", value)
+    if not further:
+        return False
     known = {*_long_names_of(part), *_long_names_of(part).values(), *Plan.model_fields}
-    return not known.isdisjoint(re.findall(r",(\w+)=", value))
+    return not known.isdisjoint(further)
 
 
 def in_long_names(document: Document, part: str, data: object) -> tuple[Document, object]:
