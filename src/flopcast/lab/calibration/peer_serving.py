@@ -61,8 +61,8 @@ FORMATS: dict[str, tuple[str, Mapping[str, str]]] = {  # the table's word → ou
     "w4a8_mxfp4_mxfp8": ("mxfp4_mxfp8", DATA_CENTRE),
 }
 MANY_EXPERTS = (
-    "with 896 experts, rows take four times as long as rows with as many bytes and fewer experts, so"
-    " another kernel ran"
+    "rows with 896 experts take four times as long as rows that read equally many bytes for fewer experts,"
+    " so another kernel ran"
 )
 FAULTS: dict[str, Mask] = {
     UNGATED: LAYER_FAULTS[UNGATED],
