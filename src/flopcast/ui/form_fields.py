@@ -134,7 +134,7 @@ FROM_A_LIST = {
     ),
     "objectives": Field(
         "Objective",
-        about="The objective by which plans are ranked. The Pareto front trades it off against memory.",
+        about="The objective by which plans are ranked. The Pareto front shows its trade-off with memory.",
         choices=tuple(OBJECTIVES),
     ),
     "find": Field(
