@@ -94,8 +94,8 @@ numbers by machine, model and method.
 - With interleaved updates of a 13B model on one device of 40 GB, the measured backward pass takes up to
   80 % longer than predicted. We assume that the memory of the device is nearly full: parameters alone need
   22 GB.
-- On Polaris, updates of one rank take 2 to 15 % longer than predicted, and updates of four ranks 5 to 10 %
-  shorter. DeepSpeed 0.13.3 copies new parameters from memory that is not pinned
+- On Polaris, updates take 2 to 15 % longer than predicted with one rank on a host, and 5 to 10 % less time
+  than predicted with four ranks. DeepSpeed 0.13.3 copies new parameters from memory that is not pinned
   ([pull request 5301](https://github.com/deepspeedai/DeepSpeed/pull/5301)), but flopcast assumes pinned
   memory.
 - For the runs with optimizer states on drives, we first assumed that the feed-forward layers were four

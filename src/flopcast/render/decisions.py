@@ -27,7 +27,8 @@ LEGEND = {  # heading → what it holds
     "sweep": "a set of measured runs that differ only in the settings that the caption of a table names",
     "rank correlation": "Spearman's correlation of predicted and measured speeds; it is 1 if flopcast"
     " predicts the measured order of the plans",
-    "regret": "how much longer the measured time of the recommended plan is than that of the fastest plan",
+    "regret": "measured time of the recommended plan, divided by the measured time of the fastest plan,"
+    " minus 1",
     "baseline": "the same numbers for a baseline that ranks plans by FLOP and pipeline bubble (–: the"
     " baseline ranks all plans equally)",
     "right order": "fraction of pairs of plans whose measured order flopcast predicts; pairs whose measured"
@@ -136,10 +137,9 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return PrintedTable(
-        caption=f"In these sweeps, the measured time of the recommended plan is more than {SAME} longer"
-        " than that of the fastest plan. The predicted difference is the predicted time of the recommended"
-        " plan, divided by that of the fastest plan, minus 1. The next column shows the components that"
-        " cause this difference:",
+        caption=f"In these sweeps, the regret is more than {SAME}. The predicted difference is the predicted"
+        " time of the recommended plan, divided by the predicted time of the fastest plan, minus 1. The next"
+        " column shows the components that cause this difference:",
         first="recommended",
         headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
         lines=tuple(lines),
