@@ -137,9 +137,9 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return PrintedTable(
-        caption=f"In these sweeps, the regret is more than {SAME}. The predicted difference is the predicted"
-        " time of the recommended plan, divided by the predicted time of the fastest plan, minus 1. The next"
-        " column shows the components that cause this difference:",
+        caption=f"In these sweeps, the regret is more than {SAME}. The predicted difference is the"
+        " predicted time of the recommended plan, divided by the predicted time of the fastest plan, minus"
+        " 1. The next column shows the components that cause this difference:",
         first="recommended",
         headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
         lines=tuple(lines),
