@@ -28,7 +28,7 @@ def command() -> None:
     """Fit efficiency curves, constants and site files to measurements.
 
     `fit` fits efficiency curves to measurements of single kernels and collectives, and `score` tests the
-    curves. `constants`, `from-run` and `jitter` fit effects that are visible only in whole training runs.
+    curves. `constants`, `from-run` and `jitter` determine effects that only whole training runs show.
 
     \b
     flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves

@@ -26,11 +26,11 @@ OTHER_WORDS = {  # that people use for a kind of the catalogue
 def command(kind: str | None, name: str | None) -> None:
     """List the entries of the catalogue, or show one entry with its sources.
 
-    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. Lists of devices, clusters
-    and models show their sizes. The command prints an entry as JSON, with units. If no entry is called
-    NAME, the command lists all entries whose names contain NAME. To change an entry, copy it into a job
-    file and edit the copy, or write `base: NAME` and only the fields that differ. `flopcast catalog hub`
-    lists further models by their ids on the Hugging Face hub.
+    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. With a NAME, the command
+    prints the entry of this name as JSON, with units. If no entry has this name, it lists all entries whose
+    names contain NAME. To change an entry, copy it into a job file and edit the copy, or write `base: NAME`
+    and only the fields that differ. `flopcast catalog hub` lists further models by their ids on the Hugging
+    Face hub.
 
     \b
     flopcast catalog

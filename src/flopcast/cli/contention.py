@@ -30,8 +30,8 @@ def command(
 ) -> None:
     """Predict how much jobs slow each other down if they share a network.
 
-    Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same time
-    on separate nodes, and share the uplinks of the network that connects all nodes. For each job, flopcast
+    Each JOB is a file or a model. Options and KEY=VALUE apply to all jobs. The jobs run at the same time on
+    separate nodes, and share the uplinks of the network that connects all nodes. For each job, flopcast
     predicts two step times: one while the other jobs run, and one while the job runs alone. The column "at
     worst" of the output shows the slowdown if all other jobs send data all the time.
 

@@ -34,14 +34,15 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     """Print the model of an exported graph as YAML.
 
     To read an exported file, flopcast runs no code, loads no pickles and reads no weights. It runs code
-    only for --module and for names such as timm:resnet50. --module calls a Python function in your
-    environment, with tensors that contain no data. The function returns a model and the arguments of its
-    forward method. For models of timm and transformers, the function may return the model alone.
+    only for --module and for names such as timm:resnet50. With --module, flopcast calls a Python function
+    in your environment. All tensors that the function creates contain no data. The function returns a model
+    and the arguments of its forward method. For models of timm and transformers, the function may return
+    only the model.
 
-    A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of timm, transformers
-    or diffusers. This library then creates the model without weights. For transformers and diffusers, the
-    configuration of the model comes from the Hugging Face hub or from a folder. --size batch=8 and --size
-    tokens=512 set the sizes of the example input.
+    A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of the library timm,
+    transformers or diffusers. The library creates the model without weights. For transformers and
+    diffusers, the configuration of the model comes from the Hugging Face hub or from a folder. --size
+    batch=8 and --size tokens=512 set the sizes of the example input.
 
     \b
     flopcast import graph timm:resnet50 -o resnet50.yaml

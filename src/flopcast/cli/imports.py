@@ -23,7 +23,8 @@ from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """The command prints assumptions and unknown keys to stderr. It reads FILE without executing it.
-If you omit --cluster here, the job file contains no cluster; then add --cluster to flopcast predict.
+If you omit --cluster here, the job file contains no cluster. Then give --cluster to flopcast predict,
+which assumes dgx-h100 by default.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml
@@ -219,7 +220,7 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
 
     Without --trace, this command does the same as `import hf`. With --trace, it runs the forward and
     backward pass of the model's code in transformers, and writes the model as a list of operators. Use
-    --trace for architectures that `import hf` does not support; it needs torch and transformers. The
+    --trace for architectures that `import hf` does not support. --trace needs torch and transformers. The
     command never runs code that comes with a checkpoint, and reads no weights. If NAME is not a file, the
     command downloads the config from the Hugging Face hub.
 

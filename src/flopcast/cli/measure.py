@@ -112,7 +112,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     type=click.Path(path_type=Path),
     help="Also measure the drive or file system of this folder, with a file of at most 4 GiB.",
 )
-@click.option("--as", "catalogue", default="", help="Name of the measured device in the catalogue.")
+@click.option("--as", "catalogue", default="", help="Catalogue name of the device. Default: detected.")
 @click.option(
     "--reference",
     type=FILE,

@@ -88,7 +88,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "stack": click.option(
         "--stack",
         "--framework",
-        help="Training framework and its version: a name that flopcast catalog stacks lists.",
+        help="Name of the training framework with its version (flopcast catalog stacks).",
         shell_complete=names_of("stacks"),
     ),
     "batch": click.option(

@@ -20,9 +20,9 @@ from flopcast.requests.job_request import JobRequest
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
     """Predict a whole training run: its duration, goodput, cost and energy.
 
-    The time and cost include failures, restarts and checkpoints. flopcast takes the rate of failures from
-    published runs; to set another rate, use cluster.reliability. If the run has several phases, list them
-    in a file (--phases), each with its number of tokens and the fields of the job that it changes:
+    The time and cost include failures, restarts and checkpoints. flopcast uses the rate of failures of
+    published runs, unless you set cluster.reliability. If the run has several phases, list them in a file
+    (--phases), each with its number of tokens and the fields of the job that it changes:
 
     \b
     phases:

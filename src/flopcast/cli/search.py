@@ -74,7 +74,7 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "--power-limit",
         "power_limits",
         multiple=True,
-        help='Power limit of each device, such as "500 W"; repeat the option to compare several limits.',
+        help='Power limit of each device, such as "500 W". Repeat the option to compare several limits.',
     ),
     **SERVING
     | {
@@ -127,7 +127,7 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
 @click.option(
     "--evolve",
     is_flag=True,
-    help="Estimate a few thousand plans, which an evolutionary algorithm chooses, instead of all plans.",
+    help="Do not estimate all plans, but only a few thousand that an evolutionary algorithm chooses.",
 )
 @click.option(
     "--largest",

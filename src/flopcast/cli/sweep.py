@@ -31,9 +31,9 @@ SHORT = {"sequence_length": "seq"}
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 
-    In the file, model, cluster, gpus, sequence_length, stack and plan can be lists. flopcast finds the best
-    plan for each combination of their values. The objective, tokens, deadline, budget, headroom, price and
-    site apply to all combinations. If no plan is feasible, the exit code is 2.
+    In GRID.yaml, model, cluster, gpus, sequence_length, stack and plan can be lists. Each combination of
+    their values is a scenario. The fields objective, tokens, deadline, budget, headroom, price and site
+    apply to all scenarios. If no plan is feasible, the exit code is 2.
 
     \b
     flopcast sweep grid.yaml

@@ -84,6 +84,8 @@ def command(
 ) -> None:
     """Predict runs that others measured, and report the error of each prediction.
 
+    By default, flopcast predicts these suites of runs:
+
     \b
     paper        ten runs of arXiv:2509.22832, with the time of each component of the step
     sc21         Table 1 of arXiv:2104.04473
@@ -91,7 +93,7 @@ def command(
     headlines    runs of arXiv:2104.04473 and arXiv:2504.14960, and GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, with fewer layers, on 8 B200
 
-    The option --runs reads CSV tables with measurements of these kinds, and detects the kind by the header:
+    The option --runs reads tables (CSV or YAML), and detects which kind of measurements they contain:
 
     \b
     - training runs: each row has model, hardware, plan, software and step time of one run
@@ -107,8 +109,8 @@ def command(
     Predictions of tables use the constants of the catalogue, which were fitted to published runs. If you
     give one of the options --leave-..., flopcast refits the constants without the runs that it predicts.
     Predictions of suites use no fitted constants. With --leave-one-source-out, predictions of suites use
-    the constants of the catalogue. The suite korthikanti does not support --leave-one-source-out, because
-    the constants were fitted to its runs.
+    the constants of the catalogue, which were fitted to other sources. The suite korthikanti does not
+    support --leave-one-source-out, because the constants were fitted to its runs.
 
     The option --decisions compares plans of the same model on the same cluster. It reports whether flopcast
     ranks the plans in the measured order, and how much slower the recommended plan is than the fastest
