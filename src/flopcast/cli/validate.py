@@ -103,8 +103,7 @@ def command(
     - training steps with the optimizer states on the host or on drives
     - models other than decoders: tables of timm, NeuSight, ML.ENERGY and MLPerf Training
 
-    For a table of timm, flopcast reads the device, precision and software from the file name. Otherwise,
-    set --device, --precision and --software.
+    For a table of timm, set --device, --precision and --software, unless its file name states them.
 
     Predictions of tables use the constants of the catalogue, which were fitted to published runs. If you
     give one of the options --leave-..., flopcast refits the constants without the runs that it predicts.
@@ -116,9 +115,8 @@ def command(
     ranks the plans in the measured order, and how much slower the recommended plan is than the fastest
     measured plan.
 
-    The option --from-one-run predicts each run three times: without calibration, after a calibration
-    (flopcast calibrate from-run) with one other run of the same cluster, and after a calibration with all
-    other runs of this cluster. The output compares the errors of the three predictions.
+    The option --from-one-run predicts each run three times: without calibration, after a calibration with
+    one other run of the same cluster, and after a calibration with all other runs of this cluster.
     """
     check_page(report)
     names: Any = tuple(name for name, given in chosen.items() if given)
