@@ -1,7 +1,8 @@
 """Asynchronous checkpoints of PyTorch on 1,856 H200, `pytorch_dcp_async_1856_h200` of data/checkpoint.
 
-Llama 3 70B, HSDP with TorchTitan. The source does not state the size of a group that shards: 64 devices (8
-nodes) are assumed. Training waits 0.78 s for the copy. The write takes 67 s and 47 % of the training speed;
+Llama 3 70B, HSDP with TorchTitan. The source does not state the size of a group that shards; of the powers
+of two, the published wait lies between those of 32 and 64 devices, and 32 (4 nodes) are assumed because
+they are nearer. Training waits 0.78 s for the copy. The write takes 67 s and 47 % of the training speed;
 the constant `checkpoint_interference` was fitted to this fraction.
 """
 
@@ -27,17 +28,18 @@ def waiting(group):
     return saved, save_times(saved, checkpoint, cluster, 1.0, SaveRates.of(shipped_levels()))
 
 
-def test_training_waits_for_the_published_time_with_groups_of_64():
-    _, times = waiting(64)
+def test_training_waits_for_the_published_time_with_groups_of_32():
+    _, times = waiting(32)
 
-    assert times.blocked_s == pytest.approx(0.78, rel=0.3)
+    assert times.blocked_s == pytest.approx(0.78, rel=0.25)
+    assert waiting(64)[1].blocked_s < 0.78
 
 
 def test_the_write_takes_the_published_time_at_the_rate_that_it_implies():
-    saved, times = waiting(64)
+    saved, times = waiting(32)
 
-    assert saved.total_bytes / 70.55e9 == pytest.approx(14, rel=0.01)  # 12 of them are fp32
-    assert times.write_s == pytest.approx(67 * 14 / 12, rel=0.02)
+    assert saved.total_bytes / 70.55e9 == pytest.approx(12, rel=0.01)
+    assert times.write_s == pytest.approx(67, rel=0.02)
     assert times.background_fraction == pytest.approx(1 - 372 / 700, abs=0.005)
     assert times.lost_s == pytest.approx(times.blocked_s + times.background_fraction * times.write_s)
 

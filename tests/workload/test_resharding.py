@@ -84,7 +84,10 @@ def elements_of_ranks(programs, plan, sharded):
 def counted(new, new_plan, old, old_plan):
     """Bytes and parts that every rank of the new plan reads, counted element by element."""
     found = {}
-    for kind_bytes, stage in ((2, 3), (12, 1)):
+    of_weights = 0 if 3 in (new_plan.zero, old_plan.zero) else 2  # FSDP keeps weights in fp32 alone
+    for kind_bytes, stage in ((of_weights, 3), (12, 1)):
+        if not kind_bytes:
+            continue
         writer = {}
         for place, elements in elements_of_ranks(old, old_plan, old_plan.zero >= stage).items():
             if old_plan.zero < stage and place[2] > 0:
@@ -130,7 +133,10 @@ def test_ranks_read_what_a_count_of_all_elements_finds(old_plan, tied):
 
 @all_cases("experts", [False, True])
 def test_what_ranks_read_is_what_they_hold(experts):
-    """Two ways to the same bytes: intervals of another plan's files, and parameters of a rank."""
+    """Two ways to the same bytes: intervals of another plan's files, and parameters of a rank.
+
+    From files without 16-bit weights, ranks read less than they hold.
+    """
     of = model(experts=experts)
     spread = {"ep": 2, "etp": 1} if experts else {}
     plans = [
@@ -145,7 +151,10 @@ def test_what_ranks_read_is_what_they_hold(experts):
             found = reads(programs, programs_of(old, of))
 
             whole = saved_states(programs, Checkpoint(), 8).read_bytes
-            assert found.rank_bytes == pytest.approx(whole)
+            if old.zero != 3 or new.zero == 3:
+                assert found.rank_bytes == pytest.approx(whole)
+            else:
+                assert (found.rank_bytes < whole).all()
 
 
 def test_overlaps_of_random_divisions_are_those_of_a_count():

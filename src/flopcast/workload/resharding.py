@@ -17,11 +17,11 @@ and a rank of any other plan loads the part that is its own.
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats, Integers
+from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.records import dataclass
 from flopcast.spec.optimizers import state_bytes
 from flopcast.workload.program import Programs
-from flopcast.workload.saved_states import rank_places
+from flopcast.workload.saved_states import rank_places, saved_weight_bytes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -205,15 +205,17 @@ def reads(new: Programs, old: Programs) -> Reads:
     -------
     Reads
         Weights are read in the parts of stages and tensor-parallel ranks, or of shards with ZeRO-3; states
-        in those of shards. Every replica reads for itself.
+        in those of shards. Every replica reads for itself. Weights that the old plan does not save in 16
+        bits are cast from the main weights.
     """
     structure = new.plans.structure
     of_states = state_bytes(structure.optimizer, new.stack.optimizer)
-    of_weights = ELEMENT_BYTES[structure.activations]
+    of_weights = min(saved_weight_bytes(new), saved_weight_bytes(old))
+    kinds = ((of_weights, 3), (of_states, 0))  # with the ZeRO stage that shards them
     total = int(rank_places(new.plans)["pp"].size)
     rank_bytes, rank_parts = np.zeros(total), np.zeros(total)
     for expert in (False, True) if new.trained_experts is not None else (False,):
-        for each_bytes, least_stage in ((of_weights, 3), (of_states, 0)):  # the ZeRO stage that shards it
+        for each_bytes, least_stage in (kind for kind in kinds if kind[0]):
             shards, old_shards = (
                 _shards(each, expert) if each.plans.structure.zero >= least_stage else 1
                 for each in (new, old)

@@ -4,8 +4,9 @@ Answers: how large is a checkpoint, which rank and which node write the most, an
 Elsewhere: how long that takes (economics/checkpoints.py), which parts of a checkpoint a rank of another
 plan reads (resharding.py).
 
-A checkpoint holds trained weights in 16 bits, and the optimizer's states: main weights and moments. Frozen
-weights are not saved. Ranks that hold the same state are replicas; their copies are written once.
+A checkpoint holds the optimizer's states (main weights and moments), and trained weights in 16 bits unless
+these exist only while they are gathered. Frozen weights are not saved. Ranks that hold the same state are
+replicas; their copies are written once.
 """
 
 from math import prod
@@ -92,7 +93,7 @@ def saved_states(programs: Programs, checkpoint: Checkpoint, node_ranks: int) ->
     node_ranks : ranks of one node
     """
     plan = programs.plans.structure
-    weight_bytes = ELEMENT_BYTES[plan.activations]
+    weight_bytes = saved_weight_bytes(programs)
     updated = updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
     state_bytes = float(optimizer_state_bytes(programs)[0].max() / max(updated[0].max(), 1.0))
     held = _held(programs)
@@ -109,6 +110,16 @@ def saved_states(programs: Programs, checkpoint: Checkpoint, node_ranks: int) ->
         node_ranks=min(node_ranks, written.size),
         num_files=_files(programs, checkpoint, int((written > 0).sum())),
     )
+
+
+def saved_weight_bytes(programs: Programs) -> int:
+    """Return the bytes of a saved weight besides its main weight; 0 if it exists only while it is gathered.
+
+    FSDP shards and saves fp32 parameters, and casts them to 16 bits for each gather.
+    """
+    plan = programs.plans.structure
+    is_cast = plan.zero == 3 and not programs.stack.sharding.keeps_low_precision
+    return 0 if is_cast else ELEMENT_BYTES[plan.activations]
 
 
 def _tables(programs: Programs) -> Floats:
