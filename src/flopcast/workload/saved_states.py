@@ -20,6 +20,7 @@ from flopcast.records import dataclass
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.offload import fraction_in
 from flopcast.spec.plan import Plans
+from flopcast.units import Number
 from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.optimizer import optimizer_state_bytes
 from flopcast.workload.program import Programs
@@ -112,7 +113,7 @@ def saved_states(programs: Programs, checkpoint: Checkpoint, node_ranks: int) ->
     )
 
 
-def saved_weight_bytes(programs: Programs) -> int:
+def saved_weight_bytes(programs: Programs) -> Number:
     """Return the bytes of a saved weight besides its main weight; 0 if it exists only while it is gathered.
 
     FSDP shards and saves fp32 parameters, and casts them to 16 bits for each gather.
