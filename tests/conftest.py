@@ -226,13 +226,25 @@ def collected_runs_4(published_runs):
 
 
 @pytest.fixture(scope="session")
+def collected_runs_5(published_runs):
+    """The runs of the fifth collection."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_5.csv"])
+
+
+@pytest.fixture(scope="session")
 def measured(
-    published_runs, development_runs, collected_runs, collected_runs_2, collected_runs_3, collected_runs_4
+    published_runs,
+    development_runs,
+    collected_runs,
+    collected_runs_2,
+    collected_runs_3,
+    collected_runs_4,
+    collected_runs_5,
 ):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
 
-    collected = (collected_runs, collected_runs_2, collected_runs_3, collected_runs_4)
+    collected = (collected_runs, collected_runs_2, collected_runs_3, collected_runs_4, collected_runs_5)
     return Measured(published_runs, development_runs, *collected)
 
 
