@@ -81,7 +81,7 @@ FIRST_SCORES_OF_COLLECTED_4 = {  # predicted on 2026-11-28 at 84cddedf, before a
     "dense": ("42", "14.3 %", "22.6 %", "57.4 %", "−3.8 %", "67 %", "± 33 %"),
     "experts": ("20", "21.0 %", "20.8 %", "35.4 %", "−16.8 %", "80 %", "± 64 %"),
 }
-FIRST_SCORES_OF_COLLECTED_5 = {  # predicted on 2026-11-29 at fdd752a2, before anything was corrected
+FIRST_SCORES_OF_COLLECTED_5 = {  # predicted on 2026-11-29, with 1b13716c and the table
     "dense": ("29", "13.2 %", "15.7 %", "37.9 %", "−4.2 %", "90 %", "± 70 %"),
     "experts": ("10", "23.5 %", "25.0 %", "48.0 %", "8.5 %", "80 %", "± 109 %"),
 }

@@ -255,7 +255,7 @@ def test_megatron_core_runs_the_dispatcher_and_the_graphs_that_remarks_name(foun
 
 
 def test_fused_optimizers_do_not_fuse_the_kernels_of_a_model(found_5):
-    """`FusedAdam` and `fused AdamW` are optimizers; Liger's kernels are norm, rotary embedding, gate and loss."""
+    """`FusedAdam` and `fused AdamW` are optimizers. Liger's kernels are those of the model and the loss."""
     adam = of(found_5, "bionemo", "FusedAdam")
     liger = of(found_5, "ms-swift-examples", "Liger")
 
