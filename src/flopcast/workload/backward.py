@@ -153,11 +153,9 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
             else:
                 kept[tensor] = np.maximum(kept.get(tensor, ZERO), size_bytes)
     read = {name for item in chosen.read_again() for name in item.inputs}
-    return kept | {
-        item.output: tensor_bytes(items)[item.output] * (1.0 - chosen.shares[item.name])
-        for item in items
-        if chosen.shares.get(item.name, 1.0) < 1.0 and item.output in read
-    }
+    in_part = [item for item in items if chosen.shares.get(item.name, 1.0) < 1.0 and item.output in read]
+    sizes = tensor_bytes(items) if in_part else {}
+    return kept | {item.output: sizes[item.output] * (1.0 - chosen.shares[item.name]) for item in in_part}
 
 
 def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:

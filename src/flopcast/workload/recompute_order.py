@@ -8,6 +8,7 @@ Elsewhere: which modules a plan chose (recompute.py), what is kept, and the grad
 A *run* is what is run again in one piece: a module, or each norm by itself (layers/modules.py).
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
@@ -26,15 +27,16 @@ Until = Literal["end", "kept", "read"]  # how far a run goes when it runs again
 class RecomputeOrder:
     """The runs of one layer under chosen modules.
 
-    `makers` names the run that makes a tensor again whose module discards its output; `sources` the tensor
-    that a message has made another one of: a gathered one, of which the shard is kept, or one that enters
-    the tensor-parallel region whole, unchanged. `shares` has the shares of items of which a part runs again
-    and the rest of the result is kept; 0 for all. `saved_elsewhere` are tensors that items outside every
-    run keep.
+    `needs` names the runs that make what a run reads, `makers` the run that makes a tensor again whose
+    module discards its output; `sources` the tensor that a message has made another one of: a gathered one,
+    of which the shard is kept, or one that enters the tensor-parallel region whole, unchanged. `shares` has
+    the shares of items of which a part runs again and the rest of the result is kept; 0 for all.
+    `saved_elsewhere` are tensors that items outside every run keep.
     """
 
     modules: frozenset[str]
     runs: dict[str, tuple[Item, ...]]
+    needs: dict[str, tuple[str, ...]]
     makers: dict[str, str]
     sources: dict[str, str]
     shares: dict[str, float]
@@ -42,18 +44,14 @@ class RecomputeOrder:
 
     def maker(self, tensor: str) -> str:
         """Return the run that recomputes a tensor, or its shard; "" if it is kept."""
-        return self.makers.get(self.sources.get(tensor, tensor), "")
+        return _maker(tensor, self.makers, self.sources)
 
     def before(self, item: Item) -> tuple[str, ...]:
         """Return runs that the gradients of an item need, each after those that make its inputs."""
         if not self.runs:
             return ()
-        needed = (run_of(item, self.modules), *(self.maker(tensor) for tensor, _ in item.saved()))
-        found: list[str] = []
-        for run in filter(None, needed):
-            reads = (self.maker(name) for part in self.runs[run] for name in part.inputs)
-            found += [*filter(None, reads), run]
-        return tuple(dict.fromkeys(found))
+        runs = (run_of(item, self.modules), *(self.maker(tensor) for tensor, _ in item.saved()))
+        return tuple(dict.fromkeys(each for run in runs if run for each in (*self.needs[run], run)))
 
     def again(self, run: str, until: Until) -> list[Item]:
         """Return the items of a run as they are recomputed.
@@ -83,7 +81,7 @@ def recompute_order(forward: tuple[Item, ...], modules: frozenset[str]) -> Recom
     >>> recompute_order((norm,), frozenset({"layernorm"})).makers
     {'mlp.in': 'layernorm:mlp.norm'}
     """
-    runs: dict[str, tuple[Item, ...]] = {}
+    parts: dict[str, list[Item]] = {}
     makers = {tensor: run_of(item, modules) for item in forward for tensor in thrown_away(item, modules)}
     sources = {
         item.output: item.inputs[0]
@@ -99,16 +97,26 @@ def recompute_order(forward: tuple[Item, ...], modules: frozenset[str]) -> Recom
             makers |= {item.output: name} if name else {}
         if name:
             again = item if name != OPERATORS else replace(item, count=item.count * shares[item.name])
-            runs[name] = (*runs.get(name, ()), again)
+            parts.setdefault(name, []).append(again)
     elsewhere = {name for item in forward if not run_of(item, modules) for name, _ in item.saved()}
+    needs = {
+        run: tuple(dict.fromkeys(_maker(name, makers, sources) for item in items for name in item.inputs))
+        for run, items in parts.items()
+    }
     return RecomputeOrder(
         modules=modules,
-        runs=runs,
+        runs={run: tuple(items) for run, items in parts.items()},
+        needs={run: tuple(filter(None, names)) for run, names in needs.items()},
         makers=makers,
         sources=sources,
         shares=shares,
         saved_elsewhere=frozenset(sources.get(name, name) for name in elsewhere) | elsewhere,
     )
+
+
+def _maker(tensor: str, makers: Mapping[str, str], sources: Mapping[str, str]) -> str:
+    """Return the run that recomputes a tensor, or its shard; "" if it is kept."""
+    return makers.get(sources.get(tensor, tensor), "")
 
 
 def run_again(
