@@ -367,7 +367,7 @@ def collected_table(collected, first_scores):
 def mlperf_table(measured):
     """A line for each benchmark and maker of devices: the blind score and that of today."""
     lines = [
-        "| results of MLPerf | rows, blind | mean error, blind | rows, development | mean error, development |",
+        "| results of MLPerf | rows, blind | mean error, blind | rows, now | mean error, development |",
         "|---|--:|--:|--:|--:|",
     ]
     for (benchmark, maker), errors in measured.mlperf.items():
