@@ -186,6 +186,7 @@ class Stack(StrictModel):
     attention_generation : str
         Which fused attention kernel runs: a version of FlashAttention, or its first implementation in
         Triton. "newest" means the newest kernel for which flopcast has measurements on the device.
+        "flash-2-or-cudnn" is FlashAttention-2, but cuDNN's kernel on Blackwell.
     rewrites : tuple of str
         Fusions and other changes that the framework applies to the operators of a model, in order. The
         names are listed in `workload.rewrites.REWRITES`.
@@ -251,7 +252,7 @@ class Stack(StrictModel):
     era: str = ""
     attention_kernel: Literal["materialised", "flash"] = "flash"
     ring_scores: bool = False
-    attention_generation: Literal["newest", "flash-2", "flash-1", "triton"] = "newest"
+    attention_generation: Literal["newest", "flash-2", "flash-2-or-cudnn", "flash-1", "triton"] = "newest"
     rewrites: tuple[str, ...] = ()
     synchronise_each_layer: bool = False
     rank_orders: tuple[RankOrder, ...] = ()

@@ -12,6 +12,7 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.records import dataclass
 
 NEWEST = "newest"
+FLASH_2_OR_CUDNN = "flash-2-or-cudnn"  # of a stack: FlashAttention-2, but cuDNN's kernel on Blackwell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,22 +39,41 @@ GENERATIONS: dict[str, Generation] = {
     # arXiv:2407.08608, section 4.1: on H100, 1.5 to 2.0 times as fast as version 2 forward, 1.5 to 1.75
     # backward
     "flash-3": Generation(forward_time_ratio=1 / 1.73, backward_time_ratio=1 / 1.62, log_sigma_factor=0.09),
+    # Version 2 uses instructions of Ampere, which Blackwell runs at Hopper's speed: on B200, it reaches 352
+    # to 362 TFLOP/s forward (2,048 to 8,192 tokens, heads of 128: meta-pytorch/tritonbench, pull request
+    # 171) and 302 to 334 TFLOP/s backward (heads of 64: Dao-AILab/flash-attention, issue 1589). Kernels
+    # written for Blackwell reach 1,150 and 1,028 TFLOP/s on 8,192 tokens (the curves of B200).
+    "blackwell": Generation(forward_time_ratio=1 / 3.2, backward_time_ratio=1 / 3.2, log_sigma_factor=0.15),
 }
 
 # Owner of curves of attention → the kernel that was measured: data/README.md (flash-attn 2.5 on Perlmutter
-# and Vista), column kernel_source of data/peers/aiconfigurator. What serves on Blackwell
-# (FlashInfer's), what InferSim ran on H20 and H800 (FlashAttention 3), and AMD's assembly kernels
-# (op_tests/cpp/mha in ROCm/aiter) count as the third.
+# and Vista), column kernel_source of data/peers/aiconfigurator. What InferSim ran on H20 and H800
+# (FlashAttention 3) and AMD's assembly kernels (op_tests/cpp/mha in ROCm/aiter) count as the third.
 MEASURED: dict[str, str] = {
     **dict.fromkeys(
         ("a100-sxm4-80gb", "gh200-96gb", "l40s-48gb", "rtx-pro-6000-96gb", "arc-pro-b60-24gb"), "flash-2"
     ),
     **dict.fromkeys(("h100-sxm5-80gb", "h200-sxm-141gb", "h20-96gb", "h800-sxm-80gb"), "flash-3"),
     **dict.fromkeys(
-        ("b200-sxm-180gb", "b200-simumax-180gb", "b300-sxm-288gb", "gb200-192gb", "gb300-288gb"), "flash-3"
+        ("b200-sxm-180gb", "b200-simumax-180gb", "b300-sxm-288gb", "gb200-192gb", "gb300-288gb"),
+        "blackwell",
     ),
     **dict.fromkeys(("mi300x-192gb", "mi355x-288gb"), "flash-3"),
 }
+
+
+def kernel_that_runs(stated: str, owner: str) -> str:
+    """Return the generation that a stack runs on the device that owns a curve, as GENERATIONS names it.
+
+    PyTorch and Transformer Engine select cuDNN's kernel on Blackwell (pytorch/torchtitan, pull request
+    1196).
+
+    >>> [kernel_that_runs("flash-2-or-cudnn", owner) for owner in ("h100-sxm5-80gb", "b200-sxm-180gb")]
+    ['flash-2', 'newest']
+    """
+    if stated != FLASH_2_OR_CUDNN:
+        return stated
+    return NEWEST if MEASURED.get(owner) == "blackwell" else "flash-2"
 
 
 def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
@@ -61,7 +81,7 @@ def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
 
     Parameters
     ----------
-    runs : what the stack says, a key of GENERATIONS, or "newest": what the curve was measured with
+    runs : the stack's `attention_generation`; "newest" is the kernel that the curve was measured with
     curve, owner : class and device of the curve that prices the kernel
 
     Returns
@@ -78,7 +98,7 @@ def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
     >>> generation_ratio("triton", "gemm", "a100-sxm4-80gb")
     (1.0, 0.0)
     """
-    measured = MEASURED.get(owner, "flash-2")
+    runs, measured = kernel_that_runs(runs, owner), MEASURED.get(owner, "flash-2")
     if runs in (NEWEST, measured) or not class_of(curve).base.is_fused_attention:
         return 1.0, 0.0
     mine, theirs = GENERATIONS[runs], GENERATIONS[measured]

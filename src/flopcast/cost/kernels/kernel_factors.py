@@ -10,7 +10,7 @@ from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.kernels.classes import KernelClass
 from flopcast.cost.kernels.clocks import clock_factors
 from flopcast.cost.kernels.curve_book import CurveMatch
-from flopcast.cost.kernels.generations import generation_ratio
+from flopcast.cost.kernels.generations import generation_ratio, kernel_that_runs
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.stack import Stack
 
@@ -38,7 +38,8 @@ def kernel_factors(
         label = f"uncalibrated[{device.name}: {priced.kind.name}]"
         made.append((label, found.device_log_sigma_factor, 1.0))
     if doubt > 0:
-        label = f"attention_generation[{stack.attention_generation}: {priced.curve}]"
+        runs = kernel_that_runs(stack.attention_generation, found.curve.owner)
+        label = f"attention_generation[{runs}: {priced.curve}]"
         made.append((label, doubt, generation))
     made += clock_factors(priced, factors.site, device, cluster.num_devices)
     if priced.kind.is_core_bound and (reserved := stack.contention.reserved_multiprocessors):

@@ -186,6 +186,7 @@ def _facts(run: Run) -> dict[str, str]:
         "precision": run.mapping.precision,
         "framework": run.software.framework,
         "fsdp": run.mapping.fsdp,
+        "zero": "" if run.mapping.zero is None else str(run.mapping.zero),
         "tensor": str(run.mapping.tensor_parallel or ""),
         "pipeline": str(run.mapping.pipeline_parallel or ""),
         "context": str(run.mapping.context_parallel or ""),
