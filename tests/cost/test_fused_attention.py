@@ -9,9 +9,11 @@ import pytest
 from all_cases import all_cases
 from alone import price_items
 
+from flopcast.api import predict
 from flopcast.cost.kernels.curve import log_efficiency
 from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
 from flopcast.dtypes import constant
+from flopcast.jobs import job
 from flopcast.library import catalog
 from flopcast.library.catalog import folder
 from flopcast.library.curves import load_owner
@@ -38,14 +40,14 @@ AMD_TFLOP_PER_S = {
 }
 
 
-def attention(is_gradient=False, tokens=4096, kv_heads=64):
-    """Causal attention."""
+def attention(is_gradient=False, tokens=4096, kv_heads=64, head_size=128, *, causal=True):
+    """Attention with 64 heads."""
     return FlashAttention(
         batch=constant(64),
         kv_batch=constant(kv_heads),
         queries=constant(tokens),
-        head_size=constant(128),
-        causal=True,
+        head_size=constant(head_size),
+        causal=causal,
         dtype="bf16",
         is_gradient=is_gradient,
     )
@@ -70,6 +72,44 @@ def test_ratios_lie_inside_the_ranges_that_the_papers_print():
     assert between(both, BOTH_TRITON)
     assert between(1 / third.forward_time_ratio, FORWARD_3)
     assert between(1 / third.backward_time_ratio, BACKWARD_3)
+
+
+FLASH_2_ON_B200 = {  # TFLOP/s without a mask: tritonbench, pull request 171; flash-attention, issue 1589
+    False: {2048: (128, 352.104), 4096: (128, 353.912), 8192: (128, 361.591)},
+    True: {2048: (64, 301.61), 4096: (64, 314.71), 8192: (64, 329.09)},
+}
+
+
+@pytest.mark.parametrize("is_gradient", [False, True])
+def test_flash_attention_2_on_blackwell_is_as_fast_as_measured(is_gradient):
+    cluster = catalog.cluster("dgx-b200")
+    for tokens, (head_size, measured) in FLASH_2_ON_B200[is_gradient].items():
+        shape = {"tokens": tokens, "head_size": head_size, "causal": False}
+        predicted_s = seconds(cluster, "generic", is_gradient, **shape)
+        word = "flash_attention.backward" if is_gradient else "flash_attention"
+        ratio, sigma = generation_ratio("flash-2", word, "b200-sxm-180gb")
+        flop = attention(is_gradient, **shape).work().flop.item()
+
+        assert abs(math.log(flop / (predicted_s * ratio) / 1e12 / measured)) <= 1.6449 * sigma
+
+
+def test_torchtitan_on_b200_is_as_fast_as_measured_with_both_kernels():
+    """Pull request 1196 of TorchTitan, which states no batch: Llama 3 8B with 8,192 tokens is assumed."""
+    plan = "dp=8 mbs=1 gbs=8 zero=3 recompute=selective"
+    jobs = {
+        generation: job(
+            model="llama-3-8b",
+            cluster="dgx-b200:1",
+            plan=plan,
+            seq=8192,
+            stack={"base": "torch-fsdp2", "attention_generation": generation},
+        )
+        for generation in ("flash-2", "flash-2-or-cudnn")
+    }
+
+    rates = [predict(each).metrics.device_tokens_per_s for each in jobs.values()]
+
+    assert rates == pytest.approx([10902, 12211], rel=0.08)
 
 
 @pytest.mark.parametrize("is_gradient", [False, True])

@@ -41,9 +41,9 @@ GENERATIONS: dict[str, Generation] = {
     "flash-3": Generation(forward_time_ratio=1 / 1.73, backward_time_ratio=1 / 1.62, log_sigma_factor=0.09),
     # Version 2 uses instructions of Ampere, which Blackwell runs at Hopper's speed: on B200, it reaches 352
     # to 362 TFLOP/s forward (2,048 to 8,192 tokens, heads of 128: meta-pytorch/tritonbench, pull request
-    # 171) and 302 to 334 TFLOP/s backward (heads of 64: Dao-AILab/flash-attention, issue 1589). Kernels
-    # written for Blackwell reach 1,150 and 1,028 TFLOP/s on 8,192 tokens (the curves of B200).
-    "blackwell": Generation(forward_time_ratio=1 / 3.2, backward_time_ratio=1 / 3.2, log_sigma_factor=0.15),
+    # 171) and 302 to 329 TFLOP/s backward (heads of 64: Dao-AILab/flash-attention, issue 1589). The curves
+    # of B200 give 766 to 1,214 and 888 to 923 TFLOP/s for these shapes.
+    "blackwell": Generation(forward_time_ratio=1 / 2.8, backward_time_ratio=1 / 2.9, log_sigma_factor=0.16),
 }
 
 # Owner of curves of attention → the kernel that was measured: data/README.md (flash-attn 2.5 on Perlmutter
