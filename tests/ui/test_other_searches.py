@@ -52,7 +52,7 @@ def test_a_plan_that_fits_is_answered_without_a_placement():
 
     assert "offload_that_fits" not in told
     assert "hint" not in told
-    assert "fits with" not in made("page.advice", words)["html"]
+    assert "the job fits" not in made("page.advice", words)["html"]
 
 
 def test_an_answer_says_how_to_ask_for_placements_and_refuses_other_values_than_true_and_false():

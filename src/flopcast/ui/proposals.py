@@ -50,7 +50,7 @@ def links_that_fit(report: Report, address: Callable[[Plan], str]) -> str:
     """
     found = fitting_changes(report.job, report.memory, CHANGES_THAT_FIT).values()
     return "".join(
-        applied(f"The plan fits with {change.option}: {change.price}", address(change.plan))
+        applied(f"With {change.option}, the job fits: {change.price}", address(change.plan))
         for change in found
         if change is not None
     )
