@@ -54,7 +54,7 @@ class OffloadThatFits:
     def price(self) -> str:
         """Return the step with and without the placements, as text."""
         own, without = (show_seconds(each) for each in (self.step_time_s, self.without_s))
-        return f"a step takes about {own}, instead of {without} with all states on the devices"
+        return f"a step takes about {own}, instead of {without} if the devices had enough memory"
 
     def as_json(self) -> dict[str, object]:
         """Return the placements, the plan and the seconds as plain data."""
