@@ -31,7 +31,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "errors": {"records", "slips"},
     "slips": {"units"},
     "units": set(),
-    "other_units": {"units"},
+    "other_units": {"slips", "units"},
     "dtypes": set(),
     "kept_results": set(),
     "garbage": set(),

@@ -98,6 +98,16 @@ def test_every_fault_is_told_not_only_the_first(count):
     assert all(f"plan.field_{number} = 6" in str(error) for number in range(count))
 
 
+def test_one_value_that_breaks_two_conditions_is_one_error_if_one_edit_mends_both():
+    error = SpecError([problem(), problem(allowed="an even number", because="ranks form pairs")])
+
+    assert len(error.problems) == 1
+    assert [line.split(":")[0].strip() for line in str(error).splitlines()[1:]] == [
+        *("allowed", "because") * 2,
+        "fix",
+    ]
+
+
 def test_faults_may_come_from_a_generator_and_are_kept():
     error = SpecError(problem(value=value) for value in (3, 5))
 

@@ -127,7 +127,7 @@ def test_faults_name_arguments_and_no_options(words, place, fix):
 def test_values_without_their_names_are_reported():
     with pytest.raises(flopcast.SpecError, match="write NAME='dgx-h100'"):
         flopcast.job("llama-3-8b", "dgx-h100", gpus=8)
-    with pytest.raises(flopcast.SpecError, match=r"write model=\{\.\.\.\}"):
+    with pytest.raises(flopcast.SpecError, match=r"write flopcast.job\(model=\{"):
         flopcast.job({"hidden": 4096})
 
 
@@ -215,3 +215,22 @@ def test_importing_flopcast_loads_neither_numpy_nor_pydantic():
     done = ran([sys.executable, "-c", program], text=True, check=True, cwd=Path(PACKAGE).parent)
 
     assert done.stdout == "[]\n"
+
+
+CALLS = {  # a call with a wrong value → the field and the fix of its error
+    'Plan(tp="a")': ("Plan.tp", "write tp=1"),
+    "Plan(tensor_parallel=0)": ("Plan.tensor_parallel", "write tensor_parallel=1"),
+    "Plan(tensor_paralel=2)": ("Plan.tensor_paralel", "did you mean tensor_parallel?"),
+    'Plan("tp=2")': ("Plan", "write Plan(NAME=VALUE, ...), or pass the text to flopcast.job"),
+    'Batch(sequence_length="long")': ("Batch.sequence_length", "write sequence_length=8192"),
+    'Space(recompute="any")': ("Space.recompute", "write recompute='selective'"),
+}
+
+
+@all_cases("call", list(CALLS))
+def test_a_wrong_field_of_a_noun_has_an_error_with_an_edit_that_helps(call):
+    with pytest.raises(flopcast.SpecError) as error:
+        eval(f"flopcast.{call}")
+
+    (problem,) = error.value.problems
+    assert (problem.field, problem.fix) == CALLS[call]

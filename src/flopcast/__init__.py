@@ -68,3 +68,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def explained(*call: Any) -> Exception:  # noqa: ANN401 - a noun, its arguments and the error of pydantic
+    """Return the error of a call such as Plan(tp="a"), in the words of errors in files."""
+    from flopcast.files.refused_calls import refused_fields  # only an error needs it
+
+    return refused_fields(*call)

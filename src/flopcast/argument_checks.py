@@ -38,7 +38,10 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
             problems.append(Problem(function.__name__, value, allowed, because, f"write NAME={value!r}"))
         if args and isinstance(args[0], Mapping):
             because = f"{first} is a path or the name of a model"
-            problems.append(Problem(first, args[0], "a text or a path", because, "write model={...}"))
+            words = ", ".join(f"{key}={each!r}" for key, each in args[0].items())
+            words = words if args[0].keys() <= {*known} else f"model={dict(args[0])!r}"
+            fix = f"write flopcast.{function.__name__}({words})"
+            problems.append(Problem(first, args[0], "a text or a path", because, fix))
         for name in kwargs.keys() - {first, *known}:
             short = short_name(name, Batch.model_fields[name]) if name in Batch.model_fields else ""
             near = [short] if short in known else nearest(name, known, least_ratio=NEAR)
@@ -58,12 +61,22 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
 def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
     """Wrap a function that takes a job, so that options of flopcast.job raise a SpecError with a fix."""
     known, name = signature(function).parameters, function.__name__
+    spellings = {
+        *Plan.model_fields,
+        *(short_name(each, field) for each, field in Plan.model_fields.items()),
+    }
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         if options := {word: value for word, value in kwargs.items() if word not in known}:
-            words = [*map(repr, args[:1]), *(f"{word}={value!r}" for word, value in options.items())]
-            fix = f"write flopcast.{name}(flopcast.job({', '.join(words)}))"
+            groups: dict[str, list[str]] = {"job": [*map(repr, args[:1])], "space": [], "": []}
+            for word, value in options.items():
+                own = nearest(word, known, least_ratio=NEAR)
+                group = "space" if word in spellings and "space" in known else "" if own else "job"
+                groups[group].append(f"{own[0] if group == '' else word}={value!r}")
+            space = [f"space=flopcast.Space({', '.join(groups['space'])})"] if groups["space"] else []
+            words = ", ".join([f"flopcast.job({', '.join(groups['job'])})", *space, *groups[""]])
+            fix = f"write flopcast.{name}({words})"
             because = f"{name} takes a job, and flopcast.job takes the options of the job"
             (first, value), *_ = options.items()
             near = nearest(first, known, least_ratio=NEAR)

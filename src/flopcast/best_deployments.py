@@ -4,10 +4,11 @@ Answers: how does a program search for serving?
 Elsewhere: the search itself (search/deployments/), the best plans of training (best_plans.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from flopcast.errors import spec_error
 from flopcast.interop.request_traces.reader import read_request_trace
 from flopcast.library.curves import load_serving_book
 from flopcast.requests.serving_search import space_of
@@ -57,6 +58,9 @@ def search_deployments(
     >>> found.deployments[0].report.job.plan.tensor_parallel
     1
     """
+    if isinstance(jobs, (str, Mapping)):
+        because, fix = "a search needs a serving job", f"write flopcast.serving_job({jobs!r})"
+        raise spec_error("jobs", jobs, "a job, as flopcast.serving_job returns it", because, fix)
     several = (jobs,) if isinstance(jobs, ServingJob) else tuple(jobs)
     allowed = space_of(space) if isinstance(space, str) else space
     question = DeploymentQuestion(jobs=several, space=allowed, objectives=tuple(objectives))

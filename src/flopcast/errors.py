@@ -7,7 +7,7 @@ FlopcastError            catch this to catch them all
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from flopcast.records import dataclass, replace
@@ -87,7 +87,7 @@ class SpecError(FlopcastError, ValueError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
         repaired = (_with_variable(_with_meant(problem)) for problem in problems)
-        found = {str(problem): problem for problem in repaired}.values()  # each once
+        found = _each_cause(repaired)
         renamed = {problem.fix[len(MEANT) : -1] for problem in found if problem.fix.startswith(MEANT)}
         self.problems: tuple[Problem, ...] = tuple(
             each
@@ -112,7 +112,7 @@ def _with_variable(problem: Problem) -> Problem:
     fix = f"write the value of {name} in place of {variable[0]}"
     if SCRIPT.search(problem.where):
         because = f"the script does not set the variable {name}"
-        fix = f"set {name} in the script, or add --env {name}=VALUE"
+        fix = f"set {name} in the script, or add --env {name}=VALUE with its value"
     return replace(problem, because=because, fix=fix)
 
 
@@ -133,6 +133,26 @@ def _unquoted(problem: Problem) -> str:
     plain = text.strip("\"'")
     is_half = len(text) - len(plain) == 1 and not re.search("[\"']", plain) and "'" not in problem.allowed
     return plain if is_half else ""
+
+
+def _each_cause(problems: Iterable[Problem]) -> list[Problem]:
+    """Return each problem once; those with the same value and the same fix become one."""
+    causes: dict[object, dict[tuple[str, str], Problem]] = {}
+    for each in problems:
+        cause = (each.where, each.field, str(each.value), each.fix, each.fault)
+        causes.setdefault(cause, {})[each.allowed, each.because] = each
+    return [
+        replace(next(iter(same.values())), allowed=numbered(allowed), because=numbered(because))
+        for same in causes.values()
+        for allowed, because in [zip(*same, strict=True)]
+    ]
+
+
+def numbered(texts: Sequence[str]) -> str:
+    """Return texts in one line, each with its number if there are several."""
+    if len(texts) == 1:
+        return texts[0]
+    return "; ".join(f"({number}) {text}" for number, text in enumerate(texts, start=1))
 
 
 def spec_error(

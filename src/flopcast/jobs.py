@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flopcast.argument_checks import known_arguments
+from flopcast.argument_checks import check_job, known_arguments
 from flopcast.errors import told_as
 from flopcast.files.exported import Exported
 from flopcast.files.yaml_text import read_yaml
@@ -159,6 +159,7 @@ def _common(
     } | dict(zip(("size", "arg", "env"), texts, strict=False))
 
 
+@known_arguments
 def load_job(path: str | Path) -> Job:
     """Read and check a job file (YAML or JSON).
 
@@ -186,6 +187,7 @@ def dump_job(job: Job) -> str:
     >>> "plan: " in dump_job(asked)
     True
     """
+    check_job(job)
     return job_text(job)
 
 

@@ -9,6 +9,7 @@ another currency, the functions return "", and the error says that the user must
 
 import re
 
+from flopcast.slips import in_digits, meant
 from flopcast.units import parse_quantity, parse_tokens, without_separators
 
 _TIMES = {
@@ -17,12 +18,14 @@ _TIMES = {
     "h": ("hr", "hrs", "hour", "hours"),
     "d": ("day", "days"),
     "week": ("w", "wk", "weeks"),
+    "month": ("months",),
     "ms": ("msec", "millisecond", "milliseconds"),
     "us": ("usec", "microsecond", "microseconds"),
     "ns": ("nsec", "nanosecond", "nanoseconds"),
 }
 _TIME = {word: unit for unit, words in _TIMES.items() for word in (unit, *words)}
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0}
+_DAYS = {"week": 7, "month": 30}
 _PER = r"\s*(?:/|\bper\b)\s*"
 _DOLLARS = re.compile(r"(?:us)?\$|usd|us dollars?|dollars?", flags=re.IGNORECASE)
 _PRICE = re.compile(rf"({_DOLLARS.pattern})?{_PER}(?:(?:gpu|device)[\s/-]*)?(\w+)", flags=re.IGNORECASE)
@@ -75,10 +78,11 @@ def rewritten(text: str, units: tuple[str, ...]) -> str:
 def rewritten_count(text: str) -> str:
     """Return the same number of tokens or dollars as `parse_tokens` reads it; "" if there is none.
 
-    >>> rewritten_count("2 trillion"), rewritten_count("$3m"), rewritten_count("3M EUR")
-    ('2T', '3M', '')
+    >>> [rewritten_count(text) for text in ("2 trillion", "$3m", "1,5T", "3M EUR")]
+    ['2T', '3M', '1.5T', '']
     """
     text = _DOLLARS.sub("", re.sub(r"(?i)\btokens?\b|\bsamples?\b", "", without_separators(text))).strip()
+    text = _DECIMAL_COMMA.sub(r"\1.\2", in_digits(text))
     match = _QUANTITY.fullmatch(text)
     word = match[2].strip().lower().removesuffix("s") if match else ""
     if match is None or (word and word not in _COUNT):
@@ -91,11 +95,9 @@ def rewritten_whole(value: object, otherwise: int) -> int:
     """Return the whole number above 0 that a wrong count probably means.
 
     >>> [rewritten_whole(wrong, 8) for wrong in ("16", 16.5, -4, "four", True)]
-    [16, 16, 4, 8, 8]
+    [16, 16, 4, 4, 8]
     """
-    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(without_separators(str(value).strip()))
-    number = abs(float(match[1])) if match and not match[2] else 0.0
-    return int(number) if 1 <= number < _MOST else otherwise
+    return int(meant(value, "a whole number of at least 1") or otherwise)
 
 
 def _price(number: str, written: str) -> str:
@@ -110,8 +112,8 @@ def _price(number: str, written: str) -> str:
 def _time(number: str, written: str) -> str:
     """Return a time in one of the units that flopcast reads; "" if the unit is not known."""
     unit = _TIME.get(written.lower(), "")
-    if unit == "week":
-        return f"{7 * float(number):.10g} d"
+    if unit in _DAYS:
+        return f"{_DAYS[unit] * float(number):.10g} d"
     return f"{number} {unit}" if unit else ""
 
 

@@ -22,8 +22,14 @@ _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )
 _WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
+_NAMES = [
+    *["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"],
+    *[""] * 5,
+    "sixteen",
+]
 _MOST_DIGITS = 1e15  # larger numbers are no slips of the pen
 _SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off": "false", "none": "false"}
+OFF = ("false", *(word for word, meaning in _SWITCHES.items() if meaning == "false"))
 
 
 def meant(value: object, allowed: str) -> str:
@@ -41,6 +47,8 @@ def meant(value: object, allowed: str) -> str:
     ['4096', '8', '64', '8192', '2', '', '', '']
     >>> meant(-0.5, "a number from 0 to 1"), meant(90, "a number above 0, at most 1")
     ('0.5', '')
+    >>> meant("four", whole), meant("8kk", whole), meant("90%", "a number above 0 and at most 1")
+    ('4', '8192', '0.9')
     >>> meant("ture", "true or false"), meant("flota16", "float32, float16, auto"), meant("x", "a, b or c")
     ('true', 'float16', '')
     >>> meant("1 GB", "0, 1, 2 or 3"), meant("float6", "float16 or float64")
@@ -61,8 +69,22 @@ def meant(value: object, allowed: str) -> str:
     return _word(str(value).strip(" \"'"), allowed)
 
 
+def in_digits(text: str) -> str:
+    """Return a number with digits in place of its name, and with one letter in place of a doubled one.
+
+    >>> in_digits("three million"), in_digits("8kk"), in_digits("fast")
+    ('3 million', '8k', 'fast')
+    """
+    first, blank, rest = text.partition(" ")
+    first = str(_NAMES.index(first.lower())) if first.lower() in _NAMES else first
+    return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", f"{first}{blank}{rest}")
+
+
 def _number(text: str, allowed: str, *, whole: bool) -> str:
     """Return the number in a text, without its sign, unit or fraction if these are not allowed."""
+    text = in_digits(text)
+    if not whole and re.fullmatch(r"[\d.]+ ?%", text):
+        text = f"{float(text.rstrip(' %')) / 100:g}"
     try:
         text = str(parse_length(re.sub(r"(?<=\d[kK])i?[bB]$", "", text)))
     except ValueError:
@@ -96,8 +118,11 @@ def _word(value: str, allowed: str) -> str:
     import difflib  # only a wrong word needs it
 
     words = re.findall(r"[\w.+-]+", allowed.replace(" or ", ", "))
+    begun: list[str] = [word for word in words if "_" in word if word.replace("_", "").startswith(value)]
+    if len(begun) == 1 < len(value):  # adamw_8bit of adamw8
+        return begun[0]
     if all(map(str.isdecimal, words)):
-        found = _WITH_UNIT.fullmatch(value.lstrip("-"))
+        found = _WITH_UNIT.fullmatch(in_digits(value.lstrip("-")))
         return found[1] if found and found[1] in words else ""
     if set(words) == {"true", "false"} and value.lower() in _SWITCHES:
         return _SWITCHES[value.lower()]

@@ -28,12 +28,14 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     SerializerFunctionWrapHandler,
+    ValidationError,
     field_validator,
     model_serializer,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+import flopcast
 from flopcast.field_text import field_text, noun_text
 from flopcast.units import units_of
 
@@ -67,6 +69,21 @@ class StrictModel(BaseModel):
             found = hash(tuple([values[name] for name in type(self).__pydantic_fields__]))
             object.__setattr__(self, "_known_hash", found)
             return found
+
+    def __init__(self, /, *words: object, **fields: object) -> None:
+        """Check the values of all fields, as pydantic does.
+
+        Raises
+        ------
+        SpecError
+            Values are wrong, missing, unknown or given without names.
+        """
+        try:
+            super().__init__(*words, **fields)
+        except (TypeError, ValidationError) as error:
+            raise flopcast.explained(type(self), words, fields, error) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # validation needs no call
 
     def __init_subclass__(cls) -> None:
         """Refuse truth values in place of numbers; a validator of all fields would take twice the time."""

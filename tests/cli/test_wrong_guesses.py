@@ -99,6 +99,32 @@ FIXES = {  # a command line → the fix of one of its errors
     "catalog gpus h100": "flopcast catalog devices h100",
     "validate --precision int8": "choose one of these values, such as --precision amp",
     "predict llama-3.2-1b --gpus 60 --plan 'dp=5 gbs=60'": "set --gpus to 56 or 64",
+    "predict llama-3.2-1b --cluster 16xH100": "write dgx-h100:2",
+    "predict llama-3.2-1b --cluster dgx-h100-4": "write dgx-h100:4",
+    f"{JOB} --seq 8kk": "write 8192 in place of 8kk",
+    f"{JOB} --tokens 1,5T": "set --tokens to 1.5T",
+    f"{JOB} --slow device=99:0.8": 'write --slow "device=0:0.8"',
+    f"{JOB} --checkpoint 'nvme every=0'": 'write --checkpoint "nvme every=1000"',
+    f"{JOB} --checkpoint every=500": 'write --checkpoint "nvme every=500"',
+    f"{JOB} --checkpoint 'nvme every=10minutes'": "write every=10min in place of every=10minutes",
+    f"{JOB} --loader copy=600KB": "write copy=600kB@link in place of copy=600KB",
+    f"{JOB} --plan 'tp=2;pp=2'": 'write "tp=2 pp=2"',
+    f"{JOB} --plan '--tp 2'": 'write "tp=2"',
+    f"{JOB} --plan zero=on": "set zero to 1",
+    f"{JOB} --plan 'dp=auto gbs=64'": "leave out data_parallel",
+    f"{JOB} --plan recompute=full:blocks:4": "set recompute to full:block:4",
+    f"{JOB} --plan 'vpp=3 pp=4 gbs=64 schedule=zb'": "set schedule to zb_v and virtual_stages to 2",
+    f"{JOB} --plan 'stage_layers=10,10,10 pp=4 gbs=64'": "set stage_layers to 4,4,4,4",
+    f"{JOB} model.hidden=2047": "leave out model.hidden=2047, or set heads to 23, or give head_size",
+    "predict llama-3.2-1b cluster.base=dgx-h100 cluster.nodes=four": "set nodes to 4",
+    f"{JOB} lora=16": "set model.adapters instead, or add --lora 16 to the command",
+    f"{JOB} --engine vllm --traffic 'prompt=2k-4k'": "write uniform(2k, 4k)",
+    f"{JOB} --engine vllm --slo 'ttft<2s tpot<50ms'": "write ttft_p99=2s tpot_p99=50ms",
+    f"{FEW_SEARCH} --headroom 90%": "write 0.9 in place of 90%",
+    "search bloom-560m --gpus 8-64 --plan gbs=64": "set --gpus to 8..64",
+    "search bloom-560m --gpus 8 --plan 'gbs=64 zero=on'": "set zero to 1",
+    "search bloom-560m --gpus 8 --plan 'gbs=64 zero=1,4'": "set zero to 1,3",
+    "predict llama-3.2-1b.yaml --gpus 8": "write llama-3.2-1b, the model of the catalogue",
 }
 
 
@@ -154,6 +180,29 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     "predict model.yaml": ("name: a\nhidden: 64\nvocabulary: 64\nblock: []\n", "did you mean blocks?"),
     "memory llama-3.2-1b --gpus 8 --plan 'pp=2 mbs=1 gbs=16 schedule=s.csv'": (
         "kind,micro_batch\nF,0\n", "add stage to the first line, and the values to each row"
+    ),
+    "run llama-3.2-1b --gpus 8 --phases phases.yaml": (
+        "- {name: ramp, tokens: 100B}\n", "write phases: in a line above the list"
+    ),
+    "predict plan.yaml": (
+        "model: llama-3.2-1b\ncluster: dgx-h100:1\nplan: [dp=8, gbs=64]\n", 'set plan to "dp=8 gbs=64"'
+    ),
+    "predict size.yaml": (
+        "model: llama-3.2-1b\ncluster: dgx-h100:1\nbatch: {seq: 64, batch_size: 64}\n",
+        "set plan.global_batch to 64 instead",
+    ),
+    "predict family.yaml --gpus 8": (
+        "{hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 2}\n",
+        'add "model_type": "llama" to family.yaml, if the layers are those of Llama',
+    ),
+    "predict weights.yaml": (
+        "{metadata: {}, weight_map: {a: b}}\n",
+        "give the config.json beside weights.yaml, which lists only files of weights",
+    ),
+    "validate --runs mine.csv": (
+        "model,gpu,gpus,seq,source_key,kind\nllama,h100,8,64,mine,train\n",
+        "write model_name in place of model, write gpu_model in place of gpu, "
+        "write num_gpus in place of gpus, write seq_len in place of seq in line 1",
     ),
 }  # fmt: skip
 

@@ -299,7 +299,12 @@ def test_a_world_size_that_the_script_leaves_open_is_asked_for(launcher):
     problem = only(text)
 
     assert problem.field == "world size"
-    assert problem.fix == "add --gpus N, the number of devices"
+    variable = re.search(r"--\w+ \$(\w+)", launcher)
+    assert problem.fix == (
+        f"add --env {variable[1]}=2, with its value"
+        if variable
+        else "add the number of devices, such as --gpus 16"
+    )
     assert told(text, devices=8) == ()
 
 

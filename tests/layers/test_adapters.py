@@ -9,10 +9,10 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from layer_examples import BLOCKS, HIDDEN, MIXTURES, flop, operators, split
-from pydantic import ValidationError
 from unmarked import unmarked
 
 from flopcast.dtypes import constant
+from flopcast.errors import SpecError
 from flopcast.layers.adapters import Adapted, Adapters
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
@@ -230,12 +230,12 @@ def test_adapters_are_predicted_under_every_degree(plan):
 
 @all_cases("targets", [("qkv", "q"), ("gate_up", "up"), ("q", "q"), ()])
 def test_two_adapters_beside_one_matrix_are_refused(targets):
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError):
         Adapters(rank=8, targets=targets)
 
 
 def test_adapters_beside_further_predictions_are_refused():
-    with pytest.raises(ValidationError, match="mtp: 0"):
+    with pytest.raises(ValueError, match="mtp: 0"):
         Model.model_validate(tuned("llama-2-7b", 8, ("q",)).model_dump() | {"mtp": 1})
 
 

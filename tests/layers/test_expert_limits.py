@@ -3,7 +3,6 @@
 import pytest
 from all_cases import all_cases
 from layer_examples import HIDDEN, flop, messages
-from pydantic import ValidationError
 from test_experts import cut, grouped_flop, works
 
 from flopcast.dtypes import constant
@@ -136,12 +135,12 @@ def test_biases_inside_fused_products_of_experts_take_no_kernel_of_their_own():
 @all_cases(
     ("fields", "told"),
     [
-        ({"expert_groups": 3}, "expert_groups: a divisor of num_experts = 8"),
-        ({"expert_groups": 2, "top_groups": 3}, "top_groups: at most expert_groups = 2"),
-        ({"expert_groups": 8, "top_groups": 1}, "top_k: at most the number of experts in 1 groups"),
-        ({"pads_to_capacity": True}, "capacity_factor: a number above 0"),
+        ({"expert_groups": 3}, "expert_groups = 3 .*\n  allowed: a divisor of num_experts = 8"),
+        ({"expert_groups": 2, "top_groups": 3}, "top_groups = 3 .*\n  allowed: at most expert_groups = 2"),
+        ({"expert_groups": 8, "top_groups": 1}, "allowed: at most the number of experts in 1 groups"),
+        ({"pads_to_capacity": True}, "a number above 0"),
     ],
 )
 def test_limits_that_contradict_each_other_are_refused(fields, told):
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(ValueError, match=told):
         layer(**fields)

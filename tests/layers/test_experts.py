@@ -295,7 +295,7 @@ def test_biases_of_experts_are_a_number_for_each_column_and_expert(expert, exper
 
 
 def test_experts_beside_attention_on_one_input_are_refused():
-    with pytest.raises(ValidationError, match="sequential"):
+    with pytest.raises(ValueError, match="sequential"):
         Block(mixer=Attention(heads=8), feed_forward=MIXTURES["mixtral"].feed_forward, residual="parallel")
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 from conftest import described_model, make_job
-from pydantic import ValidationError
 
 from flopcast.errors import SpecError
 from flopcast.search.grid import batches, divided_evenly, num_plans, plan_at, plans_by_structure
@@ -264,7 +263,7 @@ def test_numbers_are_written_in_one_word_or_as_a_list(word, numbers):
     ],
 )
 def test_words_that_mean_nothing_are_refused(words):
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError):
         Space(**words)
 
 
@@ -277,12 +276,12 @@ def test_a_schedule_that_auto_means_is_told_as_auto():
 
 @all_cases("given", ["x,2", "1..", "2,,4", "-1", "1e3", 1000.0, True, None, {"a": 1}])
 def test_what_is_no_list_of_numbers_is_told_how_one_is_written(given):
-    with pytest.raises(ValidationError) as told:
+    with pytest.raises(SpecError) as told:
         Space(tensor_parallel=given)
 
-    assert all("256..4096" in each["msg"] for each in told.value.errors())
+    assert all("256..4096" in each.allowed for each in told.value.problems)
 
 
 def test_steps_without_end_are_refused_before_they_are_made():
-    with pytest.raises(ValidationError, match="at most 65,536 values"):
+    with pytest.raises(ValueError, match="at most 65,536 values"):
         Space(context_parallel="1..1000000000000:1")

@@ -43,7 +43,7 @@ def test_a_short_form_a_mapping_and_a_change_say_the_same():
         ("lazi", "write lazy in place of lazi"),
         ("lazy lazy", "leave out lazy"),
         ("lazy host every=3parsecs", "leave out every=3parsecs"),
-        ("lazy host cache=4", "leave out cache=4"),
+        ("lazy host cache=4", "write cache=4GB in place of cache=4"),
         ("{every_steps: 3, every_s: 2 s}", "leave out every_s"),
     ],
 )
@@ -57,7 +57,7 @@ def test_wrong_words_are_told_with_a_fix(words, fix):
 def test_a_storage_that_the_cluster_does_not_describe_is_a_fault():
     (problem,) = told(job_with("lazy file_system"))
 
-    assert problem.field == "cluster.file_system"
+    assert problem.field == "checkpoint.to"
     edit, _, other = problem.fix.partition(", or ")
     assert told(job_with(f"lazy {edit.split()[-1]}")) == ()
     assert other == "describe cluster.file_system"

@@ -4,8 +4,8 @@ import pytest
 from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from flopcast.errors import SpecError
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 
 LAWS = settings(max_examples=80)
@@ -175,5 +175,5 @@ def test_a_micro_batch_is_as_long_as_it_says_or_its_documents_or_the_batch(given
     ],
 )
 def test_no_length_and_no_count_is_below_one(wrong):
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError):
         Batch(**wrong)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 from all_cases import all_cases
-from pydantic import ValidationError
 
+from flopcast.errors import SpecError
 from flopcast.spec.operations import HOUR_S, POWER_CLASSES, Draw, Facility, Power, Price, Reliability
 
 
@@ -50,7 +50,7 @@ def test_a_node_that_trains_draws_what_was_measured():
     ],
 )
 def test_a_price_that_is_none_is_refused(wrong):
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError):
         Price(**wrong)
 
 
@@ -68,7 +68,7 @@ def test_a_price_that_is_none_is_refused(wrong):
     ],
 )
 def test_powers_and_failures_beyond_reason_are_refused(noun, wrong):
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError):
         noun(**wrong)
 
 

@@ -148,7 +148,7 @@ def test_no_file_of_the_server_is_read(words, monkeypatch):
         ({"engine": "vllm"}, {"engine": "send the request to /api/v1/serve, or remove engine"}),
         ({"gpus": "-8"}, {"gpus": "set gpus to 8"}),
         ({"gpus": 16.0}, {"gpus": "set gpus to 16"}),
-        ({"gpus": "eight", "tpp": 2}, {"gpus": "set gpus to 8", "tpp": "remove tpp"}),
+        ({"gpus": "eight", "tpp": 2}, {"gpus": "set gpus to 8", "tpp": "did you mean tp?"}),
         ({"gpus": "9" * 40}, {"gpus": "set gpus to 8"}),
         ({"seq": "1.5"}, {"seq": "set seq to 1"}),
         ({"model": "gpt5"}, {"model": "did you mean"}),

@@ -38,15 +38,19 @@ def command(kind: str | None, name: str | None) -> None:
     flopcast catalog devices a100-sxm4-80gb
     flopcast catalog models HuggingFaceTB/SmolLM2-1.7B
     """
-    from flopcast.errors import spec_error
+    from flopcast.errors import SpecError, spec_error
     from flopcast.files.nearest_names import nearest
     from flopcast.library import catalog
 
-    if kind == "hub" and name is None:
+    if kind == "hub":
         from flopcast.library.hub import hub_models
 
-        for model in sorted({model.id for model in hub_models().values()}):
-            click.echo(model)
+        found = sorted(
+            {model.id for model in hub_models().values() if (name or "").lower() in model.id.lower()}
+        )
+        if not found:
+            raise SpecError([catalog.unknown_name("models", str(name))])
+        click.echo("\n".join(found))
         return
     if kind is not None and kind not in catalog.KINDS:
         kinds_known = (*catalog.KINDS, "hub")

@@ -30,11 +30,13 @@ Decorator = Callable[[Command], Command]
 class Length(click.IntRange):
     """The type of an option that is a number of tokens, such as 8192 or 8k."""
 
+    described = "a whole number of at least 1, such as 8192 or 8k"
+
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of tokens; fail if the value is not such a number, or too small."""
         length: Any = value
         with suppress(ValueError):
-            length = parse_length(str(value))
+            length = parse_length(str(value).removesuffix(".0"))
         return int(super().convert(length, param, ctx))
 
 

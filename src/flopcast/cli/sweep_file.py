@@ -23,6 +23,7 @@ from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.search.space_words import numbers
+from flopcast.slips import meant
 
 AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
 OF_JOB = ("price", "lora", "qlora", "tokens", "samples", "epochs")  # settings of the job of every scenario
@@ -99,7 +100,10 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
     """
     if not isinstance(document.data, dict):
         because = "a grid is a mapping from names of axes to values"
-        raise SpecError([_fault(document, "grid", document.data, "a mapping", because, "")])
+        fix = (
+            "write the keys of one scenario at the top level, without hyphens, and several values as a list"
+        )
+        raise SpecError([_fault(document, "grid", document.data, "a mapping", because, fix)])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
     if "batch" in data or isinstance(data.get("plan"), dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
@@ -159,7 +163,7 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if name == "sequence_length" and not whole:
             allowed, because = "a whole number above 0", "this axis is the number of tokens of a sequence"
-            fix = "write 4096"
+            fix = f"write {meant(value, allowed) or 4096}"
             if isinstance(value, str) and value.isdecimal():
                 because, fix = "a value in quotes is a text, not a number", f"write {value} without quotes"
             yield _fault(document, name, value, allowed, because, fix)

@@ -166,7 +166,8 @@ def _wrong_value(
     if isinstance(parameter.type, click.Choice) and not _nearest(value, parameter):
         fix = f"choose one of these values, such as {_with_value(name, usual)}"
     if name in EXAMPLES and usual == EXAMPLES[name]:
-        fix = f"write a number such as {name} {usual}"
+        several = re.fullmatch(r"(\d+)(?:,\d+)+", str(value))
+        fix = f"write a number such as {name} {several[1] if several else usual}"
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
     return Problem(name, _plain(value), allowed, _because(parameter, value), fix, fault=fault)
 
@@ -302,6 +303,8 @@ def _name(parameter: click.Parameter) -> str:
 def _allowed(parameter: click.Parameter, context: click.Context) -> str:
     """Return a description of the values that an option or an argument accepts."""
     kind = parameter.type
+    if described := getattr(kind, "described", ""):
+        return str(described)
     whole = isinstance(kind, click.types.IntParamType)
     number = "a whole number" if whole else "a number"
     if isinstance(kind, (click.IntRange, click.FloatRange)):

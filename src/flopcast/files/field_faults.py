@@ -13,10 +13,13 @@ from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from flopcast.errors import SpecError
 from flopcast.field_text import field_text
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.nearest_names import alternatives, nearest
+from flopcast.files.other_forms import OTHER_VALUES, as_fraction, in_other_form
 from flopcast.records import dataclass
+from flopcast.slips import OFF
 from flopcast.units import units_of
 
 KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and why
@@ -87,7 +90,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     'set load_fraction to 1'
     """
     kind, info = detail["type"], owner.model_fields.get(field) if owner else None
-    if isinstance(detail["input"], bool) and kind == "value_error":  # strict_model.py refuses it
+    if kind == "value_error" and "true and false are not numbers" in detail["msg"]:  # of strict_model.py
         kind = "int_" if info and int in (info.annotation, *get_args(info.annotation)) else "float_"
     meaning, proposed = field_meaning(owner, field), _proposed(name, owner, field)
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
@@ -96,7 +99,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         return FieldFault(
             allowed=allowed,
             because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
-            fix=f"set {name} to {proposed or _inside(detail, allowed, refused, field)}",
+            fix=as_fraction(detail["input"], allowed)
+            or f"set {name} to {proposed or _inside(detail, allowed, refused, field)}",
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
@@ -108,9 +112,11 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         if kind.startswith("bool_"):
             value = (_usual(owner, field) or "true").lower()
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
-        if allowed == TYPES[int] and info is not None and info.metadata and name == field:
+        plain = allowed in (TYPES[int], "a finite number")
+        if plain and info is not None and info.metadata and name in spellings(field, info):
             allowed = _range({}, info, field)
-        return FieldFault(allowed=allowed, because=because, fix=f"set {name} to {value or allowed}")
+        fix = in_other_form(name, detail["input"]) or f"set {name} to {value or allowed}"
+        return FieldFault(allowed=allowed, because=because, fix=fix)
     return _of_condition(detail, name, meaning, _usual(owner, field))
 
 
@@ -120,15 +126,21 @@ def _not_a_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None
     fix = f"begin each entry of {name} with a hyphen, or write it in square brackets"
     entry = get_args(info.annotation)[0] if info and get_args(info.annotation) else None
     if {*mapping} <= {*getattr(entry, "model_fields", ())}:
-        fix = f"begin the entry of {name} with a hyphen: write - {next(iter(mapping), '')}:"
+        fix = f"write square brackets around the entry, as in {name}: [{{{next(iter(mapping))}: ...}}]"
     elif wrong and all(isinstance(value, dict) for value in mapping.values()):
         fix = f"write the number of an entry of {name}, such as 0 for the first, in place of {wrong[0]}"
+        if "name" in getattr(entry, "model_fields", ()):
+            fix = f'begin each entry with a hyphen and its name: write "- name: {wrong[0]}" for {wrong[0]}'
     return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
 
 
 def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> FieldFault:
     """Return the words for a value that is not one of the choices, or breaks a condition of its noun."""
     kind = detail["type"]
+    if isinstance(cause := detail.get("ctx", {}).get("error"), SpecError):  # of a noun in a short form
+        first = cause.problems[0]
+        fix = re.sub(r"^write (\w+)='?([^']*)'?$", r"set \1 to \2", first.fix)
+        return FieldFault(allowed=first.allowed, because=first.because, fix=fix)
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
@@ -290,18 +302,22 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     numbers = [int(word) for word in ONLY_NUMBERS.findall(allowed)] if CHOICE.fullmatch(allowed) else []
     if numbers and isinstance(value, (int, float)):
         return str(min(numbers, key=lambda number: abs(number - value)))
-    near = nearest(str(value), words, least_ratio=0.6) if words else []
+    near = [word for word in words if word == OTHER_VALUES.get(str(value))]
+    near = near or (nearest(str(value), words, least_ratio=0.6) if words else [])
     initials = "".join(part[0] for part in re.findall(r"[a-z]+", str(value)))  # "zb" of "zero-bubble"
     near = near or [word for word in words if len(initials) > 1 and word.startswith(f"{initials}_")]
+    first = str(value).partition("_")[0]  # "q" of "q_proj"
+    near = near or sorted((word for word in words if word.startswith(first)), key=len)
     digits = re.search(r"\d+$", str(value))
     if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
         near = [word for word in near if word.endswith(digits[0])]
     near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]
-    if usual == "none" and value:  # who writes a value does not want the feature off
-        words = sorted(words, key="none".__eq__)
-    elif usual in words:
+    choices = words if len(words) > 1 else [str(number) for number in numbers]
+    if usual in ("none", "0") and value and str(value).lower() not in OFF:
+        choices.sort(key=usual.__eq__)  # who writes a value does not want the feature off
+    elif usual in choices:
         near.append(usual)
-    near += words if len(words) > 1 else map(str, numbers)
+    near += choices
     return near[0] if near else ""
 
 

@@ -41,9 +41,20 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "stack": "framework backend",
     "engine": "server backend framework",
     "cluster": "hardware machine system",
+    "max_sequences": "max-num-seqs batch batch-size max-batch-size",
     "rate_per_s": "request-rate qps rps",
     "prompt_tokens": "input-len input-tokens isl prompt-len input",
     "output_tokens": "output-len output-tokens osl max-tokens",
+    "model_name": "model",
+    "gpu_model": "gpu device",
+    "num_gpus": "gpus n-gpus devices",
+    "seq_len": "seq sequence-length",
+    "rank": "r lora-r lora-rank",
+    "to": "storage store",
+    "every_steps": "every interval",
+    "sample_s": "time",
+    "ttft_s": "ttft ttft-p99",
+    "tpot_s": "tpot tpot-p99",
     "requests": "num-requests num-prompts",
     "concurrency": "max-concurrency users",
     "device_time_between_failures_s": "mtbf mtbf-s time-between-failures",
@@ -64,7 +75,8 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     right = meant_name(glued[1] if glued else key, names)
     because = "an unknown key raises an error, so that no setting is silently ignored"
     of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
-    elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key)
+    elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key, "").format(value=value)
+    elsewhere = "" if same_elsewhere(key, names) else elsewhere
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
     fix = of_lists or elsewhere or (f"did you mean {right}?" if right else f"remove {removed}")
     if glued and right:

@@ -50,13 +50,17 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
             continue
         lacking = [path_of(each.field)[:-1] for each in problems if _lacks(each, path[-1])]
         homes = lacking or _homes(path, document, noun)
+        homes = [("plan",)] if len(path) == 1 and path[0] in names_at(noun, ("plan",)) else homes
         if len(homes) == 1:
             home, solved = homes[0], solved | {dotted((*homes[0], path[-1]))}
             solved |= {each.field for each in problems if home and path_of(each.field)[: len(home)] == home}
             to = f"to {dotted(home)}" if home else f"out of {dotted(path[:-1])}, to the top level"
             fix, named = f"move {path[-1]} {to}{_at(home, document)}", value_at(document.data, home)
             if isinstance(named, str):  # changes stand beside the name of a catalogue entry
-                fix += f", as in {home[-1]}: {{base: {named}, {path[-1]}: {value_at(document.data, path)}}}"
+                given = value_at(document.data, path)
+                changed = f"{{base: {named}, {path[-1]}: {given}}}"
+                changed = f"{named} {path[-1]}={given}" if home == ("plan",) else changed
+                fix += f", as in {home[-1]}: {changed}"
             placed[number] = replace(problem, fix=fix)
     return [each for each in placed if each.field not in solved or each.fault == UNKNOWN_KEY]
 

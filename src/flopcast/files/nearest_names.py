@@ -3,6 +3,7 @@
 Answers: which known names come nearest to what was written?
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 MOST_NAMES = 24  # that an error lists
@@ -77,6 +78,16 @@ def words_of(name: str) -> list[str]:
 def begun_words(written: str, found: Collection[str]) -> list[str]:
     """Return the words of what was written that begin one of some names, or a word of one."""
     return [word for word in words_of(written) if any(has_words(name, word) for name in found)]
+
+
+def counted_name(name: str) -> tuple[int, str]:
+    """Return a number beside the name of a cluster or a device, and the name without an instance's size.
+
+    >>> counted_name("16xH100"), counted_name("dgx-h100 x 2"), counted_name("p5.48xlarge")
+    ((16, 'H100'), (2, 'dgx-h100'), (0, 'p5'))
+    """
+    found = re.fullmatch(r"(?:(\d+) ?[x*×] ?)?([^.]+?)(?:(?<=[\d ])[x*×] ?(\d+)|-(\d\d?))?(?:\.\w+)?", name)
+    return (int(found[1] or found[3] or found[4] or 0), found[2].strip()) if found else (0, name)
 
 
 def _by_length(name: str) -> tuple[int, str]:

@@ -12,16 +12,14 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field, spellings
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.nearest_names import alternatives
+from flopcast.files.unit_faults import is_option, number_left, unit_fault
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
-from flopcast.other_units import rewritten
 from flopcast.records import replace
 from flopcast.units import parse_quantity, units_of
 
-BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 OF_PYDANTIC = ("function-", "literal[", "tuple[")  # parts of locations that stand in no file
 OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry of the catalogue
     ("cluster",): ("base", "nodes"),
@@ -32,18 +30,6 @@ ALTERNATIVES = {kind.__name__ for kind in (bool, int, float, str)}  # in locatio
 TOGETHER = "together with "  # begins what is allowed for a field that needs another one
 OF_WORDS = ("--traffic", "--slo", "--checkpoint", "--loader")  # options of several settings
 PRICE = ("price", "device_usd_per_hour")  # a file may state the price alone
-NO_UNIT = "the number has no unit"
-DIMENSIONS = {  # the first unit of a quantity → what it measures
-    "FLOP/s": "computing speed",
-    "B/s": "bandwidth",
-    "USD/h": "price",
-    "B": "memory",
-    "FLOP": "work",
-    "s": "time",
-    "W": "power",
-    "J": "energy",
-    "Hz": "frequency",
-}
 Noun = TypeVar("Noun", bound=BaseModel)
 
 
@@ -71,16 +57,11 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     try:
         made = noun.model_validate(converted)
     except ValidationError as error:
-        faults: dict[str, Problem] = {}
-        details = error.errors()
-        for detail in details:
-            if not _empty(detail) and not _misspelt(detail, details, noun):
-                fault = _problem(detail, noun, document, path, data)
-                faults.setdefault(fault.field, fault)  # a choice is refused by each part
+        faults = faults_of(error, noun, document, path, data)
         shown_first = {
             field
             for field, fault in faults.items()
-            if fault.fault == UNKNOWN_KEY or _number_left(str(fault.value)) <= 0
+            if fault.fault == UNKNOWN_KEY or number_left(str(fault.value)) <= 0
         }
         units = {problem.field: problem for problem in problems if problem.field not in shown_first}
         raise SpecError(
@@ -89,6 +70,19 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     if problems:
         raise SpecError(problems)
     return made
+
+
+def faults_of(
+    error: ValidationError, noun: type[BaseModel], document: Document, path: Path, data: object
+) -> dict[str, Problem]:
+    """Return the faults that pydantic found, by field."""
+    faults: dict[str, Problem] = {}
+    details = error.errors()
+    for detail in details:
+        if not _empty(detail) and not _misspelt(detail, details, noun):
+            fault = _problem(detail, noun, document, path, data)
+            faults.setdefault(fault.field, fault)  # a choice is refused by each part
+    return faults
 
 
 def _convert(
@@ -116,38 +110,9 @@ def _convert(
         words = bool(path[:-1]) and document.where(path[:-1]) == where  # the option has several fields
         is_alone = path[-2:] == PRICE and path[:-1] in document.lines and path not in document.lines
         path = path[:-1] if is_alone else path
-        because, fix = _unit_fault(data, str(path[-1]), units, where, words=words)
+        because, fix = unit_fault(data, str(path[-1]), units, where, words=words)
         problems.append(Problem(dotted(path), data, allowed, because, fix, where=where))
-        return _number_left(str(data))
-
-
-def _unit_fault(
-    data: object, name: str, units: tuple[str, ...], where: str, *, words: bool
-) -> tuple[str, str]:
-    """Return why a quantity is refused, and the edit that gives it one of the units."""
-    right = rewritten(str(data), units)
-    number = BEGINS_WITH_NUMBER.match(str(data))
-    written = str(data)[number.end() :].strip() if number else ""
-    if "USD/h" not in units or right or number is None:
-        right = right or EXAMPLES.get(name) or f"1 {units[0]}"
-        fix = f"write {name}: {right}"
-        if where.startswith(ARGUMENT):
-            fix = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
-        if _is_option(where):  # of one value, or of words such as those of --traffic
-            in_words = words and "USD/h" not in units
-            word = f"{name}={right.replace(' ', '')}"
-            fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
-        if not number:
-            return "the value is not a number", fix
-        return f"{written!r} is not a unit of {DIMENSIONS[units[0]]}" if written else NO_UNIT, fix
-    because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
-    return because, "convert the price to USD/h"
-
-
-def _number_left(text: str) -> float:
-    """Return the number for one with a wrong unit: its own if not positive, to report this, else 1."""
-    number = BEGINS_WITH_NUMBER.match(text)
-    return min(float(number[1]), 0.0) if number and float(number[1]) <= 0 else 1.0
+        return number_left(str(data))
 
 
 def _empty(detail: ErrorDetails) -> bool:
@@ -199,7 +164,12 @@ def _problem(
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix
-    if _is_option(where) and (where not in OF_WORDS or len(full) < 2):
+    text, edit = value_at(data, location), re.fullmatch(rf"set {name} to (\w+)", fix)
+    if edit and parts[-1:] != location[-1:] and isinstance(text, str) and "," in text:
+        fix = f"set {name} to {text.replace(str(value), edit[1])}"
+    if location and isinstance(location[-1], int):  # an entry of a list
+        fix = f"write {edit[1]} in place of {value}" if edit else fix
+    if is_option(where) and (where not in OF_WORDS or len(full) < 2):
         fix = re.sub(
             r"^add (\w+): (\w+)$", r"add --\1 \2", fix.replace(f"set {name} to", f"set {where} to")
         )
@@ -221,11 +191,6 @@ def _as_written(location: Path, data: object) -> Path:
         if isinstance(part, int) and not isinstance(value_at(data, location[:end]), (list, tuple)):
             return location[:end]
     return location
-
-
-def _is_option(where: str) -> bool:
-    """Return whether a place is an option of the command line that holds only this value."""
-    return where.startswith("--") and where != "--plan"
 
 
 def _is_given(data: object, location: Path) -> bool:

@@ -12,7 +12,15 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import alternatives, begun_words, has_words, nearest, some_of, words_of
+from flopcast.files.nearest_names import (
+    alternatives,
+    begun_words,
+    counted_name,
+    has_words,
+    nearest,
+    some_of,
+    words_of,
+)
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library import hub
@@ -34,16 +42,6 @@ OWN = {  # kind → how to describe an entry that the catalogue does not have
 }
 MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
-_PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
-    "metallama38b": "llama-3-8b",
-    "metallama370b": "llama-3-70b",
-    "metallama3.18b": "llama-3.1-8b",
-    "metallama3.170b": "llama-3.1-70b",
-    "metallama3.1405b": "llama-3.1-405b",
-    "tinystarcoder": "",
-    "deepseekv3base": "deepseek-v3",
-    "gemma3text1b": "gemma-3-1b",
-}
 
 
 def folder(kind: str) -> Traversable:
@@ -111,7 +109,7 @@ def known(kind: str, written: str) -> str | None:
     shortened = (written := hub.without_folders(written)).rpartition("/")[2].lower().replace("_", "-")
     shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened)
     while True:
-        name_known = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
+        name_known = hub.PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
         cut = hub.TUNED.sub("", shortened, count=1)
         if name_known or cut == shortened:
             break
@@ -139,7 +137,7 @@ def document(kind: str, name: str) -> Document:
     if own_name is None:
         raise SpecError([unknown_name(kind, name)])
     on_hub = None if own_name in names(kind) else hub.hub_model(own_name)
-    return _document(kind, own_name) if on_hub is None else hub.hub_document(on_hub)
+    return hub.hub_document(on_hub) if on_hub else _document(kind, own_name)
 
 
 @lru_cache(maxsize=256)
@@ -154,24 +152,25 @@ def _document(kind: str, own_name: str) -> Document:
 
 
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
-    """Return the fault of naming an entry that does not exist.
-
-    The list of allowed names ends after 24 names. For a device, the fix names the clusters that have it.
-    """
+    """Return the fault of an entry that does not exist; for a device, the fix names clusters with it."""
     all_names = names(kind)
-    with_device = clusters_with(re.sub(r"^\d+ ?[x*×] ?", "", name)) if kind == "clusters" else {}
-    nodes = re.sub(r" ?[x*×] ?(?=\d+$)", ":", name)
-    plain = "-".join(begun_words(name, all_names) if kind == "devices" else ()) or name  # without a vendor
+    number, named = counted_name(name) if kind == "clusters" else (0, name)
+    with_device = clusters_with(named) if kind == "clusters" else {}
+    plain = "-".join(begun_words(name, all_names) if kind == "devices" else ()) or named  # without a vendor
     near = list(with_device) or hub.of_size(name, all_names) or nearest(plain, all_names, most=3)
+    near = near or [each for each in all_names if nearest(plain, words_of(each)[:1], least_ratio=0.75)][:3]
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     others = [each[:-1] for each in ("models", "clusters", "engines") if each != kind and known(each, name)]
-    of_other = "".join(f"; {name} is a{'n' * (other[0] == 'e')} {other}" for other in others)
-    price = 'write "2.10 USD/h", or ' * (kind == "prices")
-    listing = f" (flopcast catalog {kind} lists all)" * (kind in KINDS)
+    of_other = "".join(f"; {name} is {'an' if other == 'engine' else 'a'} {other}" for other in others)
+    listing = 'write "2.10 USD/h", or ' * (kind == "prices") + "choose one of these names"
+    listing += f" (flopcast catalog {kind} lists all)." * (kind in KINDS)
+    listing += " Describe another cluster under cluster: in a job file" * (kind == "clusters")
     if len(with_device) > 1:
         of_other += f"; clusters with it: {', '.join(f'{a} ({b})' for a, b in with_device.items())}"
-    fix = f"did you mean {alternatives(near)}?" if near else f"{price}choose one of these names{listing}."
-    fix = f"write {nodes}" if ":" in nodes and nodes.partition(":")[0] in all_names else fix
+    fix = f"did you mean {alternatives(near)}?" if near else listing
+    if own := number and (known(kind, named) or next(iter(with_device), None)):
+        nodes, rest = divmod(number, 1 if known(kind, named) else cluster(own).node.devices)
+        fix = f"write --cluster {own} --gpus {number}" if rest else f"write {own}:{nodes}"
     return Problem(
         where=where,
         field=field or kind[:-1],

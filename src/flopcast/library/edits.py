@@ -81,9 +81,15 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     """
     words: dict[str, object] = {}
     problems = []
-    if (joined := UNEQUAL.sub(r"\1=", SPACED.sub("=", text))) != text:
+    names = "|".join({*_long_names_of(part), *_long_names_of(part).values()})
+    spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", text)
+    joined = text if spaced == text else spaced.strip()
+    joined = joined.replace(";", ",")
+    joined = re.sub(rf"(?<!\S)({names})(?=\d+(?:[\s,]|$))", r"\1=", joined)
+    if (joined := UNEQUAL.sub(r"\1=", SPACED.sub("=", joined))) != text:
         allowed = "settings NAME=VALUE with spaces between them"
         because = "only an equals sign without spaces joins a name and its value"
+        because = "spaces separate settings, and commas separate values" if ";" in text else because
         joined = re.sub(r",\s+(?=\w+=)", " ", joined)
         raise SpecError([Problem(part, text, allowed, because, f'write "{joined}"', where=where)])
     for word in re.sub(r",\s+", ",", text).split():
@@ -99,9 +105,13 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             problems.append(Problem(part, word, allowed, because, fix, where=where))
         elif part == "plan" and not equals and name not in _flags_of_plans():
             allowed, because = "settings NAME=VALUE", f"{word} has no value"
-            problems.append(
-                Problem(part, text, allowed, because, f"remove {word}, or write {word}=VALUE", where)
+            fix = (
+                f"write {word}={EXAMPLES.get(name, '2')}" if name in Plan.model_fields else f"remove {word}"
             )
+            if re.search(r"\.(ya?ml|json)$", word):
+                because = f"{word} is the name of a file"
+                fix = f"write the settings of the file, such as {EXAMPLES['plan']}"
+            problems.append(Problem(part, text, allowed, because, fix, where))
         elif name in words or (equals and not value):
             twice = name in words
             fix = f"remove all but one {short}" if twice else f"write {short}=1"
@@ -313,7 +323,10 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 def _not_a_change(change: str) -> Problem:
     allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
     because = "there is no such file or model, and a change of the job needs an equals sign"
-    fix = f"remove {change}, or write it as KEY=VALUE"
+    fix = f"remove {change}"
+    if key := re.fullmatch(r"([a-z]\w*\.[\w.]+)(?:[\s:]+(\S+))?", change):
+        name = long_names(Plan).get(key[1].rpartition(".")[2], key[1].rpartition(".")[2])
+        fix = f"write {key[1]}={key[2] or EXAMPLES.get(name, '2')}"
     if re.fullmatch(r"[\w.-]+:\d+", change):
         fix = f"write --cluster {change}"
     if re.fullmatch(r"(thousand|million|billion|trillion)s?", change.lower()):

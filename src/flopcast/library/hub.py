@@ -27,6 +27,16 @@ TUNED = re.compile(  # parts of a model's name that change no shape: how it was 
 )
 _CACHED = re.compile(r".*models--([^/]+?)--([^/]+).*")
 SIZE = re.compile(r"-\d+(\.\d+)?[bm](-a\d+b)?|-a\d+b")  # of a model, at the end of its name
+PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
+    "metallama38b": "llama-3-8b",
+    "metallama370b": "llama-3-70b",
+    "metallama3.18b": "llama-3.1-8b",
+    "metallama3.170b": "llama-3.1-70b",
+    "metallama3.1405b": "llama-3.1-405b",
+    "tinystarcoder": "",
+    "deepseekv3base": "deepseek-v3",
+    "gemma3text1b": "gemma-3-1b",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
 from flopcast.library.edits import words_of
+from flopcast.other_units import rewritten
 from flopcast.spec.traffic import Slo, Traffic
 from flopcast.units import parse_quantity, units_of
 
@@ -52,6 +53,8 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     SpecError
         A name that stands twice, or a name without a value; or a text without any name and value.
     """
+    text = re.sub(r"\b((?:prompt|output)\w*=\d\w*) tokens?\b", r"\1", text)
+    text = re.sub(r"\b(rate\w*=[\d.]+) *(?:qps|rps|(?:requests? )?per s\w*)(?=\s|$)", r"\1/s", text)
     if "=" not in text:
         allowed = "NAME=VALUE for each setting, with spaces between them"
         because = "the value contains no setting of this form"
@@ -67,6 +70,9 @@ def _meant_limit(text: str) -> str:
     >>> _meant_limit("p95 tpot below 20 ms")
     'write tpot_p95=20ms'
     """
+    if re.fullmatch(r"(?:[a-z0-9_.]+\s*<=?\s*[\d.]+\s*[a-z]+\s*)+", text):
+        words = re.findall(r"([a-z0-9]+?)(_p[\d.]+)?\s*<=?\s*(\S+)", text)
+        return "write " + " ".join(f"{metric}{part or '_p99'}={time}" for metric, part, time in words)
     metric = next((each for each in _METRICS if each in text.lower()), "ttft")
     percentile, time = re.search(r"\bp\d\d", text), re.search(r"(\d[\d.]*)\s*(ms|us|s|min)\b", text)
     limit = f"{time[1]}{time[2]}" if time else "2s"
@@ -88,6 +94,8 @@ def _with_time(word: str, metric: str, text: str) -> str:
     time = "50ms" if per_token else "2s"
     if re.fullmatch(r"\d+(\.\d+)?", text):
         time = f"{text}{'ms' if float(text) >= (1 if per_token else 100) else 's'}"
+    elif right := rewritten(text, ("s", "min")):
+        time = right.replace(" ", "")
     return f"write {word.partition('=')[0]}={time}"
 
 
@@ -108,6 +116,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     """
     data: dict[str, object] = {}
     problems = []
+    text = re.sub(r"(?<=\d)\s+(?=(?:[mu]?s|min|sec\w*)\b)", "", text.replace(",", " "))
     if text.split() and "=" not in text:
         allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "the value has no equals sign"
         raise spec_error("slo", text, allowed, because, _meant_limit(text), where=where)
@@ -133,7 +142,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         if match[2] and not 0 < float(match[2]) < 100:
             allowed = "a percentile above 0 and below 100"
             because = f"the limit is that of a percentage of the requests, and {match[2]} is none"
-            digits = match[2].replace(".", "")
+            digits = match[2].replace(".", "").replace("100", "999")
             fix = f"write {metric}_p{digits[:2]}{'.' if digits[2:] else ''}{digits[2:]}={match[3]}"
             fix = fix if digits.strip("0") else f"write {metric}_p99={match[3]}"
             problems.append(Problem("slo", word, allowed, because, fix, where=where))

@@ -255,7 +255,7 @@ def runs_as_json(published: Published) -> dict[str, object]:
             for row in rows
             if not row.fits
         ],
-        "left_out": [fields_of(row) for row in published.left_out],
+        "left_out": [fields_of(row, "id", "source", "where", "reasons") for row in published.left_out],
         "twice": list(published.twice),
     }
 

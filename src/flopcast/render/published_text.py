@@ -5,10 +5,12 @@ Elsewhere: the statistics (lab/validation/published_statistics.py), the rows (la
 """
 
 from collections.abc import Iterator
+from textwrap import indent
 
 from flopcast.lab.validation.published import ComparedRun, Published
 from flopcast.lab.validation.published_statistics import KINDS, by_source, formulas, of_rows, reasons, worst
 from flopcast.lab.validation.statistics import grouped
+from flopcast.records import replace
 from flopcast.units import show_seconds
 
 HEADINGS = (
@@ -16,6 +18,7 @@ HEADINGS = (
     "trivial", "memory",
 )  # fmt: skip
 NAME_WIDTH = 31
+MOST_EXPLAINED = 10  # rows of which each fault is shown with its fix
 REASON_WIDTH = 150  # characters of the reasons of one kind of rows
 TARGET_FRACTION = 0.02  # of runs that ran, predicted not to fit: at most this share
 
@@ -135,5 +138,9 @@ def _left_out(published: Published) -> Iterator[str]:
     for (source, reason), number in reasons(published.left_out).items():
         cut = reason if len(reason) <= REASON_WIDTH else reason[: REASON_WIDTH - 1] + "…"
         yield f"  {number:4} {source:26} {cut}"
+    if len(published.left_out) <= MOST_EXPLAINED:
+        for row in published.left_out:
+            for problem in row.problems:
+                yield indent(str(replace(problem, where=row.where)), "  ")
     if published.twice:
         yield f"rows that are in two tables and count once: {len(published.twice)}"

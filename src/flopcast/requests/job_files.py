@@ -41,7 +41,6 @@ from flopcast.requests.missing_plan import (
     with_fitting_values,
 )
 from flopcast.requests.problem_places import with_places
-from flopcast.slips import meant
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -316,16 +315,16 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
         allowed, because = "NAME, or NAME:NODES without blanks", "NODES is the number of nodes"
-        fix = f"write {own_name.strip()}:{meant(text.strip(), WHOLE) or 1}"
+        fix = f"write {own_name.strip()}:{rewritten_whole(text.partition(':')[0], 1)}"
         raise spec_error(field, name, allowed, because, fix, document.where(path_of(field)))
     if "nodes" not in changes:
         return own_name, int(text) if colon else None
-    nodes = changes.pop("nodes")
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
-        because, fix = "a cluster has at least one node", f"set nodes to {rewritten_whole(nodes, 1)}"
+    number = changes.pop("nodes")
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        because, fix = "a cluster has at least one node", f"set nodes to {rewritten_whole(number, 1)}"
         where = document.where(("cluster", "nodes"))
-        raise spec_error("cluster.nodes", nodes, WHOLE, because, fix, where)
-    return own_name, nodes
+        raise spec_error("cluster.nodes", number, WHOLE, because, fix, where)
+    return own_name, number
 
 
 def _with_lists(job: Job, document: Document) -> Job:

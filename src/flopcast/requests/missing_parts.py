@@ -79,7 +79,17 @@ def refuse_changes_alone(key: str, data: object, document: Document, noun: type[
             raise SpecError([unknown_field(str(name), value, known, field, where)])
     allowed = f"a name (flopcast catalog {key}s)"
     because = "the other keys change an entry of the catalogue"
-    fix, where = f"add base: {USUAL[key]}", document.where((key,))
+    own = catalog.known(f"{key}s", str(data.get("name", "")))
+    fix, where = f"add base: {own or USUAL[key]}", document.where((key,))
+    fix = "write base in place of name, which names an entry of the catalogue" if own else fix
+    for name, value in data.items() if key == "cluster" else ():
+        if isinstance(value, str) and (machines := catalog.clusters_with(value)):
+            fix = f"write base: {next(iter(machines))} in place of {name}: {value}"
+    if key == "model" and {"hidden_size", "num_hidden_layers"} & {*data}:
+        allowed = "model_type, as in a config.json of Hugging Face, or base, for a model of the catalogue"
+        because = "the other keys do not state the family of the model"
+        fix = 'add "model_type": "llama", if the layers are those of Llama'
+        raise spec_error("model_type", None, allowed, because, fix, where, "is missing")
     raise spec_error(f"{key}.base", None, allowed, because, fix, where, "is missing")
 
 

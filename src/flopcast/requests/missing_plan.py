@@ -17,12 +17,13 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan_fields import NUMERIC
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
-from flopcast.workload.suggested_fixes import causes, fields_of, plan_of
+from flopcast.workload.suggested_fixes import advised, causes, fields_of, plan_of
 
 if TYPE_CHECKING:
     from flopcast.search.default_plan import ChosenPlan
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
+SET = re.compile(r"set (\w+) to (\w+)")
 DIGITS = re.compile(r"[0-9]+")
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
 
@@ -213,13 +214,22 @@ def with_fitting_values(
     """
     plan = data.get("plan") if fixed is None else fixed
     wrong = {problem.field.removeprefix("plan."): problem for problem in problems}
-    if not isinstance(plan, Mapping) or not wrong or not wrong.keys() <= set(NUMERIC):
+    chosen = len(problems) == 1 and SET.fullmatch(problems[0].fix)
+    numeric = wrong.keys() <= set(NUMERIC) and not any(each.value == "auto" for each in problems)
+    if not isinstance(plan, Mapping) or not wrong or not (numeric or chosen):
         return list(problems)
     rest = {name: value for name, value in plan.items() if name not in wrong}
     try:
         job = build(Job, document, {**data, "plan": rest})
     except SpecError:
         return list(problems)
+    if chosen and not numeric:
+        value = int(chosen[2]) if chosen[2].isdecimal() else chosen[2]
+        left = advised(job, {**fields_of(job.plan), chosen[1]: value})
+        further = [each.fix for each in left if each.fix.startswith("set ")]
+        again = [fix for fix in further if fix.startswith(f"set {chosen[1]} ")]  # another choice
+        fix = again[0] if again else " and ".join([problems[0].fix, *further]).replace("and set", "and")
+        return [replace(problems[0], fix=fix)]
     fitting = plan_of(job, fields_of(job.plan))
     numbers = {name: DIGITS.search(str(problem.value)) for name, problem in wrong.items()}
     given = {name: int(number[0]) for name, number in numbers.items() if number and int(number[0])}

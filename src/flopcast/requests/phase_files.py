@@ -30,6 +30,10 @@ def load_phases(path: Path) -> tuple[StatedPhase, ...]:
         The file cannot be read, holds no phase, or a fault in one; each with its line.
     """
     document = read_yaml(read_file(path), str(path))
+    if isinstance(document.data, list):
+        allowed, because = "a mapping with the key phases", "the file begins with the first phase"
+        fix, fault = "write phases: in a line above the list", "is a list"
+        raise spec_error(str(path), None, allowed, because, fix, document.where(()), fault)
     return build(StatedRun, document, document.data).phases
 
 

@@ -28,6 +28,7 @@ from flopcast.requests.graph_models import is_graph, refuse_graph_options, state
 from flopcast.requests.job_files import NOUNS, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.own_files import OF_JOB
+from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import read_source, with_model
@@ -157,7 +158,7 @@ def made_from(
         follows = {"plan", "plan.data_parallel"} if unsized else set()  # their devices are unknown then
         follows |= {"model.adapters.targets"} if untargeted else set()
         follows |= set() if names_cluster(document, request) else {"--gpus"}
-        every = (*problems, *error.problems)
+        every = as_typed((*problems, *error.problems), document, request.changes)
         raise SpecError(each for each in every if each.field not in follows) from None
     except InfeasibleError:
         if problems:  # no plan is possible on what was not meant

@@ -107,7 +107,8 @@ def question_of(request: SearchRequest) -> Question:
             jobs=tuple(each.job for each in jobs),
             given=tuple(each.job.model_copy(update={"plan": each.given}) for each in jobs if each.given),
             space=space or Space(),
-            objectives=tuple(map(str, names(request.objectives))) or ("step_time",),
+            objectives=tuple(" ".join(map(str, request.objectives)).replace(",", " ").split())
+            or ("step_time",),
             total_tokens=(jobs[0].job.run_tokens if jobs else None) or 0.0,
             deadline_s=deadline_s,
             budget_usd=budget_usd,

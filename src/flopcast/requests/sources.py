@@ -284,7 +284,7 @@ def read_model_file(path: str, where: str = "") -> Document:
         because = "the configuration describes the model, and flopcast reads no weights"
         near = place if is_folder else place.parent
         fix = f"copy {CONFIG} from the Hugging Face page of the model to {near / CONFIG}"
-        fix = fix if is_folder or not exists(str(near / CONFIG)) else f"write --model {near / CONFIG}"
+        fix = fix if is_folder or not exists(str(near / CONFIG)) else f"give {near / CONFIG} instead"
         allowed = f"the path of a {CONFIG}, or its folder"
         raise spec_error("model", path, allowed, because, fix, where, fault)
     return read_yaml(read_file(place, where=where), str(place))

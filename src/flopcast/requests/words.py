@@ -119,6 +119,8 @@ def _unknown(word: str) -> Problem:
     if is_path(word):
         near = nearest(Path(word).name, _files_beside(word), most=NEAR)
         fix = f"did you mean {alternatives(near)}?" if near else "check the path"
+        stem = Path(word).with_suffix("").name
+        fix = f"write {stem}, the model of the catalogue" if is_model(stem) else fix
         allowed = "a file that exists, or a model (flopcast catalog models)"
         return Problem("job", word, allowed, because, fix, fault=fault)
     problem = catalog.unknown_name("models", word)

@@ -206,4 +206,5 @@ def _unknown(name: str) -> Problem:
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
     allowed, because = ", ".join(OBJECTIVES), "flopcast does not rank plans by other objectives"
-    return Problem("objective", name, allowed, because, f"write {near[0] if near else 'step_time'}")
+    right = near[0] if near else {"throughput": "tokens_per_s"}.get(name, "step_time")
+    return Problem("objective", name, allowed, because, f"write {right} in place of {name}")

@@ -11,7 +11,6 @@ context-parallel ranks; "all" widens them. What a space does not name (optimizer
 recompute) is as the job's own plan says.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, get_args
 
@@ -22,7 +21,7 @@ from flopcast.layers.traced import is_graph
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.search.offload_choices import offload_choices
 from flopcast.search.shard_choices import shard_choices
-from flopcast.search.space_words import ALL, NUMBERS, numbers, placements
+from flopcast.search.space_words import ALL, NUMBERS, numbers, placements, wrong_numbers
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Offload
@@ -47,11 +46,8 @@ def _numbers_of(given: object, info: ValidationInfo) -> object:
     try:
         return numbers(given)
     except ValueError as error:
-        right = re.search(r"(?<=, such as )\d+\.\.\d+", str(error)) or re.search(r"[1-9][0-9]*", str(given))
-        name = SHORT_NAMES.get(str(info.field_name), info.field_name)
-        stated = re.findall(r"(?<![\w.-])[1-9]\d*(?![\w.])", str(given))  # of a list such as 1,2,x
-        meant = ",".join(stated) if len(stated) > 1 else right[0] if right else ALL
-        raise ValueError(f"{error}; fix: set {name} to {meant}") from None
+        name = SHORT_NAMES.get(str(info.field_name), str(info.field_name))
+        raise ValueError(wrong_numbers(given, name, str(error))) from None
 
 
 def _or_word(schema: dict[str, Any]) -> None:

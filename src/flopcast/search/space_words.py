@@ -6,6 +6,7 @@ Elsewhere: the fields themselves (space.py), one plan's words (library/edits.py)
 
 import re
 
+from flopcast.slips import OFF, in_digits
 from flopcast.spec.offload import Placement
 from flopcast.spec.shards import ShardGroup
 
@@ -13,6 +14,7 @@ ALL = "all"
 ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
 NUMBERS = re.compile(f"{ONE}(,{ONE})*")
 WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
+ZERO_STAGES = 'ZeRO stages: 0, 1, 2 or 3, or several such as "0,1"; because other stages do not exist'
 MOST_VALUES = 65_536
 
 
@@ -60,6 +62,29 @@ def numbers(given: object) -> object:
                 f"a range that rises, such as {last}..{first}; because the range {word} is empty"
             )
     return tuple(found)
+
+
+def wrong_numbers(given: object, name: str, message: str) -> str:
+    """Return what is allowed for a field of numbers, why, and the fix."""
+    message = ZERO_STAGES if name == "zero" else message
+    return f"{message}; fix: set {name} to {_meant_numbers(given, message)}"
+
+
+def _meant_numbers(given: object, allowed: str) -> str:
+    """Return the numbers that a wrong text probably means, in a form that is allowed.
+
+    >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "1:8", "8,16,x", "eight", "any")]
+    ['2..8', '1..8', '8,16', '8', 'all']
+    >>> _meant_numbers("on", ZERO_STAGES), _meant_numbers("off", ZERO_STAGES)
+    ('1', '0')
+    """
+    text = in_digits(str(given))
+    if ends := re.fullmatch(r"\s*([1-9]\d*)\s*(?:-|–|:|to|\.{3})\s*(\d+)\s*", text):
+        return f"{ends[1]}..{ends[2]}"
+    if rising := re.search(r"(?<=, such as )\d+\.\.\d+", allowed):
+        return rising[0]
+    stated = re.findall(r"(?<![\w.-])[1-9]\d*", text) or re.findall(r"[1-9]\d*", text)[:1]
+    return ",".join(stated) or (ALL if "all" in allowed else "0" if text.lower() in OFF else "1")
 
 
 def _doubled(first: int, last: int) -> list[int]:

@@ -10,7 +10,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from flopcast.other_units import rewritten
 from flopcast.records import dataclass
+from flopcast.slips import in_digits
 from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_quantity
@@ -18,6 +20,13 @@ from flopcast.units import parse_quantity
 MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy", "coalesced"]
 StoreName = Literal["file_system", "nvme", "object_store", "host"]
 STORES: tuple[str, ...] = get_args(StoreName)
+OTHER_WORDS = {
+    **dict.fromkeys(("s3", "gcs"), "object_store"),
+    **dict.fromkeys(("lustre", "nfs"), "file_system"),
+    **dict.fromkeys(("interval", "frequency"), "every"),
+    "hourly": "every=1h",
+    "daily": "every=1d",
+}
 HOST = "host"
 SETTINGS = {"files": "files", "writers": "writers", "staging": "staging"}  # words of the short form
 
@@ -186,10 +195,15 @@ def _setting(word: str) -> tuple[str, object]:
     because = "because the short form of a checkpoint consists of these words,"
     from difflib import get_close_matches  # only a wrong word needs it
 
-    near = get_close_matches(
-        name, ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES), n=1, cutoff=0.5
+    near = (
+        [OTHER_WORDS[name]]
+        if name in OTHER_WORDS
+        else get_close_matches(
+            name, ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES), n=1, cutoff=0.5
+        )
     )
-    fix = f"write {near[0]}{equals}{value} in place of {word}" if near else f"remove {word}"
+    right = f"every={word}" if word.isdecimal() else f"{near[0]}{equals}{value}" if near else ""
+    fix = f"write {right} in place of {word}" if right else f"remove {word}"
     raise ValueError(f"words of this list: {words}; {because} and {word!r} is none of them; fix: {fix}")
 
 
@@ -200,7 +214,11 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
     except ValueError:
         because = f"because {text!r} is not a number with a known unit"
-        raise ValueError(f"{allowed}; {because}; fix: leave out {word}") from None
+        digits, units = in_digits(text.strip("-")), (unit, "min", "h") if unit == "s" else (unit,)
+        right = {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else rewritten(digits, units)
+        name = word.partition("=")[0]
+        fix = f"write {name}={right.replace(' ', '')} in place of {word}" if right else f"leave out {word}"
+        raise ValueError(f"{allowed}; {because}; fix: {fix}") from None
 
 
 EXAMPLE = "lazy file_system every=100"

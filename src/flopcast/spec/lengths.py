@@ -20,6 +20,7 @@ FORMS = (
 )
 MOST_TOKENS = 10**9  # of one prompt or output: more is no length
 MOST_SIGMA = 5.0
+_ENDS = r"(\d[\d.]*[kK]?)(?:-|\.\.|to)(\d[\d.]*[kK]?)"  # of a range in another notation
 _CALL = re.compile(r"(uniform|lognormal)\(([^,]*),([^,]*)\)")
 
 
@@ -99,8 +100,13 @@ def lengths(given: object) -> object:
             return Lengths(mean_tokens=_count(parse_tokens(given)))
     if isinstance(given, Sequence) and not isinstance(given, str):
         return _histogram(given)
+    ends, call = (
+        re.fullmatch(form, str(given).replace(" ", "")) for form in (_ENDS, r"[a-z]+\(([\d.k]+).*")
+    )
     number = re.search(r"[1-9]\d*", str(given))
-    raise ValueError(_fault(FORMS, "only these forms are supported", number[0] if number else "2000"))
+    right = number[0] if number else "2000"
+    right = f"uniform({ends[1]}, {ends[2]})" if ends else f"lognormal({call[1]}, 0.5)" if call else right
+    raise ValueError(_fault(FORMS, "only these forms are supported", right))
 
 
 def _fault(allowed: str, because: str, written: str) -> str:
@@ -133,7 +139,10 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
     """Return a histogram of pairs of tokens and weight."""
     rows = [tuple(pair) if isinstance(pair, (list, tuple)) else () for pair in pairs]
     if not rows or any(len(row) != 2 for row in rows):
-        raise ValueError(_fault(FORMS, "a histogram needs a weight for each length", "128:3,1024:1"))
+        has_semicolons = any(";" in str(pair) for pair in pairs)
+        text = ",".join(":".join(pair) for pair in pairs) if has_semicolons else "128:3,1024:1"
+        right = text.replace(";", ",")
+        raise ValueError(_fault(FORMS, "a histogram needs a weight for each length", right))
     tokens = tuple(_count(_number(row[0])) for row in rows)
     weights = tuple(_number(row[1]) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:

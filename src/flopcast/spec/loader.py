@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from flopcast.other_units import rewritten
 from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_quantity
@@ -169,8 +170,9 @@ def _stages(text: str) -> list[dict[str, object]]:
         name, _, value = word.partition("=")
         if not name or not value:
             because = "because a stage consists of a name and its time or size"
+            right = f"decode={word}" if word[0].isdigit() else f"{name}=9ms"
             raise ValueError(
-                f"stages of the form NAME=VALUE, unlike {word!r}; {because}; fix: write {EXAMPLE}"
+                f"stages of the form NAME=VALUE, unlike {word!r}; {because}; fix: write {right}"
             )
         if name == "exposed":
             exposed += value.split("+")
@@ -231,7 +233,8 @@ def _rate(word: str, text: str) -> float:
         rate = 0.0
     if not 0 < rate < float("inf"):
         because = "because a rate is the number of samples per second of one worker"
-        raise ValueError(f"a rate such as 110/s, unlike that of {word!r}; {because}; fix: write {EXAMPLE}")
+        right = word.replace(text, "110/s")
+        raise ValueError(f"a rate such as 110/s, unlike that of {word!r}; {because}; fix: write {right}")
     return rate
 
 
@@ -242,12 +245,27 @@ def _quantity(word: str, text: str, unit: str) -> float:
         found = 0.0
     if found <= 0:
         because = "because a stage has a time (9ms), a rate (110/s) or a size (602kB@link) for each sample"
-        name, _, value = word.partition("=")
-        united = f"{name}={value.replace(text, text + {'s': 'ms', 'B': 'kB'}[unit], 1)}"
-        fix = united if text.isdecimal() and int(text) else EXAMPLE
         because += f", and {word!r} has no such value"
-        raise ValueError(f"a number above 0 with its unit; {because}; fix: write {fix}")
+        fix = f"write {_meant(word, text, unit)} in place of {word}"
+        raise ValueError(f"a number above 0 with its unit; {because}; fix: {fix}")
     return found
+
+
+def _meant(word: str, text: str, unit: str) -> str:
+    """Return a stage with the time or the size that a wrong quantity probably means.
+
+    >>> _meant("decode=9:8", "9", "s"), _meant("copy=6KB", "6KB", "s"), _meant("read=9ms@link", "9ms", "B")
+    ('decode=9ms:8', 'copy=6kB@link', 'read=9ms')
+    """
+    plain = text.strip("-")
+    time, size = (rewritten(plain, units).replace(" ", "") for units in (("s", "min", "h"), ("B",)))
+    if not re.search("[1-9]", plain):
+        time = size = ""
+    elif plain.isdecimal():
+        time, size = f"{plain}ms", f"{plain}kB"
+    if unit == "s":
+        return word.replace(text, time or (size and f"{size}@link") or "9ms", 1)
+    return word.replace(text, size, 1) if size else f"{word.partition('=')[0]}={time or '602kB@link'}"
 
 
 LoaderField = Annotated[Loader | None, BeforeValidator(_of_text), Field(json_schema_extra=or_text(EXAMPLE))]

@@ -5,6 +5,7 @@ Elsewhere: whether a stack, a cluster and a plan allow it (rules_offload.py), th
 (workload/offload.py), the memory of each tier (memory/tiers.py).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, get_args
 
@@ -96,6 +97,8 @@ def _of_word(word: str) -> dict[str, object]:
                 f"flopcast calls this memory {tier}, and not {memory}",
                 word.replace(memory, tier),
             )
+        if re.search(r"[;\s]", word):
+            because, meant = "commas separate entries of offload", re.sub(r"[;\s]+", ",", word.strip())
         raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:

@@ -31,12 +31,11 @@ def _allocates_needlessly(checkpoint: Checkpoint | None) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        field=lambda c: FIELDS[_to(c)],
+        field="checkpoint.to",
         holds=lambda c: _to(c) in _described(c.cluster),
-        value=lambda _: "missing",
-        fault=lambda _: "is missing, but checkpoints are written to it",
-        allowed="a description of the storage with capacity_bytes and bandwidths",
-        because="flopcast needs the bandwidth of the storage to predict the time of a checkpoint",
+        value=_to,
+        allowed=lambda c: ", ".join(_described(c.cluster)),
+        because="flopcast needs the bandwidth of this storage, and the cluster does not describe it",
         fix=lambda c: f"set checkpoint.to to {_described(c.cluster)[0]}, or describe {FIELDS[_to(c)]}",
     ),
     Rule(

@@ -6,6 +6,7 @@ Elsewhere: partitioned checkpoints, and schedules that split the backward (rules
 """
 
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -34,7 +35,9 @@ def _without_unknown(field: str, names: Iterable[str], case: Case) -> str:
     given = ",".join(names).replace(":", ",").split(",")
     if not set(given) - set(_modules(case.model)):
         return f"set {field.rpartition('.')[2]} to {','.join(dict.fromkeys(given))}"
-    return f"remove {_unknown(case, names)}"
+    unknown = _unknown(case, names)
+    near = get_close_matches(unknown, _modules(case.model), n=1, cutoff=0.5)
+    return f"write {near[0]} in place of {unknown}" if near else f"remove {unknown}"
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:

@@ -48,7 +48,8 @@ class RunLength(StrictModel):
         try:
             return parse_tokens(value)
         except ValueError:
-            right = rewritten_count(value) or "52k"
+            right = rewritten_count(value)
+            right = right if right[-1:].isalpha() or right.isdecimal() else "52k"
             allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "this field is a number"
             raise ValueError(
                 f"{allowed}; because {because}; fix: set {info.field_name} to {right}"

@@ -82,6 +82,7 @@ def _of_word(word: str) -> dict[str, object]:
         because = "each entry describes one slow device, host or link"
         meant = MEANT.fullmatch(word)
         right = f"{meant[1]}={meant[2]}:{meant[3]}" if meant else EXAMPLE
+        right = f"{word}:0.8" if re.fullmatch(r"[a-z]+=\d+", word) else right
         raise ValueError(f"{allowed}; because {because}; fix: write {right} in place of {word}")
     if not 0 < fraction <= 1:
         allowed = "a speed above 0 and at most 1 after the colon"

@@ -37,6 +37,9 @@ NAMED = re.compile(r"--(?P<option>[a-z][a-z-]*)|\b(?P<dotted>(?:plan|traffic|bat
 EDIT = re.compile(
     rf"\b(?:write|set|use|add) (?:--)?(?P<name>{'|'.join((*FIELDS, *Plan.model_fields))})(?:=| to | (?=\d))"
 )
+SHORT_NAMES = {name: short for name, field in Plan.model_fields.items()
+               if (short := short_name(name, field)) in OF_PLAN}  # fmt: skip
+LONG_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(SHORT_NAMES)})(?= to )")
 OPTION = re.compile(r"--([a-z]+) ([\w.:=-]+)")
 COMMAND = re.compile(r" ?\((?:see )?flopcast [a-z ]+\)|(?<=; )flopcast [a-z ]+ lists them")
 
@@ -64,7 +67,14 @@ def refusal(
 def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) -> str:
     """Return errors as `flopcast --json` prints them."""
     named = [without_options(each) for each in problems]
-    named = [replace(each, where=ARGUMENT.sub("field ", each.where)) for each in named]
+    named = [
+        replace(
+            each,
+            where=ARGUMENT.sub("field ", each.where),
+            fix=LONG_NAME.sub(lambda name: SHORT_NAMES[name[0]], each.fix),
+        )
+        for each in named
+    ]
     data = input_faults(named) if named else fault(kind, message)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
 

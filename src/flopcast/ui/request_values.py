@@ -6,12 +6,13 @@ Elsewhere: the job or the search that the fields describe (request_fields.py), w
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import NO_UNIT
+from flopcast.files.unit_faults import NO_UNIT
 from flopcast.library import catalog
 from flopcast.other_units import rewritten, rewritten_whole
 from flopcast.requests.missing_parts import USUAL
@@ -87,7 +88,8 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
     because = "unknown fields raise an error, so that none is silently ignored"
     of_plan = short_name(name, Plan.model_fields[name]) if name in Plan.model_fields else ""
     similar = nearest(name, known, least_ratio=NEAR) if len(name) > MOST_SHORT else []
-    near = [each for each in (MEANT.get(name), of_plan) if each in known] + similar
+    once = re.sub(r"(.)\1+$", r"\1", name)  # "tp" of "tpp"
+    near = [each for each in (MEANT.get(name), of_plan, once) if each in known] + similar
     other = next((path for path, names in ONLY_IN.items() if name in names), None)
     fix = f"remove {name}"
     if near:

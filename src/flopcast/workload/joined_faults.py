@@ -6,7 +6,7 @@ Elsewhere: which rules have a common cause (suggested_fixes.py), the rules (spec
 
 from collections.abc import Iterator, Sequence
 
-from flopcast.errors import Problem
+from flopcast.errors import Problem, numbered
 from flopcast.records import replace
 
 MOST_REASONS = 4  # that one error gives
@@ -27,15 +27,8 @@ def joined(problems: Sequence[Problem]) -> Problem:
         )
         for one in problems[:MOST_REASONS]
     )
-    allowed, because = (_numbered(texts) for texts in zip(*pairs, strict=True))
+    allowed, because = (numbered(texts) for texts in zip(*pairs, strict=True))
     return replace(first, allowed=allowed, because=because)
-
-
-def _numbered(texts: Sequence[str]) -> str:
-    """Return texts in one line, each with its number if there are several."""
-    if len(texts) == 1:
-        return texts[0]
-    return "; ".join(f"({number}) {text}" for number, text in enumerate(texts, start=1))
 
 
 def by_field(problems: Sequence[Problem]) -> Iterator[Problem]:

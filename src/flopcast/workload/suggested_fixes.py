@@ -13,8 +13,6 @@ all faults that it mends are reported as one.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from pydantic import ValidationError
-
 from flopcast.errors import Problem
 from flopcast.records import dataclass, replace
 from flopcast.spec.divisors import divisors
@@ -135,7 +133,7 @@ def _holds(job: Job, user_fields: Fields, fix: _Fix) -> bool:
     own = _of_edited_fields(fix) or list(fix.mended)
     try:
         left = _faults(job, {**user_fields, **fix.edit})
-    except ValidationError:
+    except ValueError:
         return False
     return len(_mended(own, left)) == len(own)
 
@@ -233,7 +231,7 @@ def _tries(job: Job, fields: Fields, left: Sequence[Problem]) -> Iterator[_Tried
         after = {**fields, **edit}
         try:
             left_after = _faults(job, after) if edit else ()
-        except ValidationError:
+        except ValueError:
             continue
         if edit:
             yield _Tried(text=text, edit=edit, fields=after, left=left_after)
@@ -334,7 +332,7 @@ def _after_other_edits(
         others = {name: value for name, value in fix.edit.items() if f"plan.{name}" != one.field}
         try:
             left = _faults(job, {**user_fields, **others}) if len(fix.edit) > 1 else ()
-        except ValidationError:
+        except ValueError:
             left = ()
         same = [each for each in left if each.field == one.field and each.because == one.because]
         result.append(replace(one, allowed=same[0].allowed) if same else one)

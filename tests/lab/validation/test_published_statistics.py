@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from made_up_runs import JOB, judged, run
 
 from flopcast.errors import Problem, SpecError
-from flopcast.lab.validation.published import UNREADABLE, LeftOut, with_baseline
+from flopcast.lab.validation.left_out import UNREADABLE, LeftOut
+from flopcast.lab.validation.published import with_baseline
 from flopcast.lab.validation.published_statistics import (
     UNSTATED,
     WORST,

@@ -158,6 +158,15 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
 def _way_out(document: Document) -> str:
     """Return the fix for a file that no format fits: name the format with the most signs, if any."""
     best = _most_similar(document)
+    if isinstance(document.data, dict):
+        if {"model", "cluster", "plan"} & document.data.keys():
+            return "leave out --kind, because the file is a job file"
+        if {"Model", "Cluster", "Plan", "MODEL"} & document.data.keys():
+            return "write the keys in small letters, such as model and cluster"
+        if "weight_map" in document.data:
+            return f"give the config.json beside {document.name}, which lists only files of weights"
+        if {"hidden_size", "num_hidden_layers"} <= document.data.keys():
+            return f'add "model_type": "llama" to {document.name}, if the layers are those of Llama'
     return f"run flopcast predict {document.name} --kind {best}" if best else BY_HAND
 
 

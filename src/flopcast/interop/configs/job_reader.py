@@ -257,8 +257,8 @@ class JobReader(ConfigReader):
                 self.fault(key, ", ".join(known), because, f"remove {name}")
         targets = list(dict.fromkeys(filter(None, named.values())))
         if not targets and not self.faulty(key):
-            because = "adapters are added only to the linear layers that are listed"
-            self.fault(key, ", ".join(known), because, f"add {key}", "names no linear layer")
+            because, fix = "only listed linear layers get adapters", f"add {key}: [{next(iter(known), '')}]"
+            self.fault(key, ", ".join(known), because, fix, "names no linear layer")
         return targets
 
     def put_adapters(

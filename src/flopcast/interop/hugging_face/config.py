@@ -155,6 +155,8 @@ def _family(reader: Reader) -> str:
     if not value:
         because, fault = "flopcast determines the family of a model from this key", "is missing"
         fix = "give the config.json of a model; flopcast predict reads job files"
+        if "hidden_size" in reader.values:
+            fix = 'add "model_type": "llama", if the layers are those of Llama'
     elif written in NO_FAMILY:
         because = f"{written} is not the name of a family"
         fix = f"copy {key} from the original config.json of the model"

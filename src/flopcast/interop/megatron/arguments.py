@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
-from flopcast.errors import Problem
+from flopcast.errors import VARIABLE, Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import choice_fix
@@ -31,7 +31,7 @@ from flopcast.interop.shell.variables import Word
 
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
-OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)\})")
+OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)(?::?[?][^}]*)?\})")
 NAMES = ("--tokenizer-", "--vocab-file", "--merge-file")  # flags of names and paths, which are no degrees
 SLIP = 0.85  # of letters in common, from which a word without hyphens is a misspelt flag
 SHORTEST = 9  # shorter names are not checked for typing errors: "--fp16" and "--bf16" are close
@@ -173,6 +173,9 @@ class Arguments:
         self, flag: str, value: object, allowed: str, because: str, fix: str, fault: str = ""
     ) -> None:
         """Record a fault of a flag; `fault` describes the fault if the value alone does not show it."""
+        if unset := VARIABLE.search(str(value)):
+            because = f"the script does not set the variable {unset[1] or unset[2]}"
+            fix = from_outside(unset[0], _example(flag, 2))
         self.problems.append(
             Problem(flag, value, allowed, because, fix, where=self.where(flag), fault=fault)
         )
@@ -285,7 +288,8 @@ class Arguments:
             self.fault(flag, None, allowed, "the flag needs a value", fix, "has no value")
         elif words[0].unknown:
             because = f"only the shell that runs the script knows the value of {words[0].unknown}"
-            self.fault(flag, words[0].text, allowed, because, from_outside(words[0].unknown))
+            fix = from_outside(words[0].unknown, _example(flag, 2))
+            self.fault(flag, words[0].text, allowed, because, fix)
         return bool(words) and not words[0].unknown
 
 
@@ -308,17 +312,17 @@ def _example(flag: str, default: int) -> str:
     return EXAMPLES.get(flag.strip("-").replace("-", "_"), str(default))
 
 
-def from_outside(unknown: str) -> str:
+def from_outside(unknown: str, example: str = "2") -> str:
     """Return how to pass a value that a script takes from outside.
 
-    >>> from_outside("$1"), from_outside("${NNODES}"), from_outside("$(hostname)")
-    ('add --arg 1=VALUE', 'add --env NNODES=VALUE', 'write the value of $(hostname) instead')
+    >>> from_outside("$1"), from_outside("${NNODES}", "8")
+    ('add --arg 1=2, with its value', 'add --env NNODES=8, with its value')
     """
     match = OUTSIDE.fullmatch(unknown)
     if match is None:
         return f"write the value of {unknown} instead"
     name = match[1] or match[2]
-    return f"add --{'arg' if name.isdecimal() else 'env'} {name}=VALUE"
+    return f"add --{'arg' if name.isdecimal() else 'env'} {name}={example}, with its value"
 
 
 def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:

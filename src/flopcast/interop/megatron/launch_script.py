@@ -22,7 +22,12 @@ from flopcast.interop.megatron.model import read_model
 from flopcast.interop.megatron.plan import read_plan
 from flopcast.interop.megatron.programs import other_model
 from flopcast.interop.megatron.stack import stack_of
-from flopcast.interop.megatron.training_command import TrainingCommand, training_command, world_size
+from flopcast.interop.megatron.training_command import (
+    TrainingCommand,
+    training_command,
+    unset_size,
+    world_size,
+)
 from flopcast.interop.shell.parameters import parsed_values
 from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
@@ -82,7 +87,7 @@ def launch_document(
         flags.assume(f"{devices} devices as requested, instead of {stated_ranks} ranks in the script")
     ranks = stated_ranks if devices is None else devices
     if ranks is None:
-        flags.problems.append(_unknown_ranks(f"{name}:{line}"))
+        flags.problems.append(_unknown_ranks(f"{name}:{line}", unset_size(training)))
     read_model(flags)
     read_plan(flags, ranks)
     flags.put(("stack",), stack_of(flags))
@@ -129,11 +134,13 @@ def ranks_of(document: Document) -> int:
     return prod(plan.get(name, 1) for name in DEGREES) if isinstance(plan, dict) else 1
 
 
-def _unknown_ranks(where: str) -> Problem:
-    """Return the fault of a script that does not state its number of ranks."""
+def _unknown_ranks(where: str, variable: str) -> Problem:
+    """Return the fault of a script that does not state its number of ranks, or leaves it to a variable."""
     allowed = "numbers of nodes and of processes per node, or #SBATCH --nodes and --gpus-per-node"
     because = "flopcast needs the number of ranks to compute the data-parallel degree"
-    fix = "add --gpus N, the number of devices"
+    fix = "add the number of devices, such as --gpus 16"
+    if variable:
+        because, fix = f"the script does not set {variable}", f"add --env {variable}=2, with its value"
     return Problem(
         "world size", None, allowed, because, fix, where=where, fault="is not stated in the script"
     )

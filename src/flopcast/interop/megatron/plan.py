@@ -6,7 +6,7 @@ the devices (offload.py), fusions and overlap (stack.py), the check of the plan 
 """
 
 from collections.abc import Mapping
-from math import prod
+from math import lcm, prod
 
 from flopcast.interop.configs.deepspeed import BF16_REASON
 from flopcast.interop.megatron.experts import asks_for_experts
@@ -121,7 +121,7 @@ def _undivided(args: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None
     share = prod(degrees.values())
     allowed = f"degrees whose product divides the {ranks} ranks"
     because = f"a replica of the model has {product} = {share} ranks"
-    others, fix = share // degrees[flag], f"--gpus to {share}, or a multiple of it"
+    others, fix = share // degrees[flag], f"--gpus to {lcm(share, 8)}, or a multiple of it"
     if ranks % others == 0:
         fix = f"{flag} to {nearest_divisor(ranks // others, degrees[flag])}, or {fix}"
     args.fault(flag, degrees[flag], allowed, because, f"set {fix}")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import VARIABLE, Problem, SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.unsupported_programs import BY_HAND, program_of_command, refusal
 from flopcast.interop.megatron.flags import MODELLED, is_known
@@ -161,6 +161,13 @@ def world_size(script: Script, training: TrainingCommand) -> int | None:
         return _tasks(options, script.directives)
     stated = training.command.environment.get("WORLD_SIZE") or script.variables.get("WORLD_SIZE")
     return 1 if stated is None else _number(stated)
+
+
+def unset_size(training: TrainingCommand) -> str:
+    """Return the variable that the script does not set and that is the number of nodes or ranks; or ""."""
+    sizes = (*NODES, *PROCESSES, *ALL_PROCESSES, *TASKS_OF_A_NODE)
+    given = (word.text for name, word in _options(training.launcher)[0].items() if name in sizes)
+    return next((found[1] or found[2] for found in map(VARIABLE.search, given) if found), "")
 
 
 def _options(words: Sequence[Word]) -> tuple[dict[str, Word], str]:

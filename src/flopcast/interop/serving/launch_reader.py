@@ -146,7 +146,9 @@ class LaunchReader(ConfigReader):
             if not self.faulty(key):
                 because = "the deployment needs a model to serve"
                 allowed = "the name of a model of the Hugging Face hub, or a folder"
-                self.fault(key, allowed, because, "add --model NAME", "is missing")
+                self.fault(
+                    key, allowed, because, "add --model llama-3.1-8b, or another model", "is missing"
+                )
             return None
         name = name.rstrip("/")
         entry, stored = stored_copy(name)

@@ -138,9 +138,7 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     """Return the catalogue's cluster with the row's devices and the printed network bandwidth."""
     known, machine = cluster_of(run), run.machine
     if known is None:
-        raise SpecError(
-            [_missing(run, "device", machine.device, "the device", "the catalogue has no such device")]
-        )
+        raise SpecError([replace(catalog.unknown_name("devices", machine.device), where=run.where)])
     if machine.num_devices is None:
         raise SpecError(
             [_missing(run, "num_devices", None, "", "the row does not state the number of devices")]
@@ -279,4 +277,6 @@ def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
 def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
     """Return why a row cannot become a job: an unsupported feature, or a missing fact."""
     allowed = f"rows without {primitive}" if primitive else "a row that states it"
-    return run.fault(field, value, allowed, because)
+    return run.fault(
+        field, value, allowed, because, *([] if primitive else [f"write the value of {field}"])
+    )

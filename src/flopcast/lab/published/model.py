@@ -41,7 +41,11 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
         raise SpecError(
             [
                 run.fault(
-                    "model", run.model, "a model of the catalogue, or a row that states all sizes", because
+                    "model",
+                    run.model,
+                    "a model of the catalogue, or a row that states all sizes",
+                    because,
+                    catalog.unknown_name("models", run.model).fix,
                 )
             ]
         )

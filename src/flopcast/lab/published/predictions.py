@@ -6,6 +6,7 @@ Elsewhere: the content of a row (table.py, job.py), the fit (lab/validation/leav
 (lab/validation/published_statistics.py).
 """
 
+import re
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,9 +18,11 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.cost.unknown_site import UNKNOWN_SITE
 from flopcast.errors import Problem, SpecError
+from flopcast.files.nearest_names import nearest
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
 from flopcast.lab.calibration.watched import Watched
+from flopcast.lab.published.headers import PUBLISHED
 from flopcast.lab.published.job import reproduce
 from flopcast.lab.published.known_names import judged_only
 from flopcast.lab.published.table import read_tables
@@ -38,6 +41,8 @@ from flopcast.timeline.step import run_step
 # Programs, times of kernels, prices and times of layers of earlier predictions. A pass over 700 runs makes
 # 52,000 of them; with fewer kept, the next pass finds none.
 MOST_RESULTS = 65536
+COLUMNS = {column.to[1]: title for title, column in PUBLISHED.columns.items() if column.to[0] == "mapping"}
+FIELD = re.compile(r"\w+")
 NO_LEVELS: Levels = {}  # one object, as kept prices depend on the identity of their levels
 
 
@@ -77,9 +82,11 @@ class PublishedTables:
             Problem(
                 field="--leave-out",
                 value=source,
-                allowed=", ".join(sorted(known)),
+                allowed=", ".join(sorted(known)) or "no value, because no row of these tables is a run",
                 because="no run in these tables has this source",
-                fix="choose one of these sources",
+                fix=f"write {next(iter(nearest(source, known)), min(known))}"
+                if known
+                else f"remove --leave-out {source}",
             )
             for source in sources
             if source not in known
@@ -161,7 +168,10 @@ def _job_or_faults(run: Run) -> Job | SpecError:
     try:
         return reproduce(run)
     except SpecError as error:
-        return error
+        return SpecError(
+            replace(each, fix=FIELD.sub(lambda field: COLUMNS.get(field[0], field[0]), each.fix))
+            for each in error.problems
+        )
 
 
 def _marked(run: Run) -> Run:

@@ -28,7 +28,7 @@ def load_suite(name: str) -> Suite:
 def _described(name: str) -> tuple[Document, dict[str, object]]:
     """Return the document of a suite, and its data with jobs instead of their descriptions."""
     if name not in names("suites"):
-        raise SpecError([unknown_name("suites", name, "--suite")])
+        raise SpecError([unknown_name("suites", name)])
     suite = document("suites", name)
     data = dict(suite.data) if isinstance(suite.data, dict) else {}
     rows = []

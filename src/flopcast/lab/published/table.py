@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.field_names import same_elsewhere
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import dotted
 from flopcast.lab.published.cells import MEMORY_UNITS
@@ -189,7 +190,8 @@ def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
     field = dotted(detail["loc"])
     if detail["type"] == "missing":
         return _fault(place, field, None, "a value", "the row does not state it")
-    return _fault(place, field, detail["input"], detail["msg"], "the value is out of range")
+    allowed = detail["msg"].replace("Input should be ", "a value that is ")
+    return _fault(place, field.rpartition(".")[2], detail["input"], allowed, "the value is out of range")
 
 
 def _check_units(run: Run) -> None:
@@ -223,7 +225,8 @@ def _torn(row: Mapping[str, str], place: str) -> Problem:
 
 
 def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
-    return Problem(field, value, allowed, because, "correct or remove the row", where=place)
+    fix = f"write {allowed} in {field}, or remove the row"
+    return Problem(field, value, allowed, because, fix, where=place)
 
 
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
@@ -236,14 +239,17 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
         return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
     missing = {name: [mark for mark in marks if mark not in columns] for name, marks in kinds.items()}
     name = min(kinds, key=lambda kind: len(missing[kind]) / len(kinds[kind]))
-    lacks = ", ".join(missing[name])
-    because = f"the header does not contain {lacks}, but is otherwise most similar to {name}"
-    fix = f"add the missing columns to the header, or rename the columns that hold their values: {lacks}"
-    if len(missing[name]) == len(kinds[name]):
-        because = "the first line contains no column of these kinds"
-        fix = "give a CSV file of measured runs"
+    if len(missing[name]) > len(kinds[name]) / 2:
+        name = next(iter(kinds))  # a table of one's own
+    because = f"the header does not contain {', '.join(missing[name])}, which a table of {name} has"
     read = {*kinds[name], *HEADERS[name].columns, *HEADERS[name].derived, *HEADERS[name].passive}
-    near = nearest(missing[name][0], set(columns) - read)
-    if len(missing[name]) == 1 and near:
-        fix = f"write {lacks} in place of {near[0]} in line 1"
+    others = {*columns} - read
+    same = {same_elsewhere(other, missing[name]): other for other in sorted(others)}
+    rest = others - {*same.values()}
+    near = {mark: same.get(mark) or next(iter(nearest(mark, rest)), "") for mark in missing[name]}
+    if not any(near.values()):
+        because = "the first line contains no column of these kinds"
+    edits = [f"write {mark} in place of {other}" for mark, other in near.items() if other]
+    edits += [f"add a column {mark}" for mark, other in near.items() if not other]
+    fix = f"{', '.join(edits)} in line 1"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")

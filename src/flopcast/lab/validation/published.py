@@ -25,6 +25,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.compare import ComparedStep
 from flopcast.lab.validation.diagnosis import Diagnosis, first_suspect
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
+from flopcast.lab.validation.left_out import LeftOut, refused, unreadable
 from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
 from flopcast.records import dataclass, replace
 from flopcast.report.memory_report import MemoryReport
@@ -53,7 +54,6 @@ ALONE: Mapping[Constants, str] = {
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
-UNREADABLE = "unreadable"  # instead of a source, which is not known
 MEASURED = "a step time in seconds"
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
@@ -118,16 +118,6 @@ class ComparedRun(ComparedStep):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
-    """A row that is not predicted, with all reasons."""
-
-    id: str
-    source: str
-    where: str
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
     """All rows of some tables: the predicted ones, the left-out ones, and the ids of repeated ones.
 
@@ -172,7 +162,7 @@ def compare_runs(
     rows by their place.
     """
     rows: list[ComparedRun] = []
-    left_out = _unreadable(broken, unread)
+    left_out = unreadable(broken, unread)
     twice: list[str] = []
     known: dict[Job, Report] = {}
     for table in tables:
@@ -186,10 +176,7 @@ def compare_runs(
                     known[bare] = predict(bare)
                 row = _compared(run, job, measured_s, note, known[bare])
             except SpecError as error:
-                reasons = tuple(
-                    dict.fromkeys(f"{problem.field}: {problem.because}" for problem in error.problems)
-                )
-                left_out.append(LeftOut(id=run.id, source=run.source, where=run.where, reasons=reasons))
+                left_out.append(refused(run, error.problems))
                 continue
             if any(_same(row, other) for other in earlier):
                 twice.append(run.id)
@@ -249,7 +236,9 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     """
     measured_s, note = measured_step_time_s(run, job)
     if measured_s is None:
-        raise SpecError([run.fault("step_time_s", None, MEASURED, "the row states no measured time")])
+        other = "".join(f", in place of {each.split(' ')[0]}" for each in run.unused if "time" in each)
+        fix = f"write the time in seconds in the column step_time_s{other}"
+        raise SpecError([run.fault("step_time_s", None, MEASURED, "the row states no measured time", fix)])
     mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
     if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
         because = (
@@ -330,15 +319,3 @@ def _same(row: ComparedRun, other: ComparedRun) -> bool:
         and mine.cluster.num_devices == theirs.cluster.num_devices
         and (mine.model.hidden, mine.model.num_blocks) == (theirs.model.hidden, theirs.model.num_blocks)
     )
-
-
-def _unreadable(problems: Iterable[Problem], names: Mapping[str, str]) -> list[LeftOut]:
-    """Return rows that cannot be read as runs, each with all its faults."""
-    by_row: dict[str, list[str]] = {}
-    for problem in problems:
-        reason = f"{problem.field} = {problem.value!r}: {problem.because}"
-        by_row.setdefault(problem.where, []).append(reason)
-    return [
-        LeftOut(id=names.get(where, where), source=UNREADABLE, where=where, reasons=tuple(reasons))
-        for where, reasons in by_row.items()
-    ]

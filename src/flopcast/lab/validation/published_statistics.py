@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.flop_audit import UNKNOWN
-from flopcast.lab.validation.published import UNREADABLE, ComparedRun, LeftOut
+from flopcast.lab.validation.left_out import UNREADABLE, LeftOut
+from flopcast.lab.validation.published import ComparedRun
 from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor
 from flopcast.lab.validation.run import memory_kind
 from flopcast.lab.validation.statistics import errors, grouped

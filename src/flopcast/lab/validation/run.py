@@ -140,9 +140,11 @@ class Run(StrictModel):
         )
         return all(printed)
 
-    def fault(self, field: str, value: object, allowed: str, because: str) -> Problem:
+    def fault(
+        self, field: str, value: object, allowed: str, because: str, fix: str = "leave the row out"
+    ) -> Problem:
         """Return why the row cannot be scored, with its line."""
-        return Problem(field, value, allowed, because, "leave the row out", where=self.where)
+        return Problem(field, value, allowed, because, fix, where=self.where)
 
     def says(self, word: str) -> bool:
         """Return whether the remarks contain a word, in upper or lower case."""

@@ -1,0 +1,41 @@
+"""Values in the form that another program, or another field of a job, has for them.
+
+Answers: which edit turns a percentage, or a number in place of a whole part, into what is allowed?
+Elsewhere: other wrong values (field_faults.py).
+"""
+
+import re
+
+from flopcast.files.field_examples import MEANT
+
+OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is meant for their usual field
+    "batch": MEANT["batch_size"],
+    "run": "set run to {{tokens: {value}}}",
+    "links": "set links to {{file: {value}}}",
+}
+OTHER_VALUES = {"half": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4"}  # in other programs
+
+
+def as_fraction(given: object, allowed: str) -> str:
+    """Return the fix of a percentage in place of a fraction; "" for other values."""
+    is_share = allowed.endswith((" at most 1", " below 1", " to 1"))
+    return (
+        f"write {given / 100:g} in place of {given:g}"
+        if is_share and isinstance(given, (int, float)) and 10 <= given <= 100
+        else ""
+    )
+
+
+def in_other_form(name: str, given: object) -> str:
+    """Return the fix of a value in the form of another program, or of another field."""
+    if given == "auto":
+        return f"leave out {name}"
+    if isinstance(given, list) and given and all(re.match(r"\w+=", str(one)) for one in given):
+        return f'set {name} to "{" ".join(map(str, given))}"'
+    if isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
+        return f"write the entries of {name} without hyphens"
+    if re.fullmatch(r"\d+(?:\s*;\s*\d+)+", str(given)):
+        return f"set {name} to {','.join(re.findall('[0-9]+', str(given)))}"
+    if name in OF_ONE_FIELD and isinstance(given, (int, str)):
+        return OF_ONE_FIELD[name].format(value=given)
+    return ""

@@ -1,0 +1,50 @@
+"""Errors of calls such as flopcast.Plan(tp="a"), in the words of errors in files.
+
+Elsewhere: what is wrong with each value (validate.py).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ValidationError
+
+from flopcast.errors import Problem, SpecError
+from flopcast.files.validate import faults_of
+from flopcast.files.yaml_text import COMMAND_LINE, Document
+from flopcast.records import replace
+
+
+def refused_fields(
+    noun: type[BaseModel], words: Sequence[object], fields: Mapping[str, object], error: Exception
+) -> Exception:
+    """Return the error of a call such as flopcast.Plan(tp="a"), in which numbers are in SI units."""
+    name = noun.__name__
+    if words:
+        because, fix = (
+            "the fields have no order",
+            f"write {name}(NAME=VALUE, ...), or pass the text to flopcast.job",
+        )
+        return SpecError([Problem(name, words[0], "fields by their names", because, fix)])
+    if not isinstance(error, ValidationError):
+        return error
+    if name.endswith("Job") and any(isinstance(each, (str, dict)) for each in fields.values()):
+        because = "only flopcast.job reads names of the catalogue and texts"
+        call = "flopcast.job" if name == "Job" else "flopcast.serving_job"
+        fix = f"write {call}({', '.join(f'{key}={value!r}' for key, value in fields.items())})"
+        return SpecError([Problem(name, dict(fields), "nouns such as flopcast.Model", because, fix)])
+    document = Document(COMMAND_LINE, {}, {})
+    faults = faults_of(error, noun, document, (name,), fields).values()
+    return SpecError(
+        replace(each, where="", fix=_as_argument(each.fix.replace(f"{name}.", ""))) for each in faults
+    )
+
+
+def _as_argument(fix: str) -> str:
+    """Return the fix of a value in a file as that of an argument of Python."""
+    if structured := re.match(r'add (\w+)="[\[{]', fix):
+        return f"add {structured[1]}, or take the whole part of a job that flopcast.job(...) returns"
+    fix = re.sub(r'"(\d+)"', r"\1", fix)
+    edit = re.match(r"set (\w+) to (?:a value such as )?([^\s,]+(?:,\d+)*)", fix)
+    if edit is None or edit[2].startswith(('"', "[", "{")):
+        return fix
+    return f"write {edit[1]}={edit[2] if re.fullmatch(r'[0-9]+(?:[.][0-9]+)?', edit[2]) else repr(edit[2])}"

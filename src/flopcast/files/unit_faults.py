@@ -1,0 +1,58 @@
+"""What is wrong with a quantity of a job: why its unit is refused, and the edit that mends it.
+
+Elsewhere: other wrong values (field_faults.py), quantities that are allowed (units.py).
+"""
+
+import re
+
+from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_names import ARGUMENT
+from flopcast.other_units import rewritten
+
+BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
+NO_UNIT = "the number has no unit"
+DIMENSIONS = {  # the first unit of a quantity → what it measures
+    "FLOP/s": "computing speed",
+    "B/s": "bandwidth",
+    "USD/h": "price",
+    "B": "memory",
+    "FLOP": "work",
+    "s": "time",
+    "W": "power",
+    "J": "energy",
+    "Hz": "frequency",
+}
+
+
+def unit_fault(
+    data: object, name: str, units: tuple[str, ...], where: str, *, words: bool
+) -> tuple[str, str]:
+    """Return why a quantity is refused, and the edit that gives it one of the units."""
+    right = rewritten(str(data), units)
+    number = BEGINS_WITH_NUMBER.match(str(data))
+    written = str(data)[number.end() :].strip() if number else ""
+    if "USD/h" not in units or right or number is None:
+        right = right or EXAMPLES.get(name) or f"1 {units[0]}"
+        fix = f"write {name}: {right}"
+        if where.startswith(ARGUMENT):
+            fix = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
+        if is_option(where):  # of one value, or of words such as those of --traffic
+            in_words = words and "USD/h" not in units
+            word = f"{name}={right.replace(' ', '')}"
+            fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
+        if not number:
+            return "the value is not a number", fix
+        return f"{written!r} is not a unit of {DIMENSIONS[units[0]]}" if written else NO_UNIT, fix
+    because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
+    return because, "convert the price to USD/h"
+
+
+def number_left(text: str) -> float:
+    """Return the number for one with a wrong unit: its own if not positive, to report this, else 1."""
+    number = BEGINS_WITH_NUMBER.match(text)
+    return min(float(number[1]), 0.0) if number and float(number[1]) <= 0 else 1.0
+
+
+def is_option(where: str) -> bool:
+    """Return whether a place is an option of the command line that holds only this value."""
+    return where.startswith("--") and where != "--plan"
