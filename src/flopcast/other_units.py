@@ -14,7 +14,7 @@ from flopcast.units import parse_quantity, parse_tokens, without_separators
 
 _TIMES = {
     "s": ("sec", "secs", "second", "seconds"),
-    "min": ("mins", "minute", "minutes"),
+    "min": ("m", "mins", "minute", "minutes"),
     "h": ("hr", "hrs", "hour", "hours"),
     "d": ("day", "days"),
     "week": ("w", "wk", "weeks"),

@@ -237,8 +237,8 @@ FAULTS = (
         "--tensor-parallel-sizes",
         "did you mean --tensor-parallel-size?",
     ),
-    ("vllm serve gpt2 -tp $TP", "-tp", "add --env TP=VALUE"),
-    ("vllm serve --tensor-parallel-size 2", "--model", "add --model NAME"),
+    ("vllm serve gpt2 -tp $TP", "-tp", "add --env TP=2, with its value"),
+    ("vllm serve --tensor-parallel-size 2", "--model", "add --model llama-3.1-8b, or another model"),
     (
         "vllm serve gpt2 --cpu-offload-gb 8",
         "--cpu-offload-gb",

@@ -52,8 +52,8 @@ def test_a_value_that_is_missing_is_told_with_the_option_that_gives_it():
         launch_document(TEXT, "run.sh", 16)
 
     fixes = {problem.field: problem.fix for problem in told.value.problems}
-    assert fixes["--tensor-model-parallel-size"] == "add --arg 1=VALUE"
-    assert fixes["--pipeline-model-parallel-size"] == "add --arg 2=VALUE"
+    assert fixes["--tensor-model-parallel-size"] == "add --arg 1=2, with its value"
+    assert fixes["--pipeline-model-parallel-size"] == "add --arg 2=2, with its value"
 
 
 def test_values_that_are_none_are_refused_together():

@@ -34,6 +34,8 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     ),
     "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
     "write --gpus 16": ("--gpus", "g num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
+    'write --plan "precision=fp8"': ("--plan", "fp8"),
+    'write --plan "precision=bf16"': ("--plan", "bf16"),
     "write --batch 512": ("--batch", f"{OTHER_NAMES['global_batch']} global-batch"),
     "write --seq 8192": ("--seq", f"{OTHER_NAMES['sequence_length']} sequence-length"),
     "write --lora 16": ("--lora", "lora-r lora-rank"),

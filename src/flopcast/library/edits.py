@@ -283,7 +283,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
     problems: list[Problem] = []
     for change in changes:
         path, equals, text = change.partition("=")
-        parts = path.split(".")
+        parts = path.strip().split(".")
         if not equals or not all(parts):
             problems.append(_not_a_change(change))
             continue

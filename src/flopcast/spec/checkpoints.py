@@ -204,6 +204,7 @@ def _setting(word: str) -> tuple[str, object]:
     )
     right = f"every={word}" if word.isdecimal() else f"{near[0]}{equals}{value}" if near else ""
     fix = f"write {right} in place of {word}" if right else f"remove {word}"
+    fix = "leave out the checkpoint" if word == "none" else fix
     raise ValueError(f"words of this list: {words}; {because} and {word!r} is none of them; fix: {fix}")
 
 

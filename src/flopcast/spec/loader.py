@@ -166,7 +166,7 @@ def _of_text(given: object) -> object:
 def _stages(text: str) -> list[dict[str, object]]:
     stages: list[dict[str, object]] = []
     exposed: list[str] = []
-    for word in text.replace(",", " ").split():
+    for word in re.sub(r"(?<=\d)\s+(?=[a-zA-Z]+\b(?!=))", "", text).replace(",", " ").split():
         name, _, value = word.partition("=")
         if not name or not value:
             because = "because a stage consists of a name and its time or size"

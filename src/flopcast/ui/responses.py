@@ -320,8 +320,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
         given = words.get(side, {})
         own = {name[2:]: value for name, value in words.items() if name.startswith(f"{side}.")}
         if not isinstance(given, Mapping) or not (given or own):
-            meant = json.dumps({"model": given}) if isinstance(given, str) and given else example
-            fix, fault = f'write "{side}": {meant}', "" if given else "is missing"
+            fix, fault = f'write "{side}": {example}', "" if given else "is missing"
             allowed = f"an object: {example}"
             problems.append(Problem(side, given or None, allowed, because, fix, REQUEST, fault))
             continue

@@ -159,7 +159,7 @@ def _way_out(document: Document) -> str:
     """Return the fix for a file that no format fits: name the format with the most signs, if any."""
     best = _most_similar(document)
     if isinstance(document.data, dict):
-        if {"model", "cluster", "plan"} & document.data.keys():
+        if len({"model", "cluster", "plan"} & document.data.keys()) > 1:
             return "leave out --kind, because the file is a job file"
         if {"Model", "Cluster", "Plan", "MODEL"} & document.data.keys():
             return "write the keys in small letters, such as model and cluster"

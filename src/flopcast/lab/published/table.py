@@ -17,7 +17,7 @@ from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import dotted
 from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
-from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
+from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, PUBLISHED, Column, Header, Place, header_of
 from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
 from flopcast.records import dataclass
@@ -26,6 +26,7 @@ WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source
 MOST = 1e12  # of anything that is counted: more is no count
 STEP_COLUMN = "step_time_s"
 WORDS = {"true": True, "false": False}
+TITLES = {column.to: title for title, column in PUBLISHED.columns.items()}
 PARTS = ("architecture", "machine", "mapping", "software", "observed")
 
 
@@ -187,11 +188,11 @@ def _built(data: dict[str, object], place: str) -> Run:
 
 
 def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
-    field = dotted(detail["loc"])
+    field = TITLES.get(detail["loc"], dotted(detail["loc"]))
     if detail["type"] == "missing":
         return _fault(place, field, None, "a value", "the row does not state it")
     allowed = detail["msg"].replace("Input should be ", "a value that is ")
-    return _fault(place, field.rpartition(".")[2], detail["input"], allowed, "the value is out of range")
+    return _fault(place, field, detail["input"], allowed, "the value is out of range")
 
 
 def _check_units(run: Run) -> None:
@@ -239,6 +240,7 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
         return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
     missing = {name: [mark for mark in marks if mark not in columns] for name, marks in kinds.items()}
     name = min(kinds, key=lambda kind: len(missing[kind]) / len(kinds[kind]))
+    has_none = len(missing[name]) == len(kinds[name])
     if len(missing[name]) > len(kinds[name]) / 2:
         name = next(iter(kinds))  # a table of one's own
     because = f"the header does not contain {', '.join(missing[name])}, which a table of {name} has"
@@ -247,7 +249,7 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     same = {same_elsewhere(other, missing[name]): other for other in sorted(others)}
     rest = others - {*same.values()}
     near = {mark: same.get(mark) or next(iter(nearest(mark, rest)), "") for mark in missing[name]}
-    if not any(near.values()):
+    if has_none:
         because = "the first line contains no column of these kinds"
     edits = [f"write {mark} in place of {other}" for mark, other in near.items() if other]
     edits += [f"add a column {mark}" for mark, other in near.items() if not other]
