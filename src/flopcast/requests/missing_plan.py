@@ -224,12 +224,7 @@ def with_fitting_values(
     except SpecError:
         return list(problems)
     if chosen and not numeric:
-        value = int(chosen[2]) if chosen[2].isdecimal() else chosen[2]
-        left = advised(job, {**fields_of(job.plan), chosen[1]: value})
-        further = [each.fix for each in left if each.fix.startswith("set ")]
-        again = [fix for fix in further if fix.startswith(f"set {chosen[1]} ")]  # another choice
-        fix = again[0] if again else " and ".join([problems[0].fix, *further]).replace("and set", "and")
-        return [replace(problems[0], fix=fix)]
+        return [_with_fitting_choice(problems[0], chosen[1], chosen[2], job)]
     fitting = plan_of(job, fields_of(job.plan))
     numbers = {name: DIGITS.search(str(problem.value)) for name, problem in wrong.items()}
     given = {name: int(number[0]) for name, number in numbers.items() if number and int(number[0])}
@@ -239,3 +234,22 @@ def with_fitting_values(
         return list(problems)
     values = {name: getattr(plans[0], name) for name in wrong}
     return [replace(problem, fix=f"set {name} to {values[name]}") for name, problem in wrong.items()]
+
+
+def _with_fitting_choice(problem: Problem, name: str, word: str, job: Job) -> Problem:
+    """Return the fault of one word of a plan; its fix states a similar word that keeps every rule, if any.
+
+    Otherwise the fix also edits the fields that contradict the proposed word.
+    """
+    begun = [each for each in re.findall(r"\w+", problem.allowed) if each.startswith(str(problem.value))]
+    left = {
+        each: advised(job, {**fields_of(job.plan), name: int(each) if each.isdecimal() else each})
+        for each in dict.fromkeys((word, *begun))
+    }
+    right = next((each for each, faults in left.items() if not faults), word)
+    further = [fault.fix for fault in left[right] if fault.fix.startswith("set ")]
+    if any(fix.startswith(f"set {name} ") for fix in further):
+        return replace(problem, fix=further[0])
+    return replace(
+        problem, fix=" and ".join([f"set {name} to {right}", *further]).replace("and set", "and")
+    )

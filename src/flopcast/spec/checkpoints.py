@@ -25,7 +25,7 @@ OTHER_WORDS = {
     **dict.fromkeys(("lustre", "nfs"), "file_system"),
     **dict.fromkeys(("interval", "frequency"), "every"),
     "hourly": "every=1h",
-    "daily": "every=1d",
+    "daily": "every=24h",
 }
 HOST = "host"
 SETTINGS = {"files": "files", "writers": "writers", "staging": "staging"}  # words of the short form

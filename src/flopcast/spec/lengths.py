@@ -105,8 +105,18 @@ def lengths(given: object) -> object:
     )
     number = re.search(r"[1-9]\d*", str(given))
     right = number[0] if number else "2000"
-    right = f"uniform({ends[1]}, {ends[2]})" if ends else f"lognormal({call[1]}, 0.5)" if call else right
+    right = (
+        f"uniform({_tokens(ends[1])}, {_tokens(ends[2])})"
+        if ends
+        else f"lognormal({call[1]}, 0.5)"
+        if call
+        else right
+    )
     raise ValueError(_fault(FORMS, "only these forms are supported", right))
+
+
+def _tokens(text: str) -> str:
+    return f"{parse_tokens(text):.0f}"
 
 
 def _fault(allowed: str, because: str, written: str) -> str:

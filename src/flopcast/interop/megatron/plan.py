@@ -123,7 +123,8 @@ def _undivided(args: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None
     because = f"a replica of the model has {product} = {share} ranks"
     others, fix = share // degrees[flag], f"--gpus to {lcm(share, 8)}, or a multiple of it"
     if ranks % others == 0:
-        fix = f"{flag} to {nearest_divisor(ranks // others, degrees[flag])}, or {fix}"
+        other = f", or {fix}" if share & (share - 1) == 0 else ""  # other degrees rarely divide the heads
+        fix = f"{flag} to {nearest_divisor(ranks // others, degrees[flag])}{other}"
     args.fault(flag, degrees[flag], allowed, because, f"set {fix}")
 
 
