@@ -111,6 +111,8 @@ FIXES = {  # a command line → the fix of one of its errors
     f"{JOB} --plan 'tp=2;pp=2'": 'write "tp=2 pp=2"',
     f"{JOB} --plan '--tp 2'": 'write "tp=2"',
     f"{JOB} --plan zero=on": "set zero to 1",
+    f"{JOB} --plan zero=true": "set zero to 1",
+    f"{JOB} --lora rank=8": "write a number such as --lora 8",
     f"{JOB} --plan 'dp=auto gbs=64'": "leave out data_parallel",
     f"{JOB} --plan recompute=full:blocks:4": "set recompute to full:block:4",
     f"{JOB} --plan 'pp=4 gbs=64 schedule=zb'": "set schedule to zb_h1",

@@ -166,7 +166,7 @@ def _wrong_value(
     if isinstance(parameter.type, click.Choice) and not _nearest(value, parameter):
         fix = f"choose one of these values, such as {_with_value(name, usual)}"
     if name in EXAMPLES and usual == EXAMPLES[name]:
-        several = re.fullmatch(r"(\d+)(?:,\d+)+", str(value))
+        several = re.fullmatch(r"(?!\d+$)(?:\w+=)?([1-9]\d*)(?:,\d+)*", str(value))
         fix = f"write a number such as {name} {several[1] if several else usual}"
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
     return Problem(name, _plain(value), allowed, _because(parameter, value), fix, fault=fault)

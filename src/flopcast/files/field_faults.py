@@ -36,6 +36,7 @@ KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and
     "too_short": ("a list with at least one entry", "the list is empty"),
 }
 TYPES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+PLAIN = (TYPES[int], "a finite number")  # what is allowed without a range
 BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused
 SIDES = ("ge", "gt", "le", "lt")  # of a range, as annotated_types and pydantic's errors call them
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -91,6 +92,10 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     """
     kind, info = detail["type"], owner.model_fields.get(field) if owner else None
     if kind == "value_error" and "true and false are not numbers" in detail["msg"]:  # of strict_model.py
+        if info and get_origin(info.annotation) is Literal:
+            allowed = alternatives([str(each) for each in get_args(info.annotation)])
+            because, fix = "true and false are not numbers", f"set {name} to {int(detail['input'])}"
+            return FieldFault(allowed=allowed, because=because, fix=fix)
         kind = "int_" if info and int in (info.annotation, *get_args(info.annotation)) else "float_"
     meaning, proposed = field_meaning(owner, field), _proposed(name, owner, field)
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
@@ -112,8 +117,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         if kind.startswith("bool_"):
             value = (_usual(owner, field) or "true").lower()
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
-        plain = allowed in (TYPES[int], "a finite number")
-        if plain and info is not None and info.metadata and name in spellings(field, info):
+        if allowed in PLAIN and info and info.metadata and name in spellings(field, info):
             allowed = _range({}, info, field)
         fix = in_other_form(name, detail["input"]) or f"set {name} to {value or allowed}"
         return FieldFault(allowed=allowed, because=because, fix=fix)

@@ -58,6 +58,7 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
             fix, named = f"move {path[-1]} {to}{_at(home, document)}", value_at(document.data, home)
             if isinstance(named, str):  # changes stand beside the name of a catalogue entry
                 given = value_at(document.data, path)
+                given = f"{given} USD/h" if path[-1] == "price" and not isinstance(given, str) else given
                 changed = f"{{base: {named}, {path[-1]}: {given}}}"
                 changed = f"{named} {path[-1]}={given}" if home == ("plan",) else changed
                 fix += f", as in {home[-1]}: {changed}"

@@ -89,7 +89,7 @@ def refuse_changes_alone(key: str, data: object, document: Document, noun: type[
         allowed = "model_type, as in a config.json of Hugging Face, or base, for a model of the catalogue"
         because = "the other keys do not state the family of the model"
         fix = 'add "model_type": "llama", if the layers are those of Llama'
-        raise spec_error("model_type", None, allowed, because, fix, where, "is missing")
+        raise spec_error("model.model_type", None, allowed, because, fix, where, "is missing")
     raise spec_error(f"{key}.base", None, allowed, because, fix, where, "is missing")
 
 
