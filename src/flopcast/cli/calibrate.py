@@ -74,15 +74,12 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 @command.command(
     "jitter", short_help="Print the jitter of measured runs: mean step time divided by best step time."
 )
-@click.option(
-    "--suite",
-    required=True,
-    help="Suite that states the mean and the best step time of each run, such as paper.",
-)
+@click.option("--suite", required=True, help="Name of the suite, such as paper.")
 def jitter(suite: str) -> None:
     """Print the mean step time divided by the best step time, for each cluster of a suite.
 
-    A job file can contain this ratio as the field `cluster.jitter`.
+    The suite must state the mean and the best step time of each run. A job file can contain this ratio as
+    the field `cluster.jitter`.
 
     \b
     flopcast calibrate jitter --suite paper

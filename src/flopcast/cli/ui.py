@@ -17,7 +17,7 @@ MOST_PORT = 65535
     help="Port on which the server listens. 0 means any free port.",
 )
 def command(host: str, port: int) -> None:
-    """Serve web pages that predict, search and compare, and a JSON API.
+    """Serve a JSON API, and web pages that predict, search and compare.
 
     By default, only this machine can connect to the server. The server does not authenticate its users. The
     command needs the extra `ui` (pip install "flopcast[ui]"). Ctrl-C stops the server.

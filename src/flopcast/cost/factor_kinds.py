@@ -67,22 +67,22 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "borrowed": FactorKind(
         label="unmeasured kernel, estimated from a similar one",
-        meaning="time of a kernel or collective that was not measured, divided by the time of a similar"
-        " kernel or collective that flopcast uses instead",
+        meaning="time, in published runs, of a kernel or collective without benchmarks, divided by the"
+        " time of a similar kernel or collective that flopcast uses instead",
         rests_on="the curve of another kernel class or collective",
         is_lever=False,
     ),
     "uncalibrated": FactorKind(
         label="kernels not measured on this device",
-        meaning="time of kernels that were not measured on the device, divided by the time that flopcast"
-        " derives from a similar device or from the data sheet",
+        meaning="time, in published runs, of kernels without benchmarks on the device, divided by the time"
+        " that flopcast derives from a similar device or from the data sheet",
         rests_on="the curves of another device, or a data sheet",
         is_lever=False,
     ),
     "extrapolated": FactorKind(
         label="sizes outside the measured range",
-        meaning="time of kernels or collectives whose size was not measured, divided by the time that"
-        " flopcast derives from the measured sizes",
+        meaning="time, in published runs, of kernels or collectives of a size without benchmarks, divided"
+        " by the time that flopcast derives from benchmarks of other sizes",
         rests_on="the error of a curve outside its measured range",
         is_lever=False,
     ),
@@ -212,9 +212,9 @@ KINDS: Mapping[str, FactorKind] = {
     "handoff_tensors": FactorKind(
         label="time of software for each tensor of a handoff",
         meaning="time to write, read and place one tensor when new weights are handed to the inference"
-        " engine through files, divided by the assumed time of 0.4 ms. We chose both numbers after"
-        " we had seen the ratios that MinT published, so predictions of these ratios are development"
-        " scores",
+        " engine through files, divided by the assumed time of 0.4 ms. We chose this constant"
+        " and the assumed time after we had seen the ratios that MinT published, so predictions of these"
+        " ratios are development scores",
         rests_on="prior: four steps of 0.1 ms",
     ),
     "rollouts": FactorKind(
