@@ -324,7 +324,7 @@ def test_a_script_that_trains_nothing_is_told_so(text):
     problem = only(text)
 
     assert problem.field == "training command"
-    assert problem.fault.startswith("is not in the file")
+    assert problem.fault.startswith("was not found")
     assert problem.where == "run.sh"
 
 
@@ -426,4 +426,4 @@ def test_a_file_that_is_only_printed_is_no_file_of_settings():
     with pytest.raises(SpecError) as error:
         launch_document(b"cat own.yaml\nls\n", "run.sh", 8)
 
-    assert "not in the file" in str(error.value)
+    assert "not found in the file" in str(error.value)

@@ -313,7 +313,8 @@ def _second_document(place: Place) -> SyntaxFault:
         where = f"line {place.line(end)}, column {place.column(end - 1)}"
         because = f"the {last} in {where} ends the file's content, but text follows it"
         return SyntaxFault(place.line(end), because, f"remove this {last}, or remove the text after it")
-    because = f"the file is complete before line {place.line(place.at)}, column {place.column(place.at)}"
+    where = f"line {place.line(place.at)}, column {place.column(place.at)}"
+    because = f"the content of the file ends before {where}, but text follows it"
     return SyntaxFault(place.line(place.at), because, f"write each line as {KEY_VALUE}")
 
 

@@ -98,7 +98,7 @@ def _no_training(script: Script) -> Problem:
         where=script.name,
         field="training command",
         value=number,
-        fault=f"is not in the file, which contains {number}",
+        fault="was not found in the file",
         allowed="a command of Megatron-LM, of another trainer, or of an engine, such as vllm serve",
         because=f"flopcast reads the job from the flags of the training command{starts}{unread}",
         fix=BY_HAND if program else "give the script that contains the training command",

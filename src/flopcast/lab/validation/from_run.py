@@ -255,7 +255,7 @@ def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
 
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
-    fix = "observe another component of the run, or remove it"
+    fix = "give another component of the run, or remove this one"
     return Problem(f"observed.{field}", value, allowed, because, fix)
 
 

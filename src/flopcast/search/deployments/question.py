@@ -52,7 +52,7 @@ class DeploymentQuestion:
             elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
                 because = "the catalogue has no price for the devices of this cluster"
                 fix = '--price "2.10 USD/h"'
-                problems.append(Problem("--objective", name, "an objective without money", because, fix))
+                problems.append(Problem("--objective", name, "one that needs no price", because, fix))
         if problems:
             raise SpecError(problems)
 
