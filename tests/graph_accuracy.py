@@ -68,9 +68,9 @@ they were fitted on the step times of the tables above. With `--no-constants`, f
 and benchmarks of single kernels instead (`cost/graph_kernels/priors.py` names the source of each
 number). Predictions of MLPerf's rows use no fitted constants.
 
-For each device, we fitted one factor for the compute rate and one factor for the memory bandwidth.
-The column *sigma* shows the standard deviation of the logarithm of a predicted step time, estimated from
-the scores with model families left out.
+For each device, we fitted one factor for the compute rate and one factor for the memory bandwidth. The
+column *sigma* shows the standard deviation of the logarithm of a predicted step time, estimated from the
+errors with model families left out.
 
 {constants}
 ## Known properties of the errors
@@ -96,24 +96,25 @@ REMARKS = """\
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
 - In training, cuDNN's batch norm reaches only about half as many bytes per second in NCHW layout as in
   NHWC layout, according to a benchmark on an RTX 2070 SUPER, an A100 and a V100
-  (`cost/graph_kernels/priors.py` names the source). With equal rates in both layouts, the error of
+  (`cost/graph_kernels/priors.py` names the source). With equal rates in both layouts, the median error of
   training in NCHW with the device left out would be 22 % instead of 13 %.
 - If a model multiplies a tensor by a gate or a scale, the backward pass needs several kernels for the
   gradient of this tensor. In training, activations such as SiLU copy their input if they run in place
-  (tools/autograd of PyTorch). Without these gradient kernels and copies, the error of training in NHWC
-  with the device left out would be 15 % instead of 12 %.
+  (tools/autograd of PyTorch). Without these gradient kernels and copies, the median error of training in
+  NHWC with the device left out would be 15 % instead of 12 %.
 - For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
-  for each kernel (`host_s`), and 0.1 ms for each all-to-all and for each step of a ring (`hop_s`).
-  Without these two times, the predicted times to generate images would be 51 % too short.
+  for each kernel (`host_s`), and 0.1 ms for each all-to-all and for each step of ring attention
+  (`hop_s`). Without these two times, the predicted times to generate images would be 51 % too short.
 - On a CPU, flopcast adds 30 us to the time of each kernel (`call_s`), because PyTorch calls each kernel
   of a compiled graph from Python. We chose these 30 us after we had seen the measurements.
 - In NeuSight's tables, the accumulation of gradients (`sum_acc_ms`) runs one kernel for each parameter,
   as in PyTorch. With one kernel for all parameters, the median error with the device left out would be
-  16 % instead of 14 %. We changed this after we had seen the errors.
-- For attention, xDiT uses FlashAttention-2, whose kernels use the instructions of Ampere. In
-  measurements, the B200 is therefore only 1.2 to 1.4 times as fast as the H100.
-- Rotary embeddings, norms and SANA's linear attention in diffusion transformers run in fp32, and flopcast
-  predicts them in fp32.
+  16 % instead of 14 %. We chose one kernel for each parameter after we had seen the errors.
+- The measured diffusion transformers ran in xDiT, which uses FlashAttention-2. Its kernels use only
+  instructions of Ampere. flopcast assumes that a multiprocessor of the B200 executes these instructions
+  as fast, at the same clock, as a multiprocessor of the H100.
+- In diffusion transformers, rotary embeddings, norms and SANA's linear attention run in fp32, and
+  flopcast predicts their times in fp32.
 - The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
   contain, flopcast uses the published multiply-adds and activations.
 
@@ -139,9 +140,9 @@ REMARKS = """\
   difference. The tables contain no third device.
 - flopcast does not predict R-GAT. In the published
   [configurations](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/benchmarks/rgat),
-  devices sample up to 5, 10 and 15 neighbours of a vertex and store the features of the vertices. However,
-  the submissions do not state how many different vertices a batch then contains. This number determines
-  how many features are fetched and multiplied.
+  devices sample up to 5, 10 and 15 neighbours of a vertex and store the features of the vertices. The
+  submissions do not state how many different vertices a batch contains, so the number of features that
+  are fetched and multiplied is unknown.
 """
 
 

@@ -68,29 +68,31 @@ numbers by machine, model and method.
     - in every micro-batch, DeepSpeed copies reduced gradients in 16 bits to pinned buffers on the host and
       back (`partition_grads` of DeepSpeed's ZeRO-3);
     - MLP-Offload copies gradients in 16 bits only;
-    - if the device updates a part of the parameters, it does not copy their fp32 gradients to the host;
+    - if the device updates a part of the parameters, it does not copy the fp32 gradients of this part to
+      the host;
     - DeepSpeed copies gradients to drives through pinned buffers;
     - one rank on a host updates parameters as fast as four ranks;
     - reductions of gradients do not overlap with kernels;
     - in each layer, the device waits for DeepSpeed's host code: 0.88 ms in the forward pass, and 2.9 ms in
       the backward pass.
-- `python tests/offload_accuracy.py rates` prints the rates of the machines. It fits them on the runs
-  without interleaved updates (in interleaved updates, host and device update parameters in turn). For the
-  scores *left out*, we fitted all constants again, except the rates of the network and of pinned copies,
-  and the host times for each layer and for each step.
+- `python tests/offload_accuracy.py rates` prints the fitted rates of copies and updates on each machine. It
+  fits these rates on the runs without interleaved updates (in interleaved updates, host and device update
+  parameters in turn). For the scores *left out*, we fitted all constants again, except the rates of the
+  network and of pinned copies, and the host times for each layer and for each step.
 - If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
   were fitted on another generation: on A100 for predictions of H100, and on H100 for predictions of A100.
 - For the score *data sheets*, flopcast assumes that copies reach the full bandwidth of their link, and
   that optimizer updates reach the full bandwidth of the memory.
 - According to the logs of `zero3_offload_runs.csv`, all runs on several nodes and most runs on one node
-  used Polaris. For the other runs, the logs state only how many cores and NUMA domains a node has. We
-  assumed the other properties of these machines (lab/offload_runs/machines.py).
+  used the supercomputer Polaris. For the other runs, the logs state only how many cores and NUMA domains a
+  node has. We assumed the other properties of these machines (lab/offload_runs/machines.py).
 
 ### Known causes of large errors
 
 - With tensor parallelism on two nodes, the measured forward and backward passes take 24 to 50 % longer than
-  predicted. Two or four gathers then share the network cards of a node. With four tensor-parallel ranks and
-  one replica on one node, the measured backward pass takes 80 % longer than predicted. We know no cause.
+  predicted. In these runs, two or four all-gathers share the network cards of a node. With four
+  tensor-parallel ranks and one replica on one node, the measured backward pass takes 80 % longer than
+  predicted, for an unknown reason.
 - With interleaved updates of a 13B model on one device of 40 GB, the measured backward pass takes up to
   80 % longer than predicted. We assume that the memory of the device is nearly full: parameters alone need
   22 GB.
@@ -100,13 +102,9 @@ numbers by machine, model and method.
   memory.
 - For the runs with optimizer states on drives, we first assumed that the feed-forward layers were four
   times as wide as the hidden size. The largest error of an update was then 34 %. With the sizes in the
-  scripts of the runs, it is 11 % (*left out*). This is a development score.
+  scripts of the runs, the largest error is 11 % (*left out*). This is a development score.
 - For MLP-Offload, flopcast assumes that each rank keeps the states of 32 subgroups in host memory, because
   the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.
-- For `zero3_offload_runs.csv`, we first assumed models with up to 25 % more parameters than the logs of
-  the runs print. The fitted rate of pinned copies on Polaris was then 10.5 GB/s. With the models and
-  kernels of the logs, and with copies through 16-bit buffers, it is 18.9 GB/s. The limit of the link is
-  25 GB/s.
 """
 
 

@@ -205,26 +205,27 @@ def as_markdown(fitted: "Fitted") -> str:
 
 PAGE = """# Constants fitted on whole runs
 
-Benchmarks measure single kernels and collectives. Some effects, such as kernels that run slower in
-training than in benchmarks, can be measured only in whole training runs. A *constant* is a factor that
-describes such an effect and was fitted to published runs. flopcast multiplies the times of kernels and
-collectives by the constants, unless you use `--no-constants`. `flopcast calibrate constants --markdown`
-prints this page.
+Benchmarks measure single kernels and collectives. Some effects can be measured only in whole training
+runs: for example, kernels run slower in training than in benchmarks. A *constant* is a factor that
+describes such an effect. Most constants were fitted to published runs. flopcast multiplies the times of
+kernels and collectives by the constants, unless you use `--no-constants`. `flopcast calibrate constants
+--markdown` prints this page.
 
 Five files in `src/flopcast/catalog/constants` contain the constants:
 
 - `runs.json` contains constants of training. `flopcast calibrate constants --runs TABLE` fits them.
 - `sites.json` contains the constants `unknown_site[...]` and the prediction errors to which `flopcast
-  calibrate constants --sites --runs TABLE` fits them, including errors on development runs. When
-  `flopcast validate` predicts a run, it does not use errors on runs from the same source.
-- `offload.json` contains constants of offload to host memory or drives. They are fitted if TABLE contains
-  runs with offload.
-- `checkpoints.json` contains constants of checkpoints. They are fitted if TABLE contains measured
-  checkpoints.
+  calibrate constants --sites --runs TABLE` fits them, including the errors of development runs. When
+  `flopcast validate` predicts a run, it fits `unknown_site[...]` without the errors of runs from the
+  source of this run.
+- `offload.json` contains constants of offload to host memory or drives. `flopcast calibrate constants
+  --runs TABLE` fits them if TABLE contains runs with offload.
+- `checkpoints.json` contains constants of checkpoints. `flopcast calibrate constants --runs TABLE` fits
+  them if TABLE contains measured checkpoints.
 - `chosen.json` contains constants of checkpoints and of reinforcement learning that we chose by hand.
 
-A *sigma* is the standard deviation of a logarithm; a sigma of 0.1 is an uncertainty of about 10 %. The
-constants have these meanings:
+A *sigma* is the standard deviation of the logarithm of a factor. A sigma of 0.1 is an uncertainty of
+about 10 %. The constants have these meanings:
 
 {meanings}
 
@@ -247,7 +248,7 @@ if the runs used 16 bits and the job uses 8 bits.
 ## Other numbers of the catalogue that were fitted to runs
 
 The table lists all other numbers of the catalogue that were fitted to whole runs. Before `flopcast
-validate` predicts one of these runs, it fits the number again without this run.
+validate` predicts a run to which such a number was fitted, it fits the number again without this run.
 
 One number was chosen by hand: flopcast assumes that prompts of `lm-arena-chat` have 275 tokens
 (`lab/serving_runs/mlenergy.py`). We chose this number after we had seen the errors, so the scores

@@ -55,8 +55,8 @@ KINDS: Mapping[str, FactorKind] = {
     "in_training_derate": FactorKind(
         label="efficiency of the software in training",
         meaning="time of GEMMs and unfused attention in training, divided by their time in benchmarks."
-        " Lower clocks, cold caches and concurrent kernels make training slower. The name in brackets is"
-        " a release of a framework; the constant without brackets applies to releases without a"
+        " Lower clocks, cold caches and concurrent kernels make kernels slower in training. The name in"
+        " brackets is a release of a framework; the constant without brackets applies to releases without a"
         " constant of their own",
         is_lever=False,
     ),
@@ -89,7 +89,7 @@ KINDS: Mapping[str, FactorKind] = {
     "attention_generation": FactorKind(
         label="version of the attention kernel",
         meaning="time of an older attention kernel, such as FlashAttention 1, divided by the time that"
-        " flopcast derives from a newer kernel and the published speed-up",
+        " flopcast derives from the time of a newer kernel and the published speed-up of the newer kernel",
         rests_on="speed-ups that the papers on the kernels state",
     ),
     "exchange": FactorKind(
@@ -99,7 +99,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "expert_launch": FactorKind(
         label="launch time of one GEMM for each expert",
-        meaning="time to launch the GEMM of one expert, divided by the time to launch any kernel from"
+        meaning="time to launch the GEMM of one expert, divided by the time to launch any other kernel from"
         " Python",
         rests_on="prior: a launch from C++ costs a fifth of one from Python",
     ),
@@ -145,10 +145,11 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "unknown_site": FactorKind(
         label="speed of sites without fitted runs",
-        meaning="sigma of the additional error if no run with the job's framework on the job's device, or"
-        " with the library on which the framework is based, was used to fit constants. The brackets state"
-        " the kind of model, what is unknown, and whether steps are slower or faster than predicted. The"
-        " sigma widens only this side of the interval and does not change the predicted step time",
+        meaning="sigma of an additional error, which applies if constants were fitted to no run with the"
+        " job's framework on the job's device. The brackets state the kind of model, what is unknown (the"
+        " framework, the device, or the library on which the framework is based), and whether steps are"
+        " slower or faster than predicted. The sigma widens the interval only on the side that the brackets"
+        " name, and does not change the predicted step time",
         rests_on="prior: releases of a framework differ by up to 30 %",
         is_lever=False,
     ),
@@ -178,9 +179,9 @@ KINDS: Mapping[str, FactorKind] = {
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
         meaning="two ratios, for optimizer updates in which the host updates some parameters and the device"
-        " updates the others. `[host]` is the time of the host, divided by the time that it needs"
-        " for the same number of parameters if the device updates none. `[device]` is the time of the"
-        " device, divided by half of the time that the host would need for the parameters of the device",
+        " updates the others. `[host]` is the time of the host, divided by the time that it needs for the"
+        " same number of parameters if the device updates none. `[device]` is the time of the device,"
+        " divided by half of the time that the host would need for the parameters that the device updates",
         rests_on="prior: updates on the device take between no time and as much time as on the host",
     ),
     "checkpoint_copies": FactorKind(

@@ -35,8 +35,8 @@ LEGEND = {  # heading → what it holds
     f" times differ by at most {SAME} do not count",
     "ties found": f"of the pairs whose measured times differ by at most {SAME}, the number that flopcast"
     " calls tied, because it cannot say which plan is faster",
-    "sure but wrong": "of the pairs that flopcast does not call tied, the number in which it takes the"
-    " slower plan for the faster one",
+    "sure but wrong": "of the pairs that flopcast does not call tied, the number for which it"
+    " predicts the wrong order",
     "ratio inside 90 %": "fraction of pairs whose measured ratio of times lies in the predicted 90 %"
     " interval of this ratio",
 }

@@ -26,10 +26,10 @@ out](left-out.md)). The tables compare two calibrations:
   machine. This is repeated with each run of the machine.
 - *all other runs*: to predict a run, flopcast is calibrated with all other runs of the machine.
 
-The first table combines all machines. Some rows of this table contain only pairs in which the run
-for calibration differs from the predicted run by a certain percentage. Two runs differ by 0 % if they
-spend the same fractions of the step time on each kind of kernel and collective, and by 100 % if they have
-no such kind in common.
+The first table combines all machines. Some rows of this table contain only pairs of runs (the run for
+calibration and the predicted run) that differ by a certain percentage. Two runs differ by 0 % if they
+spend equal fractions of the step time on each kind of kernel and collective, and by 100 % if they have no
+such kind in common.
 
 The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))

@@ -40,15 +40,15 @@ HEAD = """# Kernels: errors on measurements that the curves were not fitted to
 
 This page shows how well flopcast predicts the times of single kernels and collectives. A *class* is a
 kind of kernel, such as `gemm`. A *curve* is fitted to the benchmarks of one class on one device, and
-predicts the time of every size. To measure the errors on this page, we left rows of the benchmark tables
-out of the fit and then predicted the times in these rows. `flopcast calibrate score --markdown` prints
-this page. It reads data/operators (benchmarks on A100 and GH200), data/peers (benchmarks by other
-projects on 16 more devices) and tables of collectives.
+predicts the time of kernels of every size. To measure the errors on this page, we left rows of the
+benchmark tables out of the fit and then predicted the times in these rows. `flopcast calibrate score
+--markdown` prints this page. It reads data/operators (benchmarks on A100 and GH200), data/peers
+(benchmarks by other projects on 16 more devices) and tables of collectives.
 
 The first table compares five ways to choose the rows that are left out. The error of a row is
 |predicted / measured - 1|. The table shows the mean and the median of the errors in a class, averaged
-over the classes and devices of data/operators. *inside 90 %* is the fraction of the measurements that
-lie in their 90 % interval. The intervals were estimated without the rows that were left out."""
+over the classes and devices of data/operators. *inside 90 %* is the fraction of the measurements that lie
+in their 90 % interval. The estimate of the intervals also excluded the rows that were left out."""
 BESIDE = """
 For comparison, we trained two other models on the same tables. The random forests predict the time, as
 in arXiv:2509.22832. The boosted trees predict log(time / bound), where the bound is the time at the peak
@@ -88,12 +88,13 @@ SIGMAS = """
 ## Sigmas
 
 The uncertainty of a class is its *log-sigma*: the 90 % quantile of |log(predicted / measured)|, divided
-by 1.645. flopcast computes it once for the *random* and once for the *unseen* rows, and uses the larger
-value. For sizes outside the measured range (*extrapolation*) and for other devices, flopcast adds a
-log-sigma from the table in quadrature. With these log-sigmas, 90 % of the errors in a group of classes
-lie inside the interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of the constant
-`in_training_derate` for frameworks without a fitted value (catalog/stacks/megatron-core.yaml). *products*
-are GEMMs: *grouped* for experts, *narrow* in 8 or 4 bits, *served* in serving engines.
+by 1.645. flopcast computes the log-sigma once for the *random* and once for the *unseen* rows, and uses
+the larger value. For sizes outside the measured range (*extrapolation*) and for other devices, flopcast
+adds a log-sigma from the next table in quadrature. With these log-sigmas, 90 % of the errors in a group
+of classes lie inside the interval (`cost/kernels/classes.py`). The rows `other_source` state the
+uncertainty of the [constant](constants.md) `in_training_derate` for frameworks to whose runs it was not
+fitted (catalog/stacks/megatron-core.yaml). In the table, *products* are GEMMs: *grouped* for experts,
+*narrow* in 8 or 4 bits, *served* in serving engines.
 """
 LEFT_OUT = """
 ## Rows left out
