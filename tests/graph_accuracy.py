@@ -84,7 +84,7 @@ REMARKS = """\
 - Before any fit on these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
   (diffusion transformers) and 60 % (MLPerf).
 - The tables contain only one device for training, one for compiled models, and one CPU. If one of these
-  devices is left out, flopcast predicts it from benchmarks of single kernels.
+  devices is left out of the fit, flopcast predicts its times from benchmarks of single kernels.
 
 ### What the predictions contain
 
@@ -133,11 +133,11 @@ REMARKS = """\
   two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
   example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
-- If the H100 or the B200 is left out, the predicted times to generate images are 19 % too long on the H100
-  and 22 % too short on the B200 (median). With batches of four or more images on one device, the
-  measured speed of the B200 is only 1.31 to 1.48 times that of the H100. In benchmarks of single GEMMs, it
-  is 2.05 times as fast, and its memory bandwidth is 2.3 times as high. We do not know the reason for this
-  difference. The tables contain no third device.
+- If the H100 or the B200 is left out of the fit, the predicted times to generate images are 19 % too long
+  on the H100 and 22 % too short on the B200 (median). With batches of four or more images on one device,
+  the measured speed of the B200 is only 1.31 to 1.48 times that of the H100. In benchmarks of single GEMMs,
+  the B200 is 2.05 times as fast as the H100, and its memory bandwidth is 2.3 times as high. We do not know
+  the reason for this difference. The tables contain no third device.
 - flopcast does not predict R-GAT. In the published
   [configurations](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/benchmarks/rgat),
   devices sample up to 5, 10 and 15 neighbours of a vertex and store the features of the vertices. The
