@@ -92,14 +92,14 @@ REMARKS = """\
   peak FLOP/s).
 - The time of a memory-bound kernel is the sum of the time to move its bytes and the time to execute its
   instructions.
-- In 16 bits, a convolution in NCHW layout transposes its input and its output.
+- A 16-bit convolution in NCHW layout also transposes its input and its output.
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
 - In training, cuDNN's batch norm reaches only about half as many bytes per second in NCHW layout as in
   NHWC layout, according to a benchmark on an RTX 2070 SUPER, an A100 and a V100
   (`cost/graph_kernels/priors.py` names the source). With equal rates in both layouts, the median error of
   training in NCHW with the device left out would be 22 % instead of 13 %.
-- If a model multiplies a tensor by a gate or a scale, the backward pass needs several kernels for the
-  gradient of this tensor. In training, activations such as SiLU copy their input if they run in place
+- If a model multiplies a tensor by a gate or a scale, the backward pass runs several kernels to compute
+  the gradient of this tensor. In training, activations such as SiLU copy their input if they run in place
   (tools/autograd of PyTorch). Without these gradient kernels and copies, the median error of training in
   NHWC with the device left out would be 15 % instead of 12 %.
 - For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
@@ -129,8 +129,8 @@ REMARKS = """\
   on which the gradients of grouped convolutions were measured.
 - On CPUs, without fitted constants, the predicted times are 57 to 60 % too short (median), because we
   have no benchmarks of single kernels on a CPU.
-- Submissions of DLRM state the throughput of the whole run, which includes 20 evaluations per epoch. On
-  two nodes, the predicted times of DLRM are 15 % too short.
+- Submissions of DLRM state the throughput of the whole run, which includes the time of 20 evaluations per
+  epoch. On two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
   example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
 - If the H100 or the B200 is left out of the fit, the predicted times to generate images are 19 % too long

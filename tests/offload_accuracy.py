@@ -93,13 +93,13 @@ numbers by machine, model and method.
   predicted. In these runs, two or four all-gathers share the network cards of a node. With four
   tensor-parallel ranks and one replica on one node, the measured backward pass takes 80 % longer than
   predicted, for an unknown reason.
-- With interleaved updates of a 13B model on one device of 40 GB, the measured backward pass takes up to
-  80 % longer than predicted. We assume that the memory of the device is nearly full: parameters alone need
-  22 GB.
-- On Polaris, updates take 2 to 15 % longer than predicted with one rank on a host, and 5 to 10 % less time
-  than predicted with four ranks. DeepSpeed 0.13.3 copies new parameters from memory that is not pinned
-  ([pull request 5301](https://github.com/deepspeedai/DeepSpeed/pull/5301)), but flopcast assumes pinned
-  memory.
+- For a 13B model with interleaved updates on one device of 40 GB, the measured backward pass takes up to
+  80 % longer than predicted. A possible reason is that the memory of the device is nearly full: parameters
+  alone need 22 GB.
+- On Polaris, the measured updates take 2 to 15 % longer than predicted with one rank on a host, and 5 to
+  10 % less time than predicted with four ranks. DeepSpeed 0.13.3 copies new parameters from memory that is
+  not pinned ([pull request 5301](https://github.com/deepspeedai/DeepSpeed/pull/5301)), but flopcast assumes
+  pinned memory.
 - For the runs with optimizer states on drives, we first assumed that the feed-forward layers were four
   times as wide as the hidden size. The largest error of an update was then 34 %. With the sizes in the
   scripts of the runs, the largest error is 11 % (*left out*). This is a development score.

@@ -90,10 +90,10 @@ SIGMAS = """
 The uncertainty of a class is its *log-sigma*: the 90 % quantile of |log(predicted / measured)|, divided
 by 1.645. flopcast computes the log-sigma once for the *random* and once for the *unseen* rows, and uses
 the larger value. For sizes outside the measured range (*extrapolation*) and for other devices, flopcast
-adds a log-sigma from the next table in quadrature. With these log-sigmas, 90 % of the errors in a group
-of classes lie inside the interval (`cost/kernels/classes.py`). The rows `other_source` state the
-uncertainty of the [constant](constants.md) `in_training_derate` for frameworks to whose runs it was not
-fitted (catalog/stacks/megatron-core.yaml). In the table, *products* are GEMMs: *grouped* for experts,
+adds a log-sigma from the next table in quadrature. With these log-sigmas, 90 % of the measurements of a
+group of classes lie inside their 90 % interval (`cost/kernels/classes.py`). The rows `other_source` state
+the uncertainty of the [constant](constants.md) `in_training_derate` for frameworks to whose runs it was
+not fitted (catalog/stacks/megatron-core.yaml). In the table, *products* are GEMMs: *grouped* for experts,
 *narrow* in 8 or 4 bits, *served* in serving engines.
 """
 LEFT_OUT = """
