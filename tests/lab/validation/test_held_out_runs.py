@@ -38,7 +38,7 @@ def test_a_reader_is_told_whether_constants_were_fitted_on_what_is_judged(found)
     source = found.rows[0].run.source
 
     assert "fitted on other sources" in found.constants_sentence
-    assert "fitted on the same runs" in replace(found, fitted_on=frozenset([source])).constants_sentence
+    assert "on the predicted runs" in replace(found, fitted_on=frozenset([source])).constants_sentence
     assert found.constants_sentence.startswith("Fitted: ")
     assert "other sources" not in replace(found, constants="none").constants_sentence
 
