@@ -37,8 +37,8 @@ from flopcast.spec.precision import product_engine
 Constants = Literal["catalogue", "others", "generations", "models", "none"]
 WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
 JUDGED: Mapping[Constants, str] = {
-    "catalogue": "Fitted: predictions use the constants of the catalogue, which were fitted on the predicted"
-    " runs.",
+    "catalogue": "Fitted: predictions use the constants of the catalogue, which were fitted on the"
+    " predicted runs.",
     "others": "Left out: for each source, the constants were fitted on the runs of all other sources.",
     "generations": "Left out: for each device generation, the constants were fitted on the runs of all"
     " other generations.",
