@@ -79,7 +79,7 @@ def jitter(suite: str) -> None:
     """Print the mean step time divided by the best step time, for each cluster of a suite.
 
     The suite must state the mean and the best step time of each run. A job file can contain this ratio as
-    the field `cluster.jitter`.
+    the field `cluster.jitter.ratio`.
 
     \b
     flopcast calibrate jitter --suite paper

@@ -24,8 +24,8 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
     """Predict the size of a job's checkpoints, the time to save and load them, and the best interval.
 
-    The command also compares all methods of saving, each with its best interval. At the best interval,
-    saving checkpoints and repeating the steps that failures destroy take the least time together.
+    The command also compares all methods of saving, each with its best interval. The best interval
+    minimises the time to save checkpoints plus the time to repeat steps that were lost in failures.
 
     \b
     flopcast checkpoint llama-3-8b --gpus 64 --checkpoint "lazy host"

@@ -35,7 +35,7 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
 
     To read an exported file, flopcast runs no code, loads no pickles and reads no weights. It runs code
     only for --module and for names such as timm:resnet50. With --module, flopcast calls a Python function
-    in your environment. All tensors that the function creates contain no data. The function returns a model
+    in your environment. The tensors that the function creates contain no data. The function returns a model
     and the arguments of its forward method. For models of timm and transformers, the function may return
     only the model.
 

@@ -238,7 +238,7 @@ def posterior_text(posterior: "Posterior") -> str:
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     """Convert a log of nccl-tests or rccl-tests to measured times of collectives.
 
-    The command lists rows on stderr if their columns contradict each other.
+    On stderr, the command lists rows whose columns contradict each other.
 
     \b
     flopcast import nccl-tests all_reduce.log --out samples.csv

@@ -23,8 +23,8 @@ from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """The command prints assumptions and unknown keys to stderr. It reads FILE without executing it.
-If you omit --cluster here, the job file contains no cluster. Then give --cluster to flopcast predict,
-which assumes dgx-h100 by default.
+If you omit --cluster here, the job file contains no cluster. In that case, give --cluster to flopcast
+predict, which otherwise assumes dgx-h100.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml
