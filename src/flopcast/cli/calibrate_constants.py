@@ -63,9 +63,9 @@ def constants(
 
     With --runs, the command fits constants to these tables. The kind of the tables determines which
     constants: those of training, of offload, of checkpoints, or of serving engines. A fit takes minutes. If
-    you interrupt the fit, the file of --out does not change. With --sites, the command predicts each run with
-    constants fitted to other sources. The errors of these predictions determine how much wider the interval
-    must be for a framework or device of which flopcast has no measured runs.
+    you interrupt the fit, the file of --out does not change. With --sites, the command predicts each run
+    with constants fitted to other sources. The errors of these predictions determine how much wider the
+    interval must be for a framework or device of which flopcast has no measured runs.
 
     \b
     flopcast calibrate constants

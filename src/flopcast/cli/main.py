@@ -119,7 +119,9 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name=None, version=flopcast.__version__, prog_name="flopcast")
 def group() -> None:
-    """Predict the time, memory and cost of training large language models on GPU clusters, on a CPU.
+    """Predict the time, memory and cost of training and serving large language models on GPU clusters.
+
+    The predictions themselves run on a CPU.
 
     \b
     flopcast predict llama-3-8b --gpus 16
