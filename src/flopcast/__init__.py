@@ -1,4 +1,4 @@
-"""flopcast: forecasts the training of large language models on GPU clusters, on a CPU.
+"""flopcast predicts how long training and serving of large models take, whether they fit, what they cost.
 
     from flopcast import job, predict
     report = predict(job(model="llama-3-8b", cluster="dgx-h100", gpus=64))
