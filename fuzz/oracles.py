@@ -41,7 +41,7 @@ OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
     "command line: batch.sequence_length",  # a model that contradicts itself
     "contains no kernels of a device",
     "a header but no rows",
-    "training command is not in the file",
+    "training command was not found in the file",
     "the table must list the tasks of every stage",  # the plan has another number of them
     "valid rows of one kernel class",
 )

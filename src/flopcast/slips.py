@@ -24,8 +24,7 @@ _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
 _WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
 _NAMES = [
     *["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"],
-    *[""] * 5,
-    "sixteen",
+    *["eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"],
 ]
 _MOST_DIGITS = 1e15  # larger numbers are no slips of the pen
 _SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off": "false", "none": "false"}

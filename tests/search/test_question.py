@@ -70,7 +70,7 @@ def test_a_near_name_is_suggested():
         with pytest.raises(SpecError) as raised:
             Question(jobs=(JOB,), objectives=(wrong,))
 
-        assert raised.value.problems[0].fix == f"write {near}"
+        assert raised.value.problems[0].fix == f"write {near} in place of {wrong}"
         assert raised.value.problems[0].allowed == ", ".join(OBJECTIVES)
 
 
