@@ -187,7 +187,7 @@ def test_every_norm_keeps_its_input_and_a_half_without_one_keeps_the_stream_as_i
 @all_cases("placement", ["after", "around"])
 @all_cases("residual", ["parallel", "parallel_shared_norm"])
 def test_parallel_halves_have_no_other_norms_than_before(placement, residual):
-    with pytest.raises(ValueError, match="set norm_placement to before"):
+    with pytest.raises(ValueError, match="write norm_placement='before'"):
         block(norm_placement=placement, residual=residual)
 
 

@@ -134,7 +134,7 @@ def test_heads_normed_without_a_scale_take_the_time_and_memory_of_scaled_ones_an
 
 
 def test_a_window_without_a_causal_mask_is_refused():
-    with pytest.raises(ValueError, match="set causal to true"):
+    with pytest.raises(ValueError, match="write causal=True"):
         Attention(heads=8, window=128, causal=False)
 
 

@@ -44,7 +44,9 @@ def _as_argument(fix: str) -> str:
     if structured := re.match(r'add (\w+)="[\[{]', fix):
         return f"add {structured[1]}, or take the whole part of a job that flopcast.job(...) returns"
     fix = re.sub(r'"(\d+)"', r"\1", fix)
-    edit = re.match(r"set (\w+) to (?:a value such as )?([^\s,]+(?:,\d+)*)", fix)
+    edit = re.match(r"set (\w+) to (?:a value such as )?([^\s,]+(?:,[^\s,]+)*)", fix)
     if edit is None or edit[2].startswith(('"', "[", "{")):
         return fix
-    return f"write {edit[1]}={edit[2] if re.fullmatch(r'[0-9]+(?:[.][0-9]+)?', edit[2]) else repr(edit[2])}"
+    value = {"true": "True", "false": "False"}.get(edit[2], edit[2])
+    plain = value != edit[2] or re.fullmatch(r"[0-9]+(?:[.][0-9]+)?", value)
+    return f"write {edit[1]}={value if plain else repr(value)}"
