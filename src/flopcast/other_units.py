@@ -114,6 +114,8 @@ def _time(number: str, written: str) -> str:
     unit = _TIME.get(written.lower(), "")
     if unit in _DAYS:
         return f"{_DAYS[unit] * float(number):.10g} d"
+    if not unit and written[:1] == "k":
+        return _time(f"{float(number) * 1000:.10g}", written[1:])
     return f"{number} {unit}" if unit else ""
 
 

@@ -81,7 +81,9 @@ def in_digits(text: str) -> str:
 
 def _number(text: str, allowed: str, *, whole: bool) -> str:
     """Return the number in a text, without its sign, unit or fraction if these are not allowed."""
-    text = in_digits(text)
+    text = re.sub(r"(?<=\d)[:/]1$", "", in_digits(text))  # "4:1" is the ratio 4
+    if whole and (product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", text)):  # "2x8" devices
+        text = str(int(product[1]) * int(product[2]))
     if not whole and re.fullmatch(r"[\d.]+ ?%", text):
         text = f"{float(text.rstrip(' %')) / 100:g}"
     try:

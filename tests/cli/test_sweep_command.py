@@ -125,7 +125,7 @@ def test_large_spaces_take_every_core_and_small_ones_none_but_ours(plans, worker
         ("models: [a]\n", "models is not a key of a grid"),
         (GRID.replace("dgx-a100", "[dgx-a100, dgx-a1000]"), "dgx-a1000"),
         (GRID.replace("4..8", "[4, 12]"), "12"),
-        (GRID.replace("2048", "long"), "sequence_length"),
+        (GRID.replace("2048", "long"), "grid.yaml:4: seq = 'long'"),
         (GRID.replace("cluster: dgx-a100\n", "cluster: []\n"), "at least one value"),
         (GRID.replace("tokens_per_s", "speed"), "objective"),
         ("- a list\n", "mapping"),

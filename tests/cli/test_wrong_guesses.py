@@ -127,6 +127,18 @@ FIXES = {  # a command line → the fix of one of its errors
     "search bloom-560m --gpus 8-64 --plan gbs=64": "set --gpus to 8..64",
     "search bloom-560m --gpus 8 --plan 'gbs=64 zero=on'": "set zero to 1",
     "search bloom-560m --gpus 8 --plan 'gbs=64 zero=1,4'": "set zero to 1,3",
+    "predict llama-3.2-1b --gpus 2x8": "write 16 in place of 2x8",
+    "contention llama-3.2-1b gpt2 --gpus 8 --oversubscription 4:1": "write 4 in place of 4:1",
+    "search bloom-560m --gpus 8 --objective mfu": "write tokens_per_s_per_device in place of mfu",
+    "search bloom-560m --gpus 8 --objective cheapest": "write cost in place of cheapest",
+    "search llama-3.2-1b --gpus 1 --engine vllm --objective p99_ttft": "write ttft",
+    "search bloom-560m --gpus 8 --plan 'gbs=64 tp<=4'": "write tp=1..4 in place of tp<=4",
+    "explain llama-3.2-1b mfu_ratio --gpus 8": "flopcast explain mfu llama-3.2-1b",
+    f"{JOB} --loader decode=9ms*8": "write decode=9ms:8 in place of decode=9ms*8",
+    f"{JOB} --offload parameters=host --plan zero=1": "set offload to none, or choose another stack",
+    f"{JOB} cluster.reliability.device_time_between_failures_s=50khours": (
+        'write cluster.reliability.device_time_between_failures_s="50000 h"'
+    ),
     "predict llama-3.2-1b.yaml --gpus 8": "write llama-3.2-1b, the model of the catalogue",
 }
 
@@ -201,6 +213,36 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     "predict weights.yaml": (
         "{metadata: {}, weight_map: {a: b}}\n",
         "give the config.json beside weights.yaml, which lists only files of weights",
+    ),
+    "predict llama-3.2-1b --gpus 16 cluster.tiers.1.links.file=links.csv": (
+        "node,n0,n1\nn0,0,19600\nn1,19100,0\n", "remove line 1 and the names in column 1"
+    ),
+    "predict unit.yaml": (
+        "model: llama-3.2-1b\ncluster: {base: dgx-h100:2, tiers: {1: {links: {rows: [[0, 9], [9, 0]], "
+        "unit: Gbps}}}}\n",
+        "set unit to Gb/s",
+    ),
+    "run llama-3.2-1b --gpus 8 --phases shares.yaml": (
+        "phases:\n- {name: main, tokens: 95%}\n", "set tokens to 950B"
+    ),
+    "sweep long.yaml": ("model: gpt2\nseq: [4k]\n", "write 4096"),
+    "sweep soon.yaml": ("model: gpt2\ngpus: 8\ndeadline: 30 d\n", "add tokens: 2e12, or samples"),
+    "predict heads.yaml": (
+        "model: {base: llama-3.2-1b, num_attention_heads: 16}\ncluster: dgx-h100:1\n",
+        "write blocks: {0: {mixer: {heads: 16}}} in place of it",
+    ),
+    "predict rl.yaml": (
+        "rollout: {model: llama-3.1-8b, cluster: dgx-h100:1, engine: vllm}\n"
+        "training: {model: llama-3.1-8b, cluster: dgx-h100:1, batch: {seq: 2048}, plan: auto gbs=256}\n"
+        "prompts: 128\nrollouts_per_prompt: 8\n",
+        "did you mean samples?",
+    ),
+    "predict server.yaml --kind sglang --cluster dgx-h100:1": (
+        "model-path: meta-llama/Llama-3.1-8B\nmem-fraction-static: 88\n", "write 0.88 in place of 88"
+    ),
+    "validate --runs semicolons.csv": (
+        "id;model_name;step_time_s\n1;gpt2;6,9\n",
+        "write decimal points, and commas in place of the semicolons",
     ),
     "validate --runs mine.csv": (
         "model,gpu,gpus,seq,source_key,kind\nllama,h100,8,64,mine,train\n",

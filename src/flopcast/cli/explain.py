@@ -82,7 +82,7 @@ def _swapped(what: str, second: str) -> Problem:
 
     `second` is the word after the job: the number, if it is like a usual one or has a dot.
     """
-    near = nearest(second, USUAL)
+    near = [each for each in USUAL if second.startswith(f"{each}_")] or nearest(second, USUAL)
     number = second if re.search(r"[.\[]", second) else near[0] if near else "step"
     allowed = "flopcast explain WHAT JOB, where WHAT is what to explain, such as step, mlp or memory"
     because = f"{what} is a {'file' if exists(what) else 'model'}, and the job comes after WHAT"

@@ -34,7 +34,7 @@ FIELDS = {  # first word of a faulty field → the key of the grid that sets it
     "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
     "headroom_fraction": "headroom",
 }  # fmt: skip
-OPTION = re.compile(r'write --(\w+) "?([^"]*)"?')  # the fix of an option of a search
+OPTION = re.compile(r'(write|add) --(\w+) "?([^"]*)"?')  # the fix of an option of a search
 MOST = 10_000  # scenarios of one file
 
 
@@ -185,7 +185,7 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
         )
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
-        fix = OPTION.sub(r"write \1: \2", problem.fix.replace("set --", "set "))
+        fix = OPTION.sub(r"\1 \2: \3", problem.fix.replace("set --", "set ").replace("or --", "or "))
         if key == "model" and problem.fault == "is missing":
             fix = f"add a line such as model: {EXAMPLES['model']}"
         field = written if problem.field in (f"--{key}", word) and key == option else problem.field
@@ -202,6 +202,7 @@ def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    return Problem(
-        field, value, allowed, because, fix or "see docs/sweep.md", where=document.where((field,))
-    )
+    keys = document.data if isinstance(document.data, dict) else {}
+    field = next((key for key in keys if ALIASES.get(key) == field), field)
+    where = document.where((field,))
+    return Problem(field, value, allowed, because, fix or "see docs/sweep.md", where=where)

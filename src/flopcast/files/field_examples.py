@@ -145,6 +145,7 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "grad_accum": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "gpus": "add --gpus {value} to the command, or write the number of nodes after the cluster: dgx-h100:2",
     "heads": "write it in the mixer of blocks: [{{count: 32, mixer: {{heads: {value}}}, feed_forward: …}}]",
+    "num_attention_heads": "write blocks: {{0: {{mixer: {{heads: {value}}}}}}} in place of it",
     "plan": "write its settings as changes, such as changes: plan.gbs=64",
     "batch_size": "set plan.global_batch to {value} instead",
     "lora": "set model.adapters instead, or add --lora {value} to the command",

@@ -55,6 +55,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "sample_s": "time",
     "ttft_s": "ttft ttft-p99",
     "tpot_s": "tpot tpot-p99",
+    "samples": "rollouts-per-prompt group-size",
     "requests": "num-requests num-prompts",
     "concurrency": "max-concurrency users",
     "device_time_between_failures_s": "mtbf mtbf-s time-between-failures",

@@ -13,7 +13,8 @@ OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is mea
     "run": "set run to {{tokens: {value}}}",
     "links": "set links to {{file: {value}}}",
 }
-OTHER_VALUES = {"half": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4"}  # in other programs
+OTHER_VALUES = {"half": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4",
+                "Gbps": "Gb/s", "Mbps": "Mb/s"}  # fmt: skip
 
 
 def as_fraction(given: object, allowed: str) -> str:

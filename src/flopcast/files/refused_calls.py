@@ -35,11 +35,12 @@ def refused_fields(
     document = Document(COMMAND_LINE, {}, {})
     faults = faults_of(error, noun, document, (name,), fields).values()
     return SpecError(
-        replace(each, where="", fix=_as_argument(each.fix.replace(f"{name}.", ""))) for each in faults
+        replace(each, where="", fix=_as_argument(each.fix.replace(f"{name}.", ""), each.value))
+        for each in faults
     )
 
 
-def _as_argument(fix: str) -> str:
+def _as_argument(fix: str, value: object) -> str:
     """Return the fix of a value in a file as that of an argument of Python."""
     if structured := re.match(r'add (\w+)="[\[{]', fix):
         return f"add {structured[1]}, or take the whole part of a job that flopcast.job(...) returns"
@@ -47,6 +48,8 @@ def _as_argument(fix: str) -> str:
     edit = re.match(r"set (\w+) to (?:a value such as )?([^\s,]+(?:,[^\s,]+)*)", fix)
     if edit is None or edit[2].startswith(('"', "[", "{")):
         return fix
-    value = {"true": "True", "false": "False"}.get(edit[2], edit[2])
-    plain = value != edit[2] or re.fullmatch(r"[0-9]+(?:[.][0-9]+)?", value)
-    return f"write {edit[1]}={value if plain else repr(value)}"
+    if edit[2] == "a":  # "set tp to a number" for one entry of a list
+        return f"leave out {value!r}"
+    new = {"true": "True", "false": "False"}.get(edit[2], edit[2])
+    plain = new != edit[2] or re.fullmatch(r"[0-9]+(?:[.][0-9]+)?", new)
+    return f"write {edit[1]}={new if plain else repr(new)}"

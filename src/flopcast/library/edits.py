@@ -98,6 +98,8 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", short):
             allowed = f"settings NAME=VALUE with spaces between them, such as {EXAMPLES[part]}"
             because, fix = f"{short} is not the name of a setting", f"write {part} as {EXAMPLES[part]}"
+            if limit := re.fullmatch(r"([A-Za-z_]+)<=(\d+)", word):
+                because, fix = "a range has two ends", f"write {limit[1]}=1..{limit[2]} in place of {word}"
             problems.append(Problem(part, text, allowed, because, fix, where=where))
         elif _joins_settings(part, value):
             allowed, because = "settings with spaces between them", "commas separate values of one setting"

@@ -90,6 +90,11 @@ def _of_csv(raw: bytes, name: str) -> tuple[Rows, Lines]:
     because, fix = other_separator("".join(text[:1]))
     if because:
         raise SpecError([Problem(FIELD, text[0], "numbers between commas", because, fix, f"{name}:1")])
+    if text and text[0].strip() and not any(_is_number(cell) for cell in text[0].split(",")):
+        because = "the matrix contains only bandwidths, without names of nodes"
+        names = not any(_is_number(line.split(",")[0]) for line in text if line.strip())
+        fix = "remove line 1 and the names in column 1" if names else "remove line 1"
+        raise SpecError([Problem(FIELD, text[0], "numbers between commas", because, fix, f"{name}:1")])
     for line, cells in enumerate(csv.reader(text), 1):
         if any(cell.strip() for cell in cells):
             found = list(_numbers(cells, f"{name}:{line}"))
@@ -99,6 +104,10 @@ def _of_csv(raw: bytes, name: str) -> tuple[Rows, Lines]:
     if problems:
         raise SpecError(problems[:MOST_FAULTS])
     return rows, lines
+
+
+def _is_number(cell: str) -> bool:
+    return any(sign.isdecimal() for sign in cell) and cell.strip()[:1] in "0123456789.+-"
 
 
 def _numbers(cells: list[object] | list[str], where: str) -> Iterator[float | Problem]:

@@ -74,7 +74,8 @@ def with_gpus(document: Document, gpus: object) -> Document:
         return document
     fix = "remove --gpus, or choose a cluster of the catalogue with --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
-        because, fix = "the value is the number of devices", f"set --gpus to {rewritten_whole(gpus, 8)}"
+        because = "the value is a text" if isinstance(gpus, str) else "the value is the number of devices"
+        fix = f"set --gpus to {rewritten_whole(gpus, 8)}"
         raise spec_error("--gpus", gpus, "a whole number above 0", because, fix)
     cluster = stated_cluster(document)
     if "base" not in cluster:

@@ -200,11 +200,14 @@ def _of_batches(question: Question) -> Iterator[Problem]:
         yield Problem("objective", "step_time", "tokens_per_s if global batches differ", because, fix)
 
 
+OTHER_NAMES = {"throughput": "tokens_per_s", "mfu": "tokens_per_s_per_device", "cheapest": "cost"}
+
+
 def _unknown(name: str) -> Problem:
     """Return the fault of an unknown objective, which suggests a similar one."""
     import difflib
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
     allowed, because = ", ".join(OBJECTIVES), "flopcast does not rank plans by other objectives"
-    right = near[0] if near else {"throughput": "tokens_per_s"}.get(name, "step_time")
+    right = near[0] if near else OTHER_NAMES.get(name, "step_time")
     return Problem("objective", name, allowed, because, f"write {right} in place of {name}")

@@ -85,6 +85,11 @@ def lengths(given: object) -> object:
     ------
     ValueError
         No such form, or numbers out of range; the message says what is allowed, why, and the fix.
+
+    Examples
+    --------
+    >>> lengths("4k:90%,64k:10%").text()
+    '4000:90,64000:10'
     """
     if given is None or isinstance(given, Lengths):
         return given
@@ -154,7 +159,7 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
         right = text.replace(";", ",")
         raise ValueError(_fault(FORMS, "a histogram needs a weight for each length", right))
     tokens = tuple(_count(_number(row[0])) for row in rows)
-    weights = tuple(_number(row[1]) for row in rows)
+    weights = tuple(_number(str(row[1]).removesuffix("%")) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:
         because = "a weight is the relative frequency of a length, and at least one length must occur"
         raise ValueError(_fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1"))
@@ -164,7 +169,9 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
 def _number(given: object) -> float:
     """Return a number that a user wrote."""
     try:
-        number = float(str(given)) if not isinstance(given, bool) else float("nan")
+        number = (
+            float(re.sub(r"(?<=\d)k$", "e3", str(given))) if not isinstance(given, bool) else float("nan")
+        )
     except ValueError:
         number = float("nan")
     if number - number != 0:  # not a number, or infinite

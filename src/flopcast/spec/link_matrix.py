@@ -65,7 +65,7 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
         allowed = f"{size} numbers in each row, as many as there are rows"
         because = "the matrix has one row and one column for each node"
         fix = f"change row {number + 1} to {size} numbers"
-        yield MatrixFault(number, -1, f"{len(rows[number])} numbers", allowed, because, fix)
+        yield MatrixFault(number, -1, list(rows[number]), allowed, because, fix)
     if uneven:
         return
     for row, column in ((row, column) for row in range(size) for column in range(size) if row != column):

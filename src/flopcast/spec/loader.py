@@ -257,6 +257,8 @@ def _meant(word: str, text: str, unit: str) -> str:
     >>> _meant("decode=9:8", "9", "s"), _meant("copy=6KB", "6KB", "s"), _meant("read=9ms@link", "9ms", "B")
     ('decode=9ms:8', 'copy=6kB@link', 'read=9ms')
     """
+    if re.fullmatch(r"[\d.]+[a-z]+\*\d+", text):  # a time and its workers
+        return word.replace("*", ":")
     plain = text.strip("-")
     time, size = (rewritten(plain, units).replace(" ", "") for units in (("s", "min", "h"), ("B",)))
     if not re.search("[1-9]", plain):

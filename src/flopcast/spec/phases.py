@@ -4,6 +4,8 @@ Answers: what does a file of phases say?
 Elsewhere: the job that a phase changes (job.py), what the run costs (economics/run.py).
 """
 
+import re
+
 from pydantic import Field, field_validator
 
 from flopcast.other_units import rewritten_count
@@ -45,8 +47,10 @@ class StatedPhase(StrictModel):
         try:
             return parse_tokens(value) if isinstance(value, str) else value
         except ValueError as error:
-            fix = f"set tokens to {rewritten_count(str(value)) or '1T'}"
-            raise ValueError(f"{error}; because it is a number; fix: {fix}") from None
+            share = re.fullmatch(r"([\d.]+) ?%", str(value))  # the shares of a run of 1T tokens
+            right = f"{float(share[1]) * 10:g}B" if share else rewritten_count(str(value)) or "1T"
+            because = "a phase has a number of tokens, and no share of the run"
+            raise ValueError(f"{error}; because {because}; fix: set tokens to {right}") from None
 
 
 class StatedRun(StrictModel):

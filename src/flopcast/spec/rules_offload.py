@@ -90,7 +90,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.offload",
-        holds=lambda c: c.structure.zero == 3 or not _has(c, "parameters"),
+        holds=lambda c: (
+            c.structure.zero == 3
+            or not _has(c, "parameters")
+            or any(one.kind == "parameters" for one in _unknown_to_stack(c))
+        ),
         allowed="no offload of parameters, because zero is not 3",
         because="only parameters that are sharded by ZeRO-3 can be offloaded",
         fix="set zero to 3",

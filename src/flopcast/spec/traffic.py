@@ -36,7 +36,11 @@ def _rate(given: object) -> object:
         return float(match[1]) / _PER_S[match[2]] if match else float(given)
     except ValueError:
         because = "a rate is a number of requests per unit of time"
-        raise ValueError(f"a rate such as 4/s or 240/min; because {because}; fix: write rate=4/s") from None
+        number = re.match(r"[0-9.]+", given)
+        right = f"{number[0] if number else 4}/{'min' if re.search('rpm|/ *m', given) else 's'}"
+        raise ValueError(
+            f"a rate such as 4/s or 240/min; because {because}; fix: write rate={right}"
+        ) from None
 
 
 class Traffic(StrictModel):

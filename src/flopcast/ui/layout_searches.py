@@ -10,6 +10,7 @@ from html import escape
 
 from flopcast.best_plans import largest_models
 from flopcast.errors import spec_error
+from flopcast.files.nearest_names import nearest
 from flopcast.layout_answers import LayoutAnswer, layout_answer
 from flopcast.render.largest_models import largest_json, largest_text
 from flopcast.requests.search_request import OF_RANKING, OF_SPACE
@@ -35,7 +36,9 @@ def finds(words: Words) -> str | None:
             ", ".join(FINDS),
             "the page has only these searches (without find, it searches for the best plans)",
         )
-        raise spec_error("find", name, allowed, because, "remove it", "request")
+        near = nearest(name, FINDS, least_ratio=0.5)
+        fix = f"write {near[0]} in place of {name}" if near else "remove it"
+        raise spec_error("find", name, allowed, because, fix, "request")
     for other in OF_RANKING if name == "largest" else (*OF_RANKING, *OF_SPACE):
         if text_of(words, other) is not None:
             because = f"a search with find={name} does not rank plans"

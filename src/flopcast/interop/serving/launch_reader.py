@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from flopcast.errors import Problem
 from flopcast.files.inputs import exists
+from flopcast.files.other_forms import as_fraction
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.megatron.arguments import from_outside
@@ -226,7 +227,8 @@ class LaunchReader(ConfigReader):
             self.put(("engine", "memory_fraction"), float(value), key)
         elif self.has(key):
             because = "this setting is the fraction of device memory that the engine uses"
-            self.fault(key, "a number above 0, at most 1", because, "write 0.9")
+            allowed = "a number above 0, at most 1"
+            self.fault(key, allowed, because, as_fraction(value, allowed) or "write 0.9")
 
     def note_longest(self, key: str) -> None:
         """Report that the longest request is not a limit of the prediction."""

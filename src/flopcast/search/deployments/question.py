@@ -47,7 +47,8 @@ class DeploymentQuestion:
             if name not in SERVING_OBJECTIVES:
                 known = ", ".join(SERVING_OBJECTIVES)
                 because = "a search does not rank deployments by other objectives"
-                fix = f"write {MEANT.get(name, 'cost')}"
+                part = next((each for each in SERVING_OBJECTIVES if each in name), "cost")  # of "p99_ttft"
+                fix = f"write {MEANT.get(name, part)}"
                 problems.append(Problem("--objective", name, f"one of {known}", because, fix))
             elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
                 because = "the catalogue has no price for the devices of this cluster"
