@@ -227,11 +227,7 @@ FAULTS = (
         "--max-num-batched-tokens",
         "write --max-num-batched-tokens 512",
     ),
-    (
-        "vllm serve gpt2 --gpu-memory-utilization 90",
-        "--gpu-memory-utilization",
-        "write --gpu-memory-utilization 0.9",
-    ),
+    ("vllm serve gpt2 --gpu-memory-utilization 90", "--gpu-memory-utilization", "write 0.9 in place of 90"),
     (
         "vllm serve gpt2 --tensor-parallel-sizes 2",
         "--tensor-parallel-sizes",
