@@ -61,14 +61,12 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
 def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
     """Wrap a function that takes a job, so that options of flopcast.job raise a SpecError with a fix."""
     known, name = signature(function).parameters, function.__name__
-    spellings = {
-        *Plan.model_fields,
-        *(short_name(each, field) for each, field in Plan.model_fields.items()),
-    }
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         if options := {word: value for word, value in kwargs.items() if word not in known}:
+            fields = Plan.model_fields.items()
+            spellings = {*Plan.model_fields, *(short_name(each, field) for each, field in fields)}
             groups: dict[str, list[str]] = {"job": [*map(repr, args[:1])], "space": [], "": []}
             for word, value in options.items():
                 own = nearest(word, known, least_ratio=NEAR)

@@ -49,13 +49,8 @@ def plan_that_fits(job: Job) -> "PlanThatFits | None":
     -------
     PlanThatFits or None
         The plan and the estimate of its step. Its ZeRO stage, recompute mode and sequence parallelism may
-        differ, and its micro-batch may be smaller. The result is None if no such plan fits, or if the plan
-        has separate settings for some layers.
-
-    Raises
-    ------
-    SpecError
-        The batch lists its micro-batches.
+        differ, and its micro-batch may be smaller. The result is None if no such plan fits, if the plan has
+        separate settings for some layers, or if the batch lists its micro-batches.
 
     Examples
     --------

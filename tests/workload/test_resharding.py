@@ -135,7 +135,7 @@ def test_ranks_read_what_a_count_of_all_elements_finds(old_plan, tied):
 def test_what_ranks_read_is_what_they_hold(experts):
     """Two ways to the same bytes: intervals of another plan's files, and parameters of a rank.
 
-    From files without 16-bit weights, ranks read less than they hold.
+    If the files contain no 16-bit weights, ranks read fewer bytes than they hold.
     """
     of = model(experts=experts)
     spread = {"ep": 2, "etp": 1} if experts else {}

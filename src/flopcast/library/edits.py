@@ -81,11 +81,10 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     """
     words: dict[str, object] = {}
     problems = []
-    names = "|".join({*_long_names_of(part), *_long_names_of(part).values()})
     spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", text)
     joined = text if spaced == text else spaced.strip()
     joined = joined.replace(";", ",")
-    joined = re.sub(rf"(?<!\S)({names})(?=\d+(?:[\s,]|$))", r"\1=", joined)
+    joined = _name_and_number(part).sub(r"\1=", joined)
     if (joined := UNEQUAL.sub(r"\1=", SPACED.sub("=", joined))) != text:
         allowed = "settings NAME=VALUE with spaces between them"
         because = "only an equals sign without spaces joins a name and its value"
@@ -123,6 +122,13 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     if problems:
         raise SpecError(problems)
     return words
+
+
+@cache
+def _name_and_number(part: str) -> re.Pattern[str]:
+    """Return the pattern of a name of a setting directly before its number: "tp8" for "tp=8"."""
+    names = "|".join({*_long_names_of(part), *_long_names_of(part).values()})
+    return re.compile(rf"(?<!\S)({names})(?=\d+(?:[\s,]|$))")
 
 
 @cache

@@ -44,7 +44,7 @@ def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[
 
 
 def _in_text(problem: Problem, document: Document) -> Problem:
-    """Return a fault of a part that was written in a short form, with the corrected text as its fix."""
+    """Return an error in a part that the user wrote in short form; its fix is the corrected short form."""
     edit, path = VALUE.match(problem.fix), path_of(problem.field)
     for home in IN_TEXT:
         text = value_at(document.data, home)

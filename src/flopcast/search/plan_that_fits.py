@@ -47,12 +47,8 @@ def plan_that_fits(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) 
     """Return the fastest plan that fits and has the degrees of the job's own plan; None if there is none.
 
     The ZeRO stage, the recompute mode and sequence parallelism may differ, and the micro-batch may be
-    smaller.
-
-    Raises
-    ------
-    SpecError
-        The batch lists its micro-batches.
+    smaller. Plans with separate settings for some layers, and batches that list their micro-batches, have
+    none.
     """
     plan = job.plan
     if plan.layers:

@@ -1,4 +1,4 @@
-"""Memory of a training framework other than parameters, gradients, optimizer states and activations.
+"""Memory that a training framework takes besides parameters, gradients, optimizer states and activations.
 
 Answers: which buffers does the software allocate, and how much does it allocate for each logit of the loss?
 Elsewhere: the peak that follows (memory/), other properties of the software (stack.py).

@@ -295,8 +295,7 @@ def _address(job: Job, words: Words) -> str:
     named = (name for name in (*OF_JOB, "changes", "job") if name not in ("cluster", "gpus"))
     rest = {name: words[name] for name in named if name in words}
     machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
-    plan = {name: value for name, value in fields_of(job.plan).items() if value}
-    return f"/?{urlencode(rest | machine | plan)}"
+    return f"/?{urlencode(_with_plan(rest | machine, job.plan))}"
 
 
 def _part(section: Section, state: str) -> str:
