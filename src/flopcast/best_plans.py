@@ -8,20 +8,23 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from flopcast.argument_checks import check_job, without_options
+from flopcast.errors import spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library.curves import load_book
+from flopcast.library.edits import plan_words
 from flopcast.search.find import OnProgress, SearchResult, find
 from flopcast.search.largest_model import LargestOn, largest_model
 from flopcast.search.question import Question
 from flopcast.search.space import Space
+from flopcast.search.space_words import space_values
 from flopcast.spec.job import Job
 
 
 @without_options
 def search_plans(
     jobs: Job | Sequence[Job],
-    space: Space | Mapping[str, object] | None = None,
+    space: Space | Mapping[str, object] | str | None = None,
     objectives: Sequence[str] = ("step_time",),
     total_tokens: float | None = None,
     deadline_s: float | None = None,
@@ -37,8 +40,8 @@ def search_plans(
         plans of these jobs. The search uses `stage_layers` of a plan only if the space allows no other
         number of stages.
     space : Space
-        Allowed values of the fields of a plan, or a mapping such as {"tp": "1,2"}. By default, all degrees
-        and all options that the stack supports.
+        Allowed values of the fields of a plan, or a mapping such as {"tp": "1,2"}, or a text such as
+        "tp=1,2 gbs=512". By default, all degrees and all options that the stack supports.
     objectives : names of search.objectives.OBJECTIVES
         Plans are ranked by the first objective. All objectives form the Pareto front.
     total_tokens, deadline_s, budget_usd
@@ -63,7 +66,7 @@ def search_plans(
     given = tuple(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else (jobs,)
     for each in given:
         check_job(each, "jobs")
-    space = space if isinstance(space, Space) else build(Space, Document("space", space, {}), space or {})
+    space = _space(space)
     several = tuple(_without_list(job, space) for job in given)
     if total_tokens is None and several:
         total_tokens = several[0].run_tokens
@@ -76,6 +79,17 @@ def search_plans(
         budget_usd=budget_usd,
     )
     return answer(question, told)
+
+
+def _space(space: object) -> Space:
+    """Return a space that is given as such, as a mapping or as a text."""
+    if isinstance(space, Space):
+        return space
+    if not isinstance(space, str | Mapping | None):
+        allowed, because = "a flopcast.Space, a mapping or a text", "the space names fields of plans"
+        raise spec_error("space", space, allowed, because, 'write space="tp=1,2 gbs=512"')
+    fields = space_values(plan_words(space)) if isinstance(space, str) else space or {}
+    return build(Space, Document("space", fields, {}), fields)
 
 
 def _without_list(job: Job, space: Space) -> Job:

@@ -180,7 +180,7 @@ def test_a_price_is_read_as_everywhere():
         ({"headroom": "1.5"}, ["headroom_fraction"]),
         ({"tokens": "-1T"}, ["run.tokens"]),
         ({"tokens": "0", "objectives": ("time_to_train",)}, ["run.tokens"]),
-        ({"deadline": "30"}, ["--deadline"]),
+        ({"deadline": "30"}, ["--deadline", "tokens"]),
         ({"deadline": "-3 d", "tokens": "1T"}, ["--deadline"]),
         ({"clusters": ("nowhere", "neverwhere")}, ["cluster", "cluster"]),
         ({"model": "no-such-model", "tokens": "many"}, ["model", "run.tokens"]),

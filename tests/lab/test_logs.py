@@ -508,3 +508,17 @@ def test_statistics_of_mlperf_that_are_no_times_are_no_steps():
         problem = told(f':::MLLOG {{"key": "tracked_stats", "value": {value}, "metadata": {{}}}}\n')
 
         assert problem.field == "log"
+
+
+@all_cases(
+    "text",
+    [
+        "step,loss,seconds\n1,3,9\n2,3,7\n3,3,7.5\n4,3,8\n",
+        "iteration;step_time_ms\n1;9000,0\n2;7000,0\n3;7500,0\n4;8000,0\n",
+    ],
+)
+def test_a_table_whose_column_states_the_unit_of_step_times_is_a_log(text):
+    log = read_log(text, "own.csv")
+
+    assert log.framework == "csv"
+    assert log.step_time().median_s == 7.5

@@ -5,6 +5,7 @@ Elsewhere: which job the options describe (requests/resolve.py).
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import wraps
@@ -38,6 +39,15 @@ class Length(click.IntRange):
         with suppress(ValueError):
             length = parse_length(str(value).removesuffix(".0"))
         return int(super().convert(length, param, ctx))
+
+
+class Sequences(click.IntRange):
+    """The type of an option that is a number of sequences; a number of tokens is refused with the job."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of sequences; fail if the value is not such a number, or too small."""
+        given: Any = value
+        return given if re.search(r"\d ?[kKMBT]? ?tok", str(given)) else super().convert(given, param, ctx)
 
 
 OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
@@ -95,7 +105,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "batch": click.option(
         "--batch",
-        type=click.IntRange(min=1),
+        type=Sequences(min=1),
         help=(
             "Global batch size: the number of sequences (for an exported graph: samples) that all "
             "devices together process in one training step."

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     "--log",
     type=options.FILE,
     help=(
-        "Compare the prediction with measurements: a training log, or the result file of a "
-        "serving benchmark."
+        "Compare the prediction with measurements: a training log, a CSV file with the columns step "
+        "and seconds, or the result file of a serving benchmark."
     ),
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")

@@ -1,15 +1,24 @@
-"""Options that are given twice, without their value, or without the hyphens before their name.
+"""Options that are given twice, without their value, with a list, or without the hyphens of their name.
 
-Answers: which option of a command line is given twice, which has no value, and which lacks hyphens?
+Answers: which option of a command line is given twice, has no value or several, or lacks its hyphens?
 Elsewhere: all other wrong options (usage_errors.py).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import click
 
 from flopcast.cli.options_of_other_tools import ForeignOptionError
+from flopcast.errors import Problem
+
+SEVERAL = {  # an option with one value → what compares several values
+    "--batch": '--plan "gbs={value}" --objective tokens_per_s',
+    "--gpus": "--gpus {value}",
+    "--seq": "run flopcast sweep with a file that contains sequence_length: [{listed}]",
+}
+MOST_RATIO = 8  # of neighbours in a list; thousands separators seldom stand between such numbers
 
 
 class RepeatedOptionError(click.UsageError):
@@ -74,3 +83,25 @@ def repeated(
         if single and order.count(parameter) > 1:
             given = {word.partition("=")[0] for word in words}
             yield RepeatedOptionError(max(given.intersection(parameter.opts), key=len), context)
+
+
+def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None:
+    """Return the fault of a list of numbers for an option with one value; None for other values."""
+    if name not in SEVERAL or not _is_list(value):
+        return None
+    words = SEVERAL[name].format(value=value, listed=value.replace(",", ", "))
+    fix = f"write {words}" if command.endswith(" search") else f"run flopcast search with {words}"
+    fix = words if words.startswith("run ") else fix
+    because, fault = f"{command} takes one value of this option", f"= {value!r} is a list"
+    return Problem(name, value, allowed, because, fix, fault=fault)
+
+
+def _is_list(value: str) -> bool:
+    """Return whether a text is a list of numbers, and not one number with thousands separators.
+
+    >>> [_is_list(text) for text in ("256,512", "8,16", "52,000", "1,024")]
+    [True, True, False, False]
+    """
+    numbers = [int(part) for part in value.split(",")] if re.fullmatch(r"\d+(,\d+)+", value) else []
+    near = all(one < other <= MOST_RATIO * one for one, other in pairwise(numbers))
+    return bool(numbers) and (near or re.fullmatch(r"\d{1,3}(,\d{3})+", value) is None)

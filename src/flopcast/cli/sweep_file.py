@@ -91,12 +91,14 @@ def scenarios_in(document: Document) -> tuple[Scenario, ...]:
 
 
 def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, object], list[Problem]]:
-    """Return the values of every axis, the settings that all scenarios share, and faults of unknown keys.
+    """Return the values of every axis, the settings that all scenarios share, and the faults of both.
+
+    An axis has the value that a wrong one means, or none, so that the scenarios are checked all the same.
 
     Raises
     ------
     SpecError
-        The values of an axis make no scenarios; with the faults of unknown keys.
+        The file is no grid, or there are too many scenarios.
     """
     if not isinstance(document.data, dict):
         because = "a grid is a mapping from names of axes to values"
@@ -110,21 +112,22 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         fix = f"run flopcast search {document.name}, or give a file that lists the values of each axis"
         raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, and not a grid")
     unknown = [_unknown(document, key, data) for key in data if key not in (*AXES, *ALONE)]
-    problems: list[Problem] = []
     axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
     for name in AXES:
         if name in data:
-            axes[name] = _values(name, data[name])
-            problems += _faults_of(document, name, axes[name])
+            values = _values(name, data[name])
+            wrong = list(_faults_of(document, name, values))
+            meant_values = [one for each in wrong for one in re.findall(r"write (\d+)", each.fix)]
+            kept = [one for one in values if not any(each.value == one for each in wrong)]
+            axes[name] = [*kept, *map(int, meant_values)] or (None,)  # so that the rest is checked, too
+            unknown += wrong
     size = 1
     for values in axes.values():
         size *= len(values)
     if size > MOST:
         allowed, because = f"{MOST} scenarios at most", "flopcast runs a whole search for each scenario"
         fix = "split the grid into several files"
-        problems.append(_fault(document, "grid", f"{size} scenarios", allowed, because, fix))
-    if problems:
-        raise SpecError([*unknown, *problems])
+        raise SpecError([*unknown, _fault(document, "grid", f"{size} scenarios", allowed, because, fix)])
     return axes, {name: data.get(name) for name in ALONE}, unknown
 
 
@@ -157,7 +160,12 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
     """Yield the faults of values on an axis that have a wrong type."""
     if not values:
         yield _fault(
-            document, name, [], "at least one value", "without values, the grid contains no scenario", ""
+            document,
+            name,
+            [],
+            "at least one value",
+            "without values, the grid contains no scenario",
+            f"remove {name}",
         )
     for value in values:
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
@@ -188,7 +196,8 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
         fix = OPTION.sub(r"\1 \2: \3", problem.fix.replace("set --", "set ").replace("or --", "or "))
         if key == "model" and problem.fault == "is missing":
             fix = f"add a line such as model: {EXAMPLES['model']}"
-        field = written if problem.field in (f"--{key}", word) and key == option else problem.field
+        is_own = problem.field == f"--{key}" or (problem.field == word and key == option)
+        field = written if is_own else problem.field
         yield replace(problem, field=field, where=document.where((written,)), fix=fix)
 
 
@@ -205,4 +214,4 @@ def _fault(document: Document, field: str, value: object, allowed: str, because:
     keys = document.data if isinstance(document.data, dict) else {}
     field = next((key for key in keys if ALIASES.get(key) == field), field)
     where = document.where((field,))
-    return Problem(field, value, allowed, because, fix or "see docs/sweep.md", where=where)
+    return Problem(field, value, allowed, because, fix, where=where)

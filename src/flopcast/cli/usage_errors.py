@@ -12,7 +12,7 @@ import click
 from click.core import iter_params_for_processing
 
 from flopcast.cli.options_of_other_tools import ForeignOptionError, next_word, same_here
-from flopcast.cli.repeated_options import RepeatedOptionError, repeated, without_value
+from flopcast.cli.repeated_options import RepeatedOptionError, of_list, repeated, without_value
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import some_of
@@ -23,7 +23,6 @@ MOST_COMMANDS = 3  # that have an option and that an error names
 OTHER = "the value does not have this form"
 SUCH_AS = re.compile(r"such as (\S+)$")  # an example at the end of a help text
 EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
-SWITCH = re.compile(r"does not take a value")
 VALUE = re.compile(r"^'(.*)' is not|^(\S+) is not in the range")  # in messages of click's types
 PATH = re.compile(r"^\w+ '(.*)' (.*?)\.?$")  # in those about paths: "Directory 'out' is a file."
 
@@ -125,8 +124,7 @@ def usage_problem(error: click.ClickException) -> Problem:
         return Problem("arguments", None, "flopcast COMMAND", error.message, fix, fault="are wrong")
     if isinstance(error, click.NoSuchOption):
         return _unknown_option(error, context)
-    word = COMMAND.search(error.message)
-    if word and isinstance(context.command, click.Group):
+    if (word := COMMAND.search(error.message)) and isinstance(context.command, click.Group):
         return _unknown_command(word[1], context, context.command)
     parameter = getattr(error, "param", None)
     return _wrong_value(error, parameter, context) if parameter else _extra_arguments(error, context)
@@ -169,7 +167,9 @@ def _wrong_value(
         several = re.fullmatch(r"(?!\d+$)(?:\w+=)?([1-9]\d*)(?:,\d+)*", str(value))
         fix = f"write a number such as {name} {several[1] if several else usual}"
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
-    return Problem(name, _plain(value), allowed, _because(parameter, value), fix, fault=fault)
+    return of_list(name, str(value), allowed, context.command_path) or Problem(
+        name, _plain(value), allowed, _because(parameter, value), fix, fault=fault
+    )
 
 
 def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Problem:
@@ -203,7 +203,7 @@ def _commands_with(name: str, context: click.Context) -> list[str]:
 def _wrong_use(error: click.BadOptionUsage) -> Problem:
     """Return the fault of an option without its value, or of a switch with one."""
     name = error.option_name
-    if SWITCH.search(error.message):
+    if "does not take a value" in error.message:
         because = f"{name} is a flag, and flags take no value"
         return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")
     example = EXAMPLES.get(name) or EXAMPLES.get(name[2:])

@@ -30,7 +30,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "weights": "quantization quant",
     "sequence_length": "seq-len seq-length max-seq-length max-seq-len context-length max-model-len",
     "hidden": "hidden-size d-model n-embd embed-dim",
-    "vocabulary": "vocab-size padded-vocab-size n-vocab",
+    "vocabulary": "vocab-size padded-vocab-size n-vocab vocab",
     "num_layers": "layers num-hidden-layers n-layers n-layer",
     "count": "num-layers num-hidden-layers n-layers n-layer",
     "heads": "num-attention-heads num-heads n-heads n-head",
@@ -76,7 +76,11 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     right = meant_name(glued[1] if glued else key, names)
     because = "an unknown key raises an error, so that no setting is silently ignored"
     of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
-    elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key, "").format(value=value)
+    words = [f"{name}={each}" for name, each in value.items()] if isinstance(value, dict) else []
+    words = value.split() if isinstance(value, str) else words
+    elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key, "")
+    plain = str(value).replace("'", "")
+    elsewhere = elsewhere.format(value=plain, changes=" ".join(f"{key}.{word}" for word in words))
     elsewhere = "" if same_elsewhere(key, names) else elsewhere
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
     fix = of_lists or elsewhere or (f"did you mean {right}?" if right else f"remove {removed}")

@@ -9,10 +9,60 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from flopcast.errors import MISSING, Problem
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, same_elsewhere
+from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import OF_FILES, dotted, names_at, path_of, value_at
 from flopcast.files.yaml_text import Document, Path
 from flopcast.records import replace
+
+OF_MODEL = {  # a field of a model → its place below a base, and its name in a config.json
+    "hidden": ("hidden: {}", "hidden_size"),
+    "vocabulary": ("vocabulary: {}", "vocab_size"),
+    "num_layers": ("num_layers: {}", "num_hidden_layers"),
+    "heads": ("blocks: {{0: {{mixer: {{heads: {}}}}}}}", "num_attention_heads"),
+    "kv_heads": ("blocks: {{0: {{mixer: {{kv_heads: {}}}}}}}", "num_key_value_heads"),
+    "ffn_hidden": ("blocks: {{0: {{feed_forward: {{ffn_hidden: {}}}}}}}", "intermediate_size"),
+}
+
+
+def _of_model(problems: Sequence[Problem], document: Document) -> list[Problem]:
+    """Return the problems of a job; all keys of a model that stand at its top level are one problem."""
+    unknown = {each.field: each for each in problems if each.fault == UNKNOWN_KEY}
+    means = {key: key if key in OF_MODEL else same_elsewhere(key, OF_MODEL) for key in unknown}
+    keys = {key: name for key, name in means.items() if name and key in document.mapping}
+    named = document.mapping.get("model")
+    if (
+        not keys
+        or keys.keys() <= {"num_layers", "hidden", "vocabulary"}
+        or not isinstance(named, str | None)
+    ):
+        return list(problems)
+    values = {name: document.mapping[key] for key, name in keys.items()}
+    if named:
+        words = [f"base: {named}", *(OF_MODEL[name][0].format(each) for name, each in values.items())]
+    else:
+        needed = {
+            name: EXAMPLES[name] for name in ("hidden", "vocabulary", "num_layers", "heads", "ffn_hidden")
+        }
+        words = [
+            "model_type: llama",
+            *(f"{OF_MODEL[name][1]}: {each}" for name, each in (needed | values).items()),
+        ]
+    first, whole = next(iter(keys)), ", ".join(words)
+    one = replace(
+        unknown[first],
+        field=alternatives(list(keys)).replace(" or ", " and "),
+        because="a job describes its model below the key model",
+        fix=f"write model: {{{whole}}} in place of {'these lines' if len(keys) > 1 else 'it'}",
+        fault="are keys of a model" if len(keys) > 1 else "is a key of a model",
+    )
+    return [
+        one if each is unknown[first] else each
+        for each in problems
+        if each.field not in keys or each is unknown[first]
+        if each.field != "model"
+    ]
 
 
 def with_sections(problems: Sequence[Problem], document: Document, noun: type[BaseModel]) -> list[Problem]:
@@ -26,6 +76,7 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
     noun : type
         The kind of the job.
     """
+    problems = _of_model(problems, document)
     solved: set[str] = set()
     placed = list(problems)
     for number, problem in enumerate(problems):

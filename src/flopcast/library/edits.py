@@ -23,6 +23,8 @@ WITH_SHORT_NAMES = ("plan", "batch", "traffic")  # parts of a job
 SPACED = re.compile(r"(?<=\w)(?:\s+=\s*|=\s+)(?=[^\s=]+(?:\s|$))")  # an equals sign beside a space
 UNEQUAL = re.compile(r"(?<![\w=:,.-])([A-Za-z_]+)(?::\s*|\s+)(?=\d+(?:[\s,]|$))")  # a colon or a space
 
+IN_TOKENS = re.compile(r"=\d[\d.,]* *[kKMBT]? *tok(?:en)?s?\b")  # with spaces before the unit
+
 
 @cache
 def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
@@ -91,7 +93,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         because = "spaces separate settings, and commas separate values" if ";" in text else because
         joined = re.sub(r",\s+(?=\w+=)", " ", joined)
         raise SpecError([Problem(part, text, allowed, because, f'write "{joined}"', where=where)])
-    for word in re.sub(r",\s+", ",", text).split():
+    for word in re.sub(r",\s+", ",", IN_TOKENS.sub(lambda found: found[0].replace(" ", ""), text)).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", short):
@@ -293,7 +295,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
         path, equals, text = change.partition("=")
         parts = path.strip().split(".")
         if not equals or not all(parts):
-            problems.append(_not_a_change(change))
+            problems.append(_not_a_change(change, document.mapping.get("run")))
             continue
         if parts[0] in WITH_SHORT_NAMES and isinstance(data, dict):
             part, *rest = parts
@@ -328,7 +330,7 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
     return replace(document, lines=lines, places={path: place} | places)
 
 
-def _not_a_change(change: str) -> Problem:
+def _not_a_change(change: str, run: object) -> Problem:
     allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
     because = "there is no such file or model, and a change of the job needs an equals sign"
     fix = f"remove {change}"
@@ -339,5 +341,9 @@ def _not_a_change(change: str) -> Problem:
         fix = f"write --cluster {change}"
     if re.fullmatch(r"(thousand|million|billion|trillion)s?", change.lower()):
         because = "the shell has separated it from its number"
-        fix = f"join it to its number: write --tokens 2{change[0].upper()} for --tokens 2 {change}"
+        name, number = next(iter(run.items())) if isinstance(run, dict) and run else ("tokens", 2)
+        letter = change[0].upper() if change[0] != "t" or change[:2] == "tr" else "k"
+        fix = (
+            f"join it to its number: write --{name} {number}{letter} in place of --{name} {number} {change}"
+        )
     return Problem("argument", change, allowed, because, fix)

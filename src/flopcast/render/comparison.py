@@ -4,6 +4,7 @@ Answers: what does `flopcast compare` print?
 Elsewhere: ratios and their intervals (report/versus.py).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from flopcast.render.assumption_lines import assumption_lines
@@ -19,6 +20,7 @@ from flopcast.spec.job import Job
 from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
 
 LABELS = ("A", "B")
+SHARE = re.compile(r" \([\d.]+% of the step\)")  # in which two jobs with the same warning differ
 SMALLEST_FRACTION = 5e-5  # of a ratio: smaller differences are printed as 0.0 %
 INTERVAL, MEMORY = "90 %", "memory"  # names of rows
 
@@ -40,7 +42,7 @@ def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
     warned: dict[str, list[str]] = {}
     for label, report in zip(LABELS, (first, second), strict=True):
         for text in report.warnings:
-            warned.setdefault(text, []).append(label)
+            warned.setdefault(SHARE.sub("", text), []).append(label)
     return "\n".join(
         [
             *who,

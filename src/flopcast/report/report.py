@@ -30,7 +30,7 @@ from flopcast.report.memory_report import MemoryReport, memory_report, memory_wa
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.stragglers import Stragglers, stragglers_of
 from flopcast.report.summary import Summarised, Summary
-from flopcast.report.unknown_operators import unknown_warnings
+from flopcast.report.unknown_operators import unknown_warnings, warnings_of_prices
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
@@ -178,7 +178,7 @@ class Report(Summarised):
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings."""
         return (
-            *self.priced.warnings,
+            *warnings_of_prices(self.priced, self.timeline),
             *memory_warnings(self.memory),
             *self.metrics.warnings,
             *unknown_warnings(self.breakdown, self.step_time_s),

@@ -1,12 +1,18 @@
-"""The part of a step that operators take which flopcast does not know.
+"""The part of a step that operators take which flopcast does not know, or has not measured on the device.
 
 Answers: how much of the step is that, and is the prediction worth anything?
 Elsewhere: what such operators are priced by (graph/canonical.py), the breakdown (report.py).
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 
+from flopcast.cost.evidence_warnings import warnings_of
+from flopcast.cost.item_prices import Priced
+from flopcast.cost.kernels.classes import class_of
 from flopcast.errors import SpecError, spec_error
+from flopcast.operators.base import AbstractOperator
+from flopcast.timeline.step import Timeline
 from flopcast.units import Number
 
 KEY = "unknown_operators"  # of the breakdown
@@ -28,6 +34,19 @@ def unknown_warnings(breakdown_s: Mapping[str, Number], step_time_s: Number) -> 
         f"unknown operators take {share:.0%} of the step; flopcast estimates their time only from their"
         f" bytes"
     ]
+
+
+def warnings_of_prices(priced: Priced, timeline: Timeline) -> list[str]:
+    """Return the warnings of prices; those about curves state the share of the step that they concern."""
+    shares: dict[str, float] = defaultdict(float)
+    for each in timeline.bottleneck_attribution:
+        work = None if each.item is None else each.item.work
+        if isinstance(work, AbstractOperator):
+            shares[class_of(work.kernel).curve] += each.path_s / timeline.step_time_s
+    used = [(each.curve, each.calibrated) for each in priced.used]
+    device = priced.cluster.node.device
+    stated = dict(zip(warnings_of(used, device), warnings_of(used, device, shares), strict=True))
+    return [stated.get(text, text) for text in priced.warnings]
 
 
 def unknown_fault(breakdown_s: Mapping[str, Number], step_time_s: Number) -> SpecError | None:

@@ -8,6 +8,7 @@ mapping with `base: NAME` is that entry with fields changed.
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -32,6 +33,7 @@ from flopcast.requests.missing_parts import (
     refuse_changes_alone,
     unknown_base,
     with_base_value,
+    with_stacks,
 )
 from flopcast.requests.missing_plan import (
     faults_of_whole,
@@ -118,9 +120,9 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
     job = _with_lists(job, document) if fixed is None else job
-    problems = faults_of_whole(job) if fixed is None else unmendable(job, fixed)
-    if problems:
-        raise SpecError(with_places(problems, document))
+    faults = faults_of_whole if fixed is None else partial(unmendable, fixed=fixed)
+    if problems := faults(job):
+        raise SpecError(with_places(with_stacks(problems, job, faults), document))
     if fixed is None:
         return job
     try:
@@ -257,11 +259,8 @@ def built(key: str, data: object, document: Document) -> object:
     kind, noun = NOUNS[key]
     if key == "cluster":
         data = _with_stated_price(data)
-    if isinstance(data, str):
-        data = {"base": data}
-        field = key
-    else:
-        field = f"{key}.base"
+    field = key if isinstance(data, str) else f"{key}.base"
+    data = {"base": data} if isinstance(data, str) else data
     refuse_changes_alone(key, data, document, noun)
     if not isinstance(data, dict) or "base" not in data:
         parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data

@@ -5,7 +5,8 @@ catalogue entry replaces a wrong change of it?
 Elsewhere: fields of plans that are missing (missing_plan.py), fields of a noun (files/validate.py).
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
@@ -19,6 +20,7 @@ from flopcast.records import replace
 from flopcast.spec.job import Job
 
 # values of missing parts: assumed where an option could state them, suggested where a file must
+OTHER_STACK = re.compile(r",? or choose another stack(?:, such as [\w-]+)?$")
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 
 
@@ -116,3 +118,37 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
     if not problem.fix.startswith(("set ", "change ")) or not isinstance(value, (str, int, float)):
         return problem
     return replace(problem, fix=f"set {path[-1]} to {str(value).lower()}, the value of {name}")
+
+
+def with_stacks(
+    problems: Sequence[Problem], job: Job, faults: Callable[[Job], Sequence[Problem]]
+) -> list[Problem]:
+    """Return the faults of a job; where another stack is a fix, it names one with which the fault is gone.
+
+    Parameters
+    ----------
+    faults : returns the faults of a job with another stack
+    """
+    named = []
+    for problem in problems:
+        other = next(_helping(problem, job, faults), "") if OTHER_STACK.search(problem.fix) else ""
+        rest = OTHER_STACK.sub("", problem.fix)
+        fix = f"{other}, or {rest}" if other else rest
+        named.append(replace(problem, fix=fix))
+    return named
+
+
+def _helping(problem: Problem, job: Job, faults: Callable[[Job], Sequence[Problem]]) -> Iterator[str]:
+    """Yield the option for each stack that removes a fault, with the further edit that it needs."""
+    more = []
+    for name in catalog.names("stacks"):
+        left = [
+            each
+            for each in faults(job.model_copy(update={"stack": catalog.stack(name)}))
+            if each.field == problem.field
+        ]
+        if not left:
+            yield f"use --stack {name}"
+        elif len(left) == 1 and left[0].because != problem.because and left[0].fix.startswith("set "):
+            more.append(f"use --stack {name} and {left[0].fix}")
+    yield from more

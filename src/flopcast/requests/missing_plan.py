@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
+from flopcast.other_units import rewritten_count
 from flopcast.records import replace
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan_fields import NUMERIC
 from flopcast.strict_model import cached_results
+from flopcast.units import parse_length, parse_tokens
 from flopcast.workload.checks import check
 from flopcast.workload.suggested_fixes import advised, causes, fields_of, plan_of
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
 SET = re.compile(r"set (\w+) to (\w+)")
 DIGITS = re.compile(r"[0-9]+")
+IN_TOKENS = re.compile(r"(\d[\d.,]*\s*[kKmMbBtT]?)\s*tok(?:en)?s?")
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
 
 
@@ -213,6 +216,9 @@ def with_fitting_values(
     fixed : the fields that the user has set, of a plan that flopcast completes
     """
     plan = data.get("plan") if fixed is None else fixed
+    batch = data.get("batch")
+    length = batch.get("sequence_length", batch.get("seq")) if isinstance(batch, Mapping) else None
+    problems = [in_sequences(each, length) for each in problems]
     wrong = {problem.field.removeprefix("plan."): problem for problem in problems}
     chosen = len(problems) == 1 and SET.fullmatch(problems[0].fix)
     numeric = wrong.keys() <= set(NUMERIC) and not any(each.value == "auto" for each in problems)
@@ -226,14 +232,40 @@ def with_fitting_values(
     if chosen and not numeric:
         return [_with_fitting_choice(problems[0], chosen[1], chosen[2], job)]
     fitting = plan_of(job, fields_of(job.plan))
-    numbers = {name: DIGITS.search(str(problem.value)) for name, problem in wrong.items()}
+    numbers = {
+        name: DIGITS.search(problem.fix if problem.fault else str(problem.value))
+        for name, problem in wrong.items()
+    }
     given = {name: int(number[0]) for name, number in numbers.items() if number and int(number[0])}
     likely = plan_of(job, {**fields_of(job.plan), **given})
+    if any(problem.fault for problem in wrong.values()):
+        unit = likely.data_parallel * likely.micro_batch
+        whole = max(1, round(likely.global_batch / unit)) * unit
+        likely = likely.model_copy(update={"global_batch": whole})
     plans = [each for each in (likely, fitting) if not check(job.model_copy(update={"plan": each}))]
     if not plans:
         return list(problems)
     values = {name: getattr(plans[0], name) for name in wrong}
     return [replace(problem, fix=f"set {name} to {values[name]}") for name, problem in wrong.items()]
+
+
+def in_sequences(problem: Problem, length: object) -> Problem:
+    """Return the fault of a global batch in tokens; its fix states the nearest number of sequences.
+
+    Parameters
+    ----------
+    length : tokens of a sequence, if the job states them
+    """
+    is_batch = problem.field.removeprefix("plan.") == "global_batch"
+    found = IN_TOKENS.fullmatch(str(problem.value)) if is_batch else None
+    if found is None or not isinstance(length, int) or not rewritten_count(found[1]):
+        return problem
+    binary = parse_length(found[1]) if re.fullmatch(r"\d+\s*[kKM]", found[1]) else 0  # 4M may be 2^22
+    tokens = binary if binary and binary % length == 0 else int(parse_tokens(rewritten_count(found[1])))
+    because = f"{tokens:,} tokens are {tokens / length:,.6g} sequences of {length:,} tokens"
+    allowed, fault = "a whole number of sequences", f"= {problem.value!r} is a number of tokens"
+    fix = f"set global_batch to {max(1, round(tokens / length))}"
+    return replace(problem, allowed=allowed, because=because, fix=fix, fault=fault)
 
 
 def _with_fitting_choice(problem: Problem, name: str, word: str, job: Job) -> Problem:

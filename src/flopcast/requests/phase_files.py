@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
 from flopcast.records import replace
@@ -52,26 +52,33 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
             fix, because = "add --tokens 2T", "flopcast needs the length of the run"
             raise spec_error("--tokens", None, allowed, because, fix, fault="is missing")
         return [("phase 1", job.run_tokens, job)]
-    stated = [name for name in LENGTHS if getattr(request, name) is not None]
-    if stated:
-        allowed = "either a length of the run (--tokens, --samples) or --phases FILE"
-        because = "each phase in the file has its own number of tokens"
-        raise SpecError(
-            Problem(
-                f"--{name}",
-                getattr(request, name),
-                allowed,
-                because,
-                f"leave out --{name}, or --phases",
-                fault="and --phases exclude each other",
-            )
-            for name in stated
+    problems = [
+        Problem(
+            f"--{name}",
+            value,
+            "either a length of the run (--tokens, --samples) or --phases FILE",
+            "each phase in the file has its own number of tokens",
+            f"leave out --{name}, or --phases",
+            fault="and --phases exclude each other",
         )
-    jobs = []
-    for number, phase in enumerate(load_phases(path), 1):
-        with _changes_of_phase(path, number - 1):
+        for name in LENGTHS
+        if (value := getattr(request, name)) is not None
+    ]
+    request = replace(request, tokens=None, samples=None, epochs=None)
+    jobs, phases, of_phases = [], tuple[StatedPhase, ...](), list[Problem]()
+    with collected(problems):
+        phases = load_phases(path)
+    for number, phase in enumerate(phases, 1):
+        with collected(of_phases), _changes_of_phase(path, number - 1):
             job = resolve(replace(request, changes=(*request.changes, *phase.words)))
-        jobs.append((phase.name or f"phase {number}", phase.tokens, job))
+            jobs.append((phase.name or f"phase {number}", phase.tokens, job))
+    if of_phases or not phases:  # faults of the job itself are reported once
+        with collected(problems):
+            resolve(request)
+    known = {(each.field, each.because) for each in problems}
+    problems += [each for each in of_phases if (each.field, each.because) not in known]
+    if problems:
+        raise SpecError(problems)
     return jobs
 
 

@@ -4,17 +4,21 @@ Elsewhere: places of values that are wrong by themselves (files/validate.py).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from flopcast.errors import Problem, shown
-from flopcast.files.validate import path_of, value_at
-from flopcast.files.yaml_text import Document
-from flopcast.library.edits import in_long_names
+from flopcast.errors import InfeasibleError, Problem, SpecError, shown
+from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
+from flopcast.files.validate import dotted, path_of, value_at
+from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
+from flopcast.library.edits import edited, in_long_names, long_names
 from flopcast.records import replace
+from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS
 
 SET = re.compile(r"set (\w+) to (\S+)")
 VALUE = re.compile(r"set [\w.\[\]]+ to (?:a value such as )?([\w.]+)")  # of the fix of one value
+EDIT = re.compile(r"(?:set ([\w.-]+) to|write(?=.* in place of)) ([\w.:=,-]+)(?: in place of (\S+))?")
+MEANT_KEY = re.compile(r"(?:did you mean |write (?=.+ in place of it))(\w+)(?:\?$|(: .+) in place of it)")
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -40,7 +44,104 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
 def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[str]) -> list[Problem]:
     """Return the faults of a job with fixes that concern what the user has typed."""
     short = (_in_short_form(_in_text(each, document), document) for each in problems)
-    return [_with_cause(each, changes) for each in short]
+    return [_with_option(_with_cause(each, changes)) for each in short]
+
+
+def _with_option(problem: Problem) -> Problem:
+    """Return a fault of an option for one field of the plan; its fix sets the option."""
+    field = problem.field.removeprefix("plan.")
+    option = problem.where if problem.where in ("--batch", "--offload") else field
+    return replace(problem, fix=re.sub(rf"\bset {field} to\b", f"set {option} to", problem.fix))
+
+
+def with_accepted_fixes(
+    problems: Sequence[Problem], document: Document, check: Callable[[Document], object]
+) -> list[Problem]:
+    """Return the faults of a job; where it refuses the value of a fix, too, the fault has its next fix.
+
+    All fixes that edit one value are tried together. Faults that they reveal in the same part of the job
+    are added, so that no further run reports them.
+
+    Parameters
+    ----------
+    problems, document : the faults of a document
+    check : raises an error unless a document describes a job
+    """
+    data, right = document.data, dict[str, str]()
+    lines, places = dict(document.lines), dict(document.places)
+    for problem in problems:
+        path, key = path_of(problem.field), MEANT_KEY.match(problem.fix)
+        if problem.fault == UNKNOWN_KEY and key:
+            new = (*path[:-1], key[1])
+            after, value = _with_key(data, path, key), key[1]
+            lines |= {new: lines[path]} if path in lines else {}
+            if document.places.get(path, "").startswith(ARGUMENT):
+                places |= {new: f"{ARGUMENT}{dotted(new)}={problem.value}"}
+        else:
+            after, value = _with_value(data, path, problem)
+        if after != data:
+            data, right[problem.field] = after, value
+    if not right:
+        return list(problems)
+    changed = replace(document, data=data, lines=lines, places=places)
+    try:
+        check(changed)
+    except SpecError as error:
+        parts = {path_of(field)[0] for field in right} | set(right.values())
+        known = {(each.field, each.because) for each in problems}
+        left = [each for each in error.problems if (each.field, each.because) not in known]
+        left = [each for each in left if path_of(each.field)[:1] and path_of(each.field)[0] in parts]
+    except InfeasibleError:
+        return list(problems)
+    else:
+        return list(problems)
+    again = {each.field: each for each in left if each.field in right}
+    first = [
+        _refused_twice(each, again[each.field], right[each.field]) if each.field in again else each
+        for each in problems
+    ]
+    further = [each for each in left if each.field not in again]
+    return [*first, *as_typed(further, changed, ())]
+
+
+def _refused_twice(problem: Problem, second: Problem, right: str) -> Problem:
+    """Return the fault of a value whose usual spelling `right` is refused as well."""
+    because = f"{problem.because}; {right} is refused, too, because {second.because}"
+    return replace(problem, allowed=second.allowed, because=because, fix=second.fix)
+
+
+def _with_value(data: object, path: Path, problem: Problem) -> tuple[object, str]:
+    """Return data after the edit of one value that a fix states, and the new value.
+
+    The value may stand in a text of several settings. Other fixes leave the data as they are.
+    """
+    edit, names = EDIT.fullmatch(problem.fix), [str(part) for part in path[-1:]]
+    names += [short for short, name in long_names(Plan).items() if name in names]
+    if edit is None or (edit[1] and edit[1].removeprefix("--") not in names):
+        return data, ""
+    wrong, right = edit[3] or str(problem.value), edit[2]
+    after = rf"\b(?:{'|'.join(names)})="  # of the value in a text
+    for end in range(len(path), 0, -1):
+        text = value_at(data, path[:end])
+        if isinstance(text, str) and wrong in text:
+            found = re.search(rf"{after}{re.escape(wrong)}(?![\w.])", text)
+            at = found.end() - len(wrong) if found else text.index(wrong)
+            new = f"{text[:at]}{right}{text[at + len(wrong) :]}"
+            return edited(data, [*map(str, path[:end])], resolve(new)), right
+        if end == len(path) and text is not None and text == problem.value:
+            return edited(data, [*map(str, path)], resolve(right)), right
+    return data, ""
+
+
+def _with_key(data: object, path: Path, meant: re.Match[str]) -> object:
+    """Return data with the key, or the part, that a fix writes in place of an unknown key."""
+    holder, (*above, key) = value_at(data, path[:-1]), path
+    if not isinstance(holder, dict) or key not in holder:
+        return data
+    rest = {name: value for name, value in holder.items() if name != key}
+    text = f"{meant[1]}{meant[2]}".encode()
+    part = read_yaml(text, "").mapping if meant[2] else {meant[1]: holder[key]}
+    return data if rest.keys() & part.keys() else edited(data, [*map(str, above)], rest | part)
 
 
 def _in_text(problem: Problem, document: Document) -> Problem:

@@ -27,11 +27,11 @@ from flopcast.requests.cluster_options import (
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
 from flopcast.requests.job_files import NOUNS, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.own_files import OF_JOB
-from flopcast.requests.problem_places import as_typed
+from flopcast.requests.own_files import OF_JOB, is_config
+from flopcast.requests.problem_places import as_typed, with_accepted_fixes
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
-from flopcast.requests.sources import read_source, with_model
+from flopcast.requests.sources import read_source, with_described_model, with_model
 from flopcast.requests.training_options import (
     with_adapters,
     with_plan_options,
@@ -122,8 +122,7 @@ def made_from(
     SpecError
         Every fault of the request, and what `make` raises.
     """
-    request = with_named_model(request)
-    source = request.source or _source_of(request)
+    source = (request := with_named_model(request)).source or _source_of(request)
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
@@ -158,7 +157,8 @@ def made_from(
         follows = {"plan", "plan.data_parallel"} if unsized else set()  # their devices are unknown then
         follows |= {"model.adapters.targets"} if untargeted else set()
         follows |= set() if names_cluster(document, request) else {"--gpus"}
-        every = as_typed((*problems, *error.problems), document, request.changes)
+        faults = with_accepted_fixes(error.problems, document, lambda given: make(given, read))
+        every = as_typed((*problems, *faults), document, request.changes)
         raise SpecError(each for each in every if each.field not in follows) from None
     except InfeasibleError:
         if problems:  # no plan is possible on what was not meant
@@ -215,6 +215,10 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
         autocast = request.autocast or (stated is not None and stated.autocast)
         document = with_model(document, model, sizes, autocast)
         request = replace(request, model=None)
+    if isinstance(model, dict):  # of a config.json, below the key model
+        lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("model",)}
+        config = Document(document.name, model, lines)
+        document = with_described_model(document, config) if is_config(config) else document
     if request.site is not None:
         given = read_yaml(read_file(request.site), str(request.site))
         if given.mapping.keys() & {"model", *OF_JOB}:

@@ -20,25 +20,19 @@ from flopcast.other_units import rewritten, rewritten_count
 from flopcast.records import dataclass, field, replace
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_plan import in_sequences
 from flopcast.requests.resolve import made_from, of_training
 from flopcast.search.question import Question
 from flopcast.search.space import Space
+from flopcast.search.space_words import space_values
 from flopcast.spec.plan import Plan
-from flopcast.units import parse_quantity, parse_tokens
+from flopcast.units import Number, parse_quantity, parse_tokens
 
 Made = TypeVar("Made")
 DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
 OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
-WORDS = (
-    "sequence_parallel",
-    "recompute",
-    "precision",
-    "schedule",
-    "context_exchange",
-    "context_order",
-    "tables",
-)
 OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
+NO_LIMIT: Number | None = 1e15  # seconds or dollars
 COMPARED = ("stack.tensor_overlap",)  # settings of which a change may list several values to try
 OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
 
@@ -99,8 +93,9 @@ def question_of(request: SearchRequest) -> Question:
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, request), None)
-    deadline_s = faults.of(lambda: _seconds(request.deadline), None)
-    budget_usd = faults.of(lambda: _dollars(request.budget), None)
+    # in place of a wrong limit, one that every plan keeps: a missing number of tokens is reported, too
+    deadline_s = faults.of(partial(_seconds, request.deadline), NO_LIMIT)
+    budget_usd = faults.of(partial(_dollars, request.budget), NO_LIMIT)
     evolve = faults.of(lambda: _flag("--evolve", request.evolve), False)
     question = faults.of(
         lambda: Question(
@@ -117,7 +112,8 @@ def question_of(request: SearchRequest) -> Question:
         None,
     )
     if question is None or faults.found:
-        raise SpecError(faults.relevant(without_job=not jobs))
+        length = jobs[0].job.batch.sequence_length if jobs else None
+        raise SpecError(in_sequences(each, length) for each in faults.relevant(without_job=not jobs))
     return question
 
 
@@ -202,7 +198,7 @@ def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
         places[(long_names(Plan).get(name, name),)] = f"argument plan.{change}"
     if request.job.offload is not None:
         places[("offload",)] = "--offload"
-    data = {name: _several(name, value) for name, value in fields.items()}
+    data = space_values(fields)
     if request.job.gpus is not None:
         data["gpus"] = request.job.gpus
     if request.headroom is not None:
@@ -212,20 +208,6 @@ def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
     if _flag("--tp-beyond-domain", request.tp_beyond_domain):
         data["tensor_in_domain"] = False
     return build(Space, Document("--plan", data, {}, places), data)
-
-
-def _several(name: str, value: object) -> object:
-    """Return the values of one field, separated by commas as in "precision=bf16,fp8"; numbers stay a text.
-
-    A comma inside a word of recompute ("selective:mlp,layernorm") separates its modules.
-
-    >>> _several("recompute", "none,selective:mlp,layernorm"), _several("tensor_parallel", "2,4")
-    (['none', 'selective:mlp,layernorm'], '2,4')
-    """
-    if name not in WORDS or not isinstance(value, str):
-        return value
-    several = re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
-    return several if len(several) > 1 else value
 
 
 def _flag(name: str, given: object) -> bool:

@@ -169,7 +169,7 @@ def source_of(
         if not is_model(document) and is_foreign(document.data):
             known_kind(None, document)  # raises the error that lists the formats
     if is_model(document):
-        document = _with_model(Document(COMMAND_LINE, {}, {}), document)
+        document = with_described_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
 
 
@@ -301,11 +301,11 @@ def with_model(
     where = document.where(places[path]) if path in places else ""
     if is_graph(path):
         model, notes = graph_model(path, sizes, where, autocast)
-        return assuming(_with_model(document, model), notes)
-    return _with_model(document, read_model_file(path, where))
+        return assuming(with_described_model(document, model), notes)
+    return with_described_model(document, read_model_file(path, where))
 
 
-def _with_model(document: Document, model: Document) -> Document:
+def with_described_model(document: Document, model: Document) -> Document:
     """Return the document with this model; notes of its import become assumptions."""
     notes: tuple[str, ...] = ()
     content = model.data

@@ -5,6 +5,7 @@ Elsewhere: the fields themselves (space.py), one plan's words (library/edits.py)
 """
 
 import re
+from collections.abc import Mapping
 
 from flopcast.slips import OFF, in_digits
 from flopcast.spec.offload import Placement
@@ -16,6 +17,15 @@ NUMBERS = re.compile(f"{ONE}(,{ONE})*")
 WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
 ZERO_STAGES = 'ZeRO stages: 0, 1, 2 or 3, or several such as "0,1"; because other stages do not exist'
 MOST_VALUES = 65_536
+WORDS = (  # fields whose values are words
+    "sequence_parallel",
+    "recompute",
+    "precision",
+    "schedule",
+    "context_exchange",
+    "context_order",
+    "tables",
+)
 
 
 def numbers(given: object) -> object:
@@ -103,3 +113,22 @@ def placements(given: object) -> object:
     if isinstance(given, tuple) and any(isinstance(each, (Placement, ShardGroup)) for each in given):
         return (given,)
     return given if isinstance(given, (tuple, list)) else (given,)
+
+
+def space_values(words: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields of a space from the words of a plan, whose values may be lists."""
+    return {name: _several(name, value) for name, value in words.items()}
+
+
+def _several(name: str, value: object) -> object:
+    """Return the values of one field, separated by commas as in "precision=bf16,fp8"; numbers stay a text.
+
+    A comma inside a word of recompute ("selective:mlp,layernorm") separates its modules.
+
+    >>> _several("recompute", "none,selective:mlp,layernorm"), _several("tensor_parallel", "2,4")
+    (['none', 'selective:mlp,layernorm'], '2,4')
+    """
+    if name not in WORDS or not isinstance(value, str):
+        return value
+    several = re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
+    return several if len(several) > 1 else value

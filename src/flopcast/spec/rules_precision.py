@@ -95,13 +95,22 @@ def _narrow(case: Case) -> bool:
     return precision in RECIPES and _has_engine(case, precision)
 
 
+def _nearest_precision(case: Case) -> str:
+    """Return the 8-bit format that the device has in place of a narrow one, else its first format."""
+    known = precisions(case)
+    return next(
+        (each for each in known if case.structure.precision in RECIPES and each in RECIPES),
+        "".join(known[:1]),
+    )
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.precision",
         holds=lambda c: _has_engine(c, c.structure.precision),
         allowed=lambda c: ", ".join(precisions(c)) or "nothing",
         because="the device has no tensor cores for this format",
-        fix=lambda c: f"set precision to {next(iter(precisions(c)), 'bf16, on another device')}",
+        fix=lambda c: f"set precision to {_nearest_precision(c) or 'bf16, on another device'}",
     ),
     Rule(
         field="plan.precision",

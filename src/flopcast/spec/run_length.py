@@ -4,6 +4,7 @@ Answers: on how many tokens does a run train?
 Elsewhere: runs of several phases (phases.py), the days and dollars of a run (economics/run.py).
 """
 
+import re
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -49,8 +50,11 @@ class RunLength(StrictModel):
             return parse_tokens(value)
         except ValueError:
             right = rewritten_count(value)
-            right = right if right[-1:].isalpha() or right.isdecimal() else "52k"
-            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "this field is a number"
+            if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
+                begun = re.match(r"\d+(?:\.\d+)?", value)
+                right = begun[0] + "".join(re.findall(r"[kMBT]$", value)) if begun else ""
+            right = right or {"tokens": "1T", "samples": "52000"}[info.field_name or ""]
+            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not such a number"
             raise ValueError(
                 f"{allowed}; because {because}; fix: set {info.field_name} to {right}"
             ) from None

@@ -248,6 +248,7 @@ def _is_number(value: object) -> bool:
 
 
 ELAPSED = ("elapsed time per iteration", "elapsed_time_per_iteration")
+TABLE = "csv"
 ENGINE = ("DeepSpeed", "Megatron-DeepSpeed", "GPT-NeoX")  # programs that call DeepSpeed's engine
 FORMATS = {
     "gpt-neox": LogFormat(
@@ -333,5 +334,10 @@ FORMATS = {
         read=_deepspeed_profiler,
         example="iter latency: … s, then on a separate line samples/second: …",
         software=ENGINE,
+    ),
+    TABLE: LogFormat(
+        cues=(),  # its header identifies it (table.py)
+        read=lambda _: None,
+        example="step,seconds in the first line, then a line such as 10,7.05 for each step",
     ),
 }

@@ -32,8 +32,9 @@ from flopcast.lab.logs.facts import (
     recompute_of_line,
     split_rank,
 )
-from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
+from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, TABLE, Fields
 from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory
+from flopcast.lab.logs.table import columns_of, row_of
 from flopcast.lab.logs.timers import TimerState
 
 MOST_RECORDS = 1_000_000
@@ -134,6 +135,7 @@ class _LogState:
         self.facts: dict[str, int] = {}
         self.recompute: str | None = None
         self.timers = TimerState()
+        self.columns: tuple[tuple[str, float], ...] = ()  # of a table of steps, after its header
         self.last_step = 0.0
         self.saved_after: dict[float, None] = {}
         self.evaluated_after: dict[float, None] = {}
@@ -168,6 +170,11 @@ class _LogState:
 
     def _take_step(self, labelled: int | None, line: str) -> bool:
         """Read a line of a step; return whether the line is one."""
+        if self.num_lines == 1 and not self.columns:
+            self.columns = columns_of(line)
+        elif self.columns and (numbers := row_of(line, self.columns)):
+            self._keep_step(TABLE, UNLABELLED, numbers)
+            return True
         for name, known in FORMATS.items():
             if any(cue in line for cue in known.cues) and (line_read := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
@@ -278,8 +285,15 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         because, fix = "the file is not text: this line contains a zero byte", "give the log as UTF-8 text"
         return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; the most similar line is: {reading.nearest}" if reading.nearest else ""
+    if name.endswith(".csv"):
+        because = "no column of the first line has a name that states a step time with its unit"
+        allowed = "a table with a column seconds, milliseconds, step_time_s or step_time_ms"
+        return _fault(
+            name, allowed, because, "name the column of the step times seconds or milliseconds", 1
+        )
     because = f"no line of the file is a training step{nearest}"
-    fix = "give the output of the rank that prints steps, which is often the last rank"
+    fix = 'write the steps to a CSV file: first the line "step,seconds", then lines such as "10,7.05"'
+    fix += ", or give the output of the rank that prints steps, which is often the last rank"
     return _fault(name, allowed, because, fix, reading.nearest_number)
 
 

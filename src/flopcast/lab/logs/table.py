@@ -1,0 +1,53 @@
+"""Tables of steps: a header such as "step,seconds", then a row for each step.
+
+Answers: which numbers of a step do the columns of a CSV file hold?
+Elsewhere: lines that frameworks print (formats.py). Only columns whose names state their unit are read.
+"""
+
+import re
+from collections.abc import Sequence
+
+from flopcast.lab.logs.formats import KEYS, NUMBER, Fields, number
+
+COLUMNS = {  # name of a column, without underscores → field of LoggedSteps and scale
+    **KEYS,
+    **dict.fromkeys(("step", "iteration", "iter", "global step"), ("step", 1.0)),
+    **dict.fromkeys(("seconds", "step time s", "step seconds", "iteration time s"), ("step_time_s", 1.0)),
+    **dict.fromkeys(("milliseconds", "step time ms", "iteration time ms"), ("step_time_s", 1e-3)),
+    "tokens per s": ("tokens_per_s", 1.0),
+    "samples per s": ("samples_per_s", 1.0),
+}
+_NOT_COMMA = re.compile(r"[;\t]")  # a separator beside which a comma is a decimal one
+
+
+def columns_of(line: str) -> tuple[tuple[str, float], ...]:
+    """Return the field and the scale of each column of the table whose header a line is.
+
+    Columns of other names have no field. The result is empty if no column is the time of a step.
+
+    >>> columns_of("step,loss,seconds"), columns_of("1,2.5,7.1")
+    ((('step', 1.0), ('', 1.0), ('step_time_s', 1.0)), ())
+    """
+    cells = [cell.strip("\"'").replace("_", " ").lower() for cell in _cells(line)]
+    columns = tuple(COLUMNS.get(cell, ("", 1.0)) for cell in cells)
+    return columns if len(cells) > 1 and "step_time_s" in dict(columns) else ()
+
+
+def row_of(line: str, columns: Sequence[tuple[str, float]]) -> Fields:
+    """Return the numbers in a row of a table with these columns; empty if a cell has none."""
+    cells = _cells(line)
+    known = [(*column, cell) for column, cell in zip(columns, cells, strict=False) if column[0]]
+    if len(cells) != len(columns) or not all(re.fullmatch(NUMBER, cell) for *_, cell in known):
+        return {}
+    return {field: number(cell) * scale for field, scale, cell in known}
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line; commas are decimal ones in a line with semicolons or tabs.
+
+    >>> _cells("1, 7.05"), _cells("1;7,05")
+    (['1', '7.05'], ['1', '7.05'])
+    """
+    others = _NOT_COMMA.split(line.strip())
+    cells = [cell.replace(",", ".") for cell in others] if len(others) > 1 else line.split(",")
+    return [cell.strip() for cell in cells]
