@@ -46,12 +46,12 @@ def meant(value: object, allowed: str) -> str:
     ['4096', '8', '64', '8192', '2', '', '', '']
     >>> meant(-0.5, "a number from 0 to 1"), meant(90, "a number above 0, at most 1")
     ('0.5', '')
-    >>> meant("four", whole), meant("8kk", whole), meant("90%", "a number above 0 and at most 1")
-    ('4', '8192', '0.9')
+    >>> meant("four", whole), meant("4.5k", whole), meant("90%", "a number above 0 and at most 1")
+    ('4', '4608', '0.9')
     >>> meant("ture", "true or false"), meant("flota16", "float32, float16, auto"), meant("x", "a, b or c")
     ('true', 'float16', '')
-    >>> meant("1 GB", "0, 1, 2 or 3"), meant("float6", "float16 or float64")
-    ('1', '')
+    >>> meant("1 GB", "0, 1, 2 or 3"), meant("stage3", "0, 1 or 3"), meant("float6", "float16 or float64")
+    ('1', '3', '')
     """
     if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], (list, dict)):
         value = value[0]
@@ -86,6 +86,8 @@ def _number(text: str, allowed: str, *, whole: bool) -> str:
         text = str(int(product[1]) * int(product[2]))
     if not whole and re.fullmatch(r"[\d.]+ ?%", text):
         text = f"{float(text.rstrip(' %')) / 100:g}"
+    if whole and (thousands := re.fullmatch(r"(\d*\.\d+) ?([kKmM])", text)):  # 4.5k is 4,608
+        text = f"{float(thousands[1]) * parse_length(f'1{thousands[2]}'):.10g}"
     try:
         text = str(parse_length(re.sub(r"(?<=\d[kK])i?[bB]$", "", text)))
     except ValueError:
@@ -123,7 +125,7 @@ def _word(value: str, allowed: str) -> str:
     if len(begun) == 1 < len(value):  # adamw_8bit of adamw8
         return begun[0]
     if all(map(str.isdecimal, words)):
-        found = _WITH_UNIT.fullmatch(in_digits(value.lstrip("-")))
+        found = _WITH_UNIT.fullmatch(in_digits(re.sub(r"^[a-zA-Z]+[ _-]?(?=\d)", "", value.lstrip("-"))))
         return found[1] if found and found[1] in words else ""
     if set(words) == {"true", "false"} and value.lower() in _SWITCHES:
         return _SWITCHES[value.lower()]

@@ -11,7 +11,7 @@ from command_line import flopcast
 
 JOB = "predict llama-3.2-1b --gpus 16"
 FEW_SEARCH = "search bloom-560m --gpus 2 --tokens 1T --plan 'mbs=1 gbs=16 cp=1 zero=1 vpp=1 dp_shard=0'"
-OTHER_STACK = "use --stack composer-llm-foundry and set zero to 3, or set --offload to none"
+OTHER_STACK = "choose --stack composer-llm-foundry and set zero to 3, or set --offload to none"
 FIXES = {  # a command line → the fix of its error; of several causes, those of its errors
     f"{JOB} --gpus 32": "leave out all but one --gpus",
     f"{JOB} --plan tp=2 --plan pp=2": "leave out all but one --plan",
@@ -35,7 +35,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --engine vllm --slo 'ttft below 500 ms'": "write ttft_p99=500ms",
     f"{JOB} --plan 'tp: 2, pp: 2'": 'write "tp=2 pp=2"',
     f"{JOB} --offload weights:host": OTHER_STACK,
-    f"{JOB} --offload optimizer=ssd": "use --stack deepspeed-zero, or set --offload to none",
+    f"{JOB} --offload optimizer=ssd": "choose --stack deepspeed-zero, or set --offload to none",
     f"{JOB} --tokens 15 trillion": (
         "join it to its number: write --tokens 15T in place of --tokens 15 trillion"
     ),
@@ -136,7 +136,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'stage_layers=10,10,10 pp=4 gbs=64'": "set stage_layers to 4,4,4,4",
     f"{JOB} model.hidden=2047": "leave out model.hidden=2047, or set heads to 23, or give head_size",
     "predict llama-3.2-1b cluster.base=dgx-h100 cluster.nodes=four": "set nodes to 4",
-    f"{JOB} lora=16": "set model.adapters instead, or add --lora 16 to the command",
+    f"{JOB} lora=16": "remove it, and add --lora 16 to the command",
     f"{JOB} --engine vllm --traffic 'prompt=2k-4k'": "write uniform(2000, 4000)",
     f"{JOB} --engine vllm --slo 'ttft<2s tpot<50ms'": "write ttft_p99=2s tpot_p99=50ms",
     f"{FEW_SEARCH} --headroom 90%": "write 0.9 in place of 90%",
@@ -149,7 +149,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "search bloom-560m --gpus 8 --objective cheapest": "write cost in place of cheapest",
     "search llama-3.2-1b --gpus 1 --engine vllm --objective p99_ttft": "write ttft",
     "search bloom-560m --gpus 8 --plan 'gbs=64 tp<=4'": "write tp=1..4 in place of tp<=4",
-    "explain llama-3.2-1b mfu_ratio --gpus 8": "flopcast explain mfu llama-3.2-1b",
+    "explain llama-3.2-1b mfu_ratio --gpus 8": "flopcast explain mfu llama-3.2-1b --gpus 8",
     f"{JOB} --loader decode=9ms*8": "write decode=9ms:8 in place of decode=9ms*8",
     f"{JOB} --offload parameters=host --plan zero=1": OTHER_STACK,
     f"{JOB} cluster.reliability.device_time_between_failures_s=50khours": (

@@ -1,6 +1,8 @@
 """`flopcast explain`."""
 
 import re
+import shlex
+import sys
 
 import click
 
@@ -86,4 +88,5 @@ def _swapped(what: str, second: str) -> Problem:
     number = second if re.search(r"[.\[]", second) else near[0] if near else "step"
     allowed = "flopcast explain WHAT JOB, where WHAT is what to explain, such as step, mlp or memory"
     because = f"{what} is a {'file' if exists(what) else 'model'}, and the job comes after WHAT"
-    return Problem("WHAT", what, allowed, because, f"flopcast explain {number} {what}")
+    rest = [word for word in sys.argv[2:] if word != second]
+    return Problem("WHAT", what, allowed, because, shlex.join(["flopcast", "explain", number, *rest]))

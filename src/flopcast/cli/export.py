@@ -1,5 +1,6 @@
 """`flopcast export`."""
 
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path, PurePath
@@ -108,7 +109,8 @@ def _swapped(job: str, second: str) -> Problem:
     allowed = "flopcast export KIND JOB, where KIND is a format, such as megatron"
     because = f"{job} is a {'file' if exists(job) else 'model'}, and the job comes after KIND"
     near = nearest(second, USUAL) or USUAL
-    return Problem("KIND", job, allowed, because, f"flopcast export {near[0]} {job}")
+    rest = [word for word in sys.argv[2:] if word != second]
+    return Problem("KIND", job, allowed, because, shlex.join(["flopcast", "export", near[0], *rest]))
 
 
 def _write(made: "Exported", output: Path | None) -> None:

@@ -107,7 +107,11 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         )
         raise SpecError([_fault(document, "grid", document.data, "a mapping", because, fix)])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
-    if "batch" in data or isinstance(data.get("plan"), dict):
+    if isinstance(plan := data.get("plan"), dict) and data.keys() & {"gpus", "sequence_length"}:
+        words = " ".join(f"{name}={value}" for name, value in plan.items())
+        because, fix = "each value of an axis is a text or a number", f'write plan: "{words}"'
+        raise SpecError([_fault(document, "plan", plan, "a text, or a list of texts", because, fix)])
+    if "batch" in data or isinstance(plan, dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
         fix = f"run flopcast search {document.name}, or give a file that lists the values of each axis"
         raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, and not a grid")

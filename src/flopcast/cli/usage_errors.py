@@ -233,7 +233,7 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     near = difflib.get_close_matches(word.lower(), known, n=1)
     is_file = "." in word or "/" in word or ("predict" in known and is_model(word))
     command = near[0] if near else known[0]
-    fix = f"{where} {command}" if near else "choose one of these commands"
+    fix = f"{where} {command}" if near else f"choose one of these commands, such as {where} {command}"
     fix = f"write {command} before {word}" if is_file else fix
     because = (
         f"{where} needs a command before the job" if is_file else f"{where} has no command with this name"

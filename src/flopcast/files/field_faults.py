@@ -115,7 +115,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         if kind.startswith("tuple_") and name not in EXAMPLES:
             value = f"[{detail['input']}]"
         if kind.startswith("bool_"):
-            value = (_usual(owner, field) or "true").lower()
+            is_on = isinstance(detail["input"], (int, float)) and detail["input"] > 0
+            value = "true" if is_on else (_usual(owner, field) or "true").lower()
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         if allowed in PLAIN and info and info.metadata and name in spellings(field, info):
             allowed = _range({}, info, field)
@@ -129,11 +130,20 @@ def _not_a_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None
     wrong = [key for key, value in mapping.items() if isinstance(value, dict) and not key.isdecimal()]
     fix = f"begin each entry of {name} with a hyphen, or write it in square brackets"
     entry = get_args(info.annotation)[0] if info and get_args(info.annotation) else None
-    if {*mapping} <= {*getattr(entry, "model_fields", ())}:
+    fields: dict[str, FieldInfo] = getattr(entry, "model_fields", {})
+    needed = [key for key, field in fields.items() if field.is_required()]
+    if (
+        needed[:1] == ["name"]
+        and len(needed) == 2
+        and not any(isinstance(v, dict) for v in mapping.values())
+    ):
+        entries = ", ".join(f"{{name: {key}, {needed[1]}: {value}}}" for key, value in mapping.items())
+        fix = f"write {name}: [{entries}]"
+    elif {*mapping} <= {*fields}:
         fix = f"write square brackets around the entry, as in {name}: [{{{next(iter(mapping))}: ...}}]"
     elif wrong and all(isinstance(value, dict) for value in mapping.values()):
         fix = f"write the number of an entry of {name}, such as 0 for the first, in place of {wrong[0]}"
-        if "name" in getattr(entry, "model_fields", ()):
+        if "name" in fields:
             fix = f'begin each entry with a hyphen and its name: write "- name: {wrong[0]}" for {wrong[0]}'
     return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
 
@@ -306,8 +316,9 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     numbers = [int(word) for word in ONLY_NUMBERS.findall(allowed)] if CHOICE.fullmatch(allowed) else []
     if numbers and isinstance(value, (int, float)):
         return str(min(numbers, key=lambda number: abs(number - value)))
-    near = [word for word in words if word == OTHER_VALUES.get(str(value))]
-    near = near or (nearest(str(value), words, least_ratio=0.6) if words else [])
+    if (same := OTHER_VALUES.get(str(value))) in words:
+        return str(same)
+    near = nearest(str(value), words, least_ratio=0.6) if words else []
     initials = "".join(part[0] for part in re.findall(r"[a-z]+", str(value)))  # "zb" of "zero-bubble"
     near = near or [word for word in words if len(initials) > 1 and word.startswith(f"{initials}_")]
     first = str(value).partition("_")[0]  # "q" of "q_proj"

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 from flopcast.errors import Problem
 from flopcast.files.field_examples import MEANT
 from flopcast.files.nearest_names import nearest
+from flopcast.other_units import rewritten
+from flopcast.units import units_of
 
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
@@ -41,7 +43,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "stack": "framework backend",
     "engine": "server backend framework",
     "cluster": "hardware machine system",
-    "max_sequences": "max-num-seqs batch batch-size max-batch-size",
+    "max_sequences": "max-num-seqs batch batch-size max-batch-size max-batch",
     "rate_per_s": "request-rate qps rps",
     "prompt_tokens": "input-len input-tokens isl prompt-len input",
     "output_tokens": "output-len output-tokens osl max-tokens",
@@ -51,13 +53,14 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "seq_len": "seq sequence-length",
     "rank": "r lora-r lora-rank",
     "to": "storage store",
-    "every_steps": "every interval",
     "sample_s": "time",
     "ttft_s": "ttft ttft-p99",
     "tpot_s": "tpot tpot-p99",
     "samples": "rollouts-per-prompt group-size",
     "requests": "num-requests num-prompts",
     "concurrency": "max-concurrency users",
+    "power_limit_w": "power-limit power-cap max-power",
+    "every_steps": "every interval",
     "device_time_between_failures_s": "mtbf mtbf-s time-between-failures",
 }
 GLUED = re.compile(r"(\w+) ?(?:=|::?)\s*([{\[]?)")  # a key with the "=" or ":" that should end it
@@ -73,13 +76,14 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     """
     names = sorted(known)
     glued = GLUED.match(key)
-    right = meant_name(glued[1] if glued else key, names)
+    right = _of_unit(key, value, names) or meant_name(glued[1] if glued else key, names)
     because = "an unknown key raises an error, so that no setting is silently ignored"
     of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
     words = [f"{name}={each}" for name, each in value.items()] if isinstance(value, dict) else []
     words = value.split() if isinstance(value, str) else words
     elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key, "")
-    plain = str(value).replace("'", "")
+    rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
+    plain = str(rank or value).replace("'", "")
     elsewhere = elsewhere.format(value=plain, changes=" ".join(f"{key}.{word}" for word in words))
     elsewhere = "" if same_elsewhere(key, names) else elsewhere
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
@@ -91,6 +95,17 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
         because = f"a comma ends a value inside brackets, so that {key} is read as a key"
         fix = f"remove the comma before {key}"
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
+
+
+def _of_unit(key: str, value: object, known: Iterable[str]) -> str:
+    """Return the known name of a key with the unit of its value: every_s for every: 30 min; "" if none.
+
+    >>> _of_unit("every", "30 min", ["every_steps", "every_s"])
+    'every_s'
+    """
+    has_unit = isinstance(value, str) and re.match(r"[\d.]+\s*[A-Za-z]", value)
+    names = (name for name in known if has_unit and name.startswith(f"{key}_") and units_of(name))
+    return next((name for name in names if rewritten(str(value), units_of(name))), "")
 
 
 def meant_name(key: str, known: Iterable[str]) -> str:

@@ -41,7 +41,7 @@ def unit_fault(
             word = f"{name}={right.replace(' ', '')}"
             fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
         if not number:
-            return "the value is not a number", fix
+            return "the value does not begin with a number", fix
         return f"{written!r} is not a unit of {DIMENSIONS[units[0]]}" if written else NO_UNIT, fix
     because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
     return because, "convert the price to USD/h"

@@ -177,8 +177,8 @@ def _problem(
     fault = f"needs {needed}" if needed else ""
     if value is None and not _is_given(data, location):
         fault = "is missing"
-    elif value is None and where[-1:].isdigit():  # a line of a file, whose entry is null
-        fix = re.sub(r"^write (\w+)=", r"write \1: ", fix)
+    elif where[-1:].isdigit() and isinstance(value_at(document.data, full[:-1]), dict):  # in a file
+        fix = re.sub(r"^write (\w+)=(?!.* in place of )", r"write \1: ", fix)
     value = value_at(data, location) if isinstance(value, float) else value
     if key := document.keys.get(full, ""):  # of another program
         field, fix = key, fix.replace(f"set {name} to", f"set {key} to")

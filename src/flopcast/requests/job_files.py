@@ -188,7 +188,9 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
             fault="is empty" if document.data is None else "is not a mapping",
             allowed="a mapping with model, cluster, plan, stack and batch",
             because="a job consists of these parts",
-            fix="begin the file with model: llama-3-8b",
+            fix="remove the hyphens before the keys"
+            if isinstance(document.data, list)
+            else "begin the file with model: llama-3-8b",
         )
     problems, data = list[Problem](), dict(document.data)
     fixed: dict[str, object] | None = None

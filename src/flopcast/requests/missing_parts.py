@@ -148,7 +148,7 @@ def _helping(problem: Problem, job: Job, faults: Callable[[Job], Sequence[Proble
             if each.field == problem.field
         ]
         if not left:
-            yield f"use --stack {name}"
+            yield f"choose --stack {name}"
         elif len(left) == 1 and left[0].because != problem.because and left[0].fix.startswith("set "):
-            more.append(f"use --stack {name} and {left[0].fix}")
+            more.append(f"choose --stack {name} and {left[0].fix}")
     yield from more

@@ -43,8 +43,10 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
 
 def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[str]) -> list[Problem]:
     """Return the faults of a job with fixes that concern what the user has typed."""
-    short = (_in_short_form(_in_text(each, document), document) for each in problems)
-    return [_with_option(_with_cause(each, changes)) for each in short]
+    short = [_in_short_form(_in_text(each, document), document) for each in problems]
+    wrong = [change for change in changes if any(each.where.endswith(change) for each in short)]
+    own = [each for each in short if not any(_is_caused(each, change) for change in wrong)]
+    return [_with_option(_with_cause(each, changes)) for each in own]
 
 
 def _with_option(problem: Problem) -> Problem:
@@ -161,13 +163,16 @@ def _in_text(problem: Problem, document: Document) -> Problem:
 def _with_cause(problem: Problem, changes: Sequence[str]) -> Problem:
     """Return a fault of one value that a change of another value causes; the fix may undo this change."""
     for change in changes:
-        name, _, value = change.partition("=")
-        caused = re.search(
-            rf"\b{re.escape(name.rpartition('.')[2])} = {re.escape(value)}\b", problem.allowed
-        )
-        if caused and change not in problem.where:
+        if _is_caused(problem, change):
             return replace(problem, fix=f"leave out {change}, or {problem.fix}")
     return problem
+
+
+def _is_caused(problem: Problem, change: str) -> bool:
+    """Return whether the value of another field, which a change sets, is the limit of a problem's value."""
+    name, _, value = change.partition("=")
+    limit = rf"\b{re.escape(name.rpartition('.')[2])} = {re.escape(value)}\b"
+    return change not in problem.where and re.search(limit, problem.allowed) is not None
 
 
 def _in_short_form(problem: Problem, document: Document) -> Problem:

@@ -5,6 +5,7 @@ Elsewhere: the bytes of each rank (workload/saved_states.py), the seconds (econo
 can be stored where (rules_checkpoints.py), the blocks that recompute keeps (workload/checkpoints.py).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
@@ -216,6 +217,7 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
     except ValueError:
         because = f"because {text!r} is not a number with a known unit"
         digits, units = in_digits(text.strip("-")), (unit, "min", "h") if unit == "s" else (unit,)
+        digits = re.sub(r"(?<=\d) ?(?:steps?|iterations?|iters?)$", "", digits)
         right = {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else rewritten(digits, units)
         name = word.partition("=")[0]
         fix = f"write {name}={right.replace(' ', '')} in place of {word}" if right else f"leave out {word}"

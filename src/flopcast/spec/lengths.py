@@ -108,6 +108,9 @@ def lengths(given: object) -> object:
     ends, call = (
         re.fullmatch(form, str(given).replace(" ", "")) for form in (_ENDS, r"[a-z]+\(([\d.k]+).*")
     )
+    if isinstance(given, dict) and given and all(re.fullmatch(r"\d+[kM]?", str(key)) for key in given):
+        pairs = ",".join(f"{key}:{weight}" for key, weight in given.items())
+        raise ValueError(_fault(FORMS, "only these forms are supported", pairs))
     number = re.search(r"[1-9]\d*", str(given))
     right = number[0] if number else "2000"
     right = (

@@ -119,11 +119,7 @@ class Loader(StrictModel):
         names = [stage.name for stage in self.stages]
         for name in names:
             if names.count(name) > 1:
-                because = "because each stage is identified by its name"
-                raise ValueError(
-                    f"a different name for each stage, but {name!r} occurs twice; {because}; fix: rename"
-                    f" a stage"
-                )
+                raise ValueError(_named_twice(name))
         return self
 
     def text(self) -> str:
@@ -137,6 +133,13 @@ class Loader(StrictModel):
         words = [stage.text() for stage in self.stages]
         exposed = [stage.name for stage in self.stages if not stage.overlapped]
         return ",".join([*words, *([f"exposed={'+'.join(exposed)}"] if exposed else [])])
+
+
+def _named_twice(name: str) -> str:
+    """Return what is wrong with two stages of one name."""
+    because = "because each stage is identified by its name"
+    fix = f"write {name}2 in place of the second {name}"
+    return f"a different name for each stage, but {name!r} occurs twice; {because}; fix: {fix}"
 
 
 def _of_text(given: object) -> object:
@@ -179,6 +182,8 @@ def _stages(text: str) -> list[dict[str, object]]:
         else:
             stages.append({"name": name} | _stage(word, value))
     names = [str(stage["name"]) for stage in stages]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise ValueError(_named_twice(twice))
     for name in exposed:
         if name not in (*names, "all"):
             because = "because exposed lists the stages that every step waits for"
@@ -259,6 +264,8 @@ def _meant(word: str, text: str, unit: str) -> str:
     """
     if re.fullmatch(r"[\d.]+[a-z]+\*\d+", text):  # a time and its workers
         return word.replace("*", ":")
+    if re.match(r"(?:num_)?workers=\d+$", word):
+        return f"decode=9ms:{text}"
     plain = text.strip("-")
     time, size = (rewritten(plain, units).replace(" ", "") for units in (("s", "min", "h"), ("B",)))
     if not re.search("[1-9]", plain):

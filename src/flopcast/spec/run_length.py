@@ -53,7 +53,7 @@ class RunLength(StrictModel):
             if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
                 begun = re.match(r"\d+(?:\.\d+)?", value)
                 right = begun[0] + "".join(re.findall(r"[kMBT]$", value)) if begun else ""
-            right = right or {"tokens": "1T", "samples": "52000"}[info.field_name or ""]
+            right = right or {"tokens": "1T", "samples": "52k"}[info.field_name or ""]
             allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not such a number"
             raise ValueError(
                 f"{allowed}; because {because}; fix: set {info.field_name} to {right}"

@@ -87,7 +87,8 @@ def _of_word(word: str) -> dict[str, object]:
     if not 0 < fraction <= 1:
         allowed = "a speed above 0 and at most 1 after the colon"
         because = "it is the speed of this part divided by the speed of the others"
-        raise ValueError(f"{allowed}; because {because}; fix: write {kind.strip()}={index}:0.5")
+        slowed = f"{1 / fraction:.2g}" if 1 < fraction <= 10 else "0.5"  # who writes 1.25 times the time
+        raise ValueError(f"{allowed}; because {because}; fix: write {kind.strip()}={index}:{slowed}")
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
 
 

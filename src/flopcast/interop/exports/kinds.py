@@ -77,5 +77,7 @@ def kind_named(name: str) -> ExportFormat | LaunchExport:
     if name in every:
         return every[name]
     near, because = nearest(name, every), "flopcast cannot write this format"
-    fix = f"did you mean {near[0]}?" if near else "choose one of these formats"
+    fix = (
+        f"did you mean {near[0]}?" if near else f"choose one of these formats, such as {next(iter(KINDS))}"
+    )
     raise spec_error("KIND", name, ", ".join(every), because, fix)
