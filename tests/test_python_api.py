@@ -221,7 +221,7 @@ CALLS = {  # a call with a wrong value → the field and the fix of its error
     'Plan(tp="a")': ("Plan.tp", "write tp=1"),
     "Plan(tensor_parallel=0)": ("Plan.tensor_parallel", "write tensor_parallel=1"),
     "Plan(tensor_paralel=2)": ("Plan.tensor_paralel", "did you mean tensor_parallel?"),
-    'Plan("tp=2")': ("Plan", "write Plan(NAME=VALUE, ...), or pass the text to flopcast.job"),
+    'Plan("tp=2")': ("Plan", "write Plan(tp=2)"),
     'Batch(sequence_length="long")': ("Batch.sequence_length", "write sequence_length=8192"),
     'Space(recompute="any")': ("Space.recompute", "write recompute='selective'"),
 }

@@ -25,7 +25,7 @@ from flopcast.spec.job import Job
 def search_plans(
     jobs: Job | Sequence[Job],
     space: Space | Mapping[str, object] | str | None = None,
-    objectives: Sequence[str] = ("step_time",),
+    objectives: Sequence[str] | str = ("step_time",),
     total_tokens: float | None = None,
     deadline_s: float | None = None,
     budget_usd: float | None = None,
@@ -73,7 +73,7 @@ def search_plans(
     question = Question(
         jobs=several,
         space=_with_batch(space, several),
-        objectives=tuple(objectives),
+        objectives=(objectives,) if isinstance(objectives, str) else tuple(objectives),
         total_tokens=total_tokens or 0.0,
         deadline_s=deadline_s,
         budget_usd=budget_usd,

@@ -129,6 +129,12 @@ def _word(value: str, allowed: str) -> str:
         return found[1] if found and found[1] in words else ""
     if set(words) == {"true", "false"} and value.lower() in _SWITCHES:
         return _SWITCHES[value.lower()]
-    near = difflib.get_close_matches(value.lower(), words, n=2, cutoff=NEAR_RATIO)
+    digits = re.search(r"\d*$", value)
+    alike_words = [
+        word
+        for word in words
+        if not digits or not digits[0] or re.search(rf"(?<!\d){digits[0]}$|\D$", word)
+    ]
+    near = difflib.get_close_matches(value.lower(), alike_words, n=2, cutoff=NEAR_RATIO)
     alike = [difflib.SequenceMatcher(None, word, value.lower()).ratio() for word in near]
     return near[0] if len(set(alike)) == len(alike) > 0 else ""

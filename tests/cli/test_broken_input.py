@@ -179,7 +179,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "a plan word without a value": (("predict", *WHOLE, "--plan", "dp= gbs=8"), "data_parallel"),
     "an unknown plan word": (("predict", *WHOLE, "--plan", "dp=8 gbs=8 tpp=1"), "plan.tpp"),
     "a plan word that is no number": (("predict", *WHOLE, "--plan", "dp=8 gbs=many"), "plan.global_batch"),
-    "a degree alone": (("predict", *WHOLE, "--plan", "tp=8 gbs"), "plan.global_batch"),
+    "a degree alone": (("predict", *WHOLE, "--plan", "tp=8 gbs"), "gbs has no value"),
     "a plan that fits no cluster": (("predict", *WHOLE, "--plan", "dp=3 gbs=3"), "the number of devices"),
     "gpus that fill no node": (("predict", *WHOLE, "--gpus", "12"), "--gpus"),
     "gpus that are none": (("predict", *WHOLE, "--gpus", "0"), "--gpus"),

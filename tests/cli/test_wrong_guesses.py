@@ -155,6 +155,25 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} cluster.reliability.device_time_between_failures_s=50khours": (
         'write cluster.reliability.device_time_between_failures_s="50000 h"'
     ),
+    f"{JOB} --seq 4.5k": "write 4608 in place of 4.5k",
+    f"{JOB} --plan 'gbs=64 zero=stage3'": "write 3 in place of stage3",
+    f"{JOB} --plan 'gbs=64 sp=2'": "set sequence_parallel to true",
+    f"{JOB} --plan 'gbs=64 recompute=all'": "set recompute to full",
+    f"{JOB} --checkpoint 'every=100steps nvme'": "write every=100 in place of every=100steps",
+    f"{JOB} --checkpoint 'nvme every 100 steps'": "write 'nvme every=100'",
+    f"{JOB} --slow device=3:1.25": "write device=3:0.8",
+    f"{JOB} --loader workers=8": "write decode=9ms:8 in place of workers=8",
+    f"{JOB} --loader a=1ms,a=2ms": "write a2 in place of the second a",
+    f"{JOB} cluster.power_limit=500W": "set site.power_limit_w to 500W instead",
+    f"{JOB} model.blocks.0.mixer.heads=33": "set heads to 32, or give head_size",
+    f"{JOB} --engine vllm --traffic 'rate=4/s prompt=2k output=300 prefix=0.5'": (
+        "did you mean prefix_hit_share?"
+    ),
+    f"{JOB} --engine vllm --slo latency=2s": "write end_to_end_p99=2s in place of latency=2s",
+    "search llama-3.2-1b --gpus 8 --power-limit 500,600": ("write --power-limit 500W --power-limit 600W"),
+    "shard llama-3.2-1b --tp 2": "write --ranks 2",
+    "checkpoint llama-3.2-1b --gpus 8 --to-plan tp": "write tp=2",
+    "export nemo2 llama-3.2-1b": "choose one of these formats, such as megatron",
     "predict llama-3.2-1b.yaml --gpus 8": "write llama-3.2-1b, the model of the catalogue",
 }
 
@@ -261,6 +280,26 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
         "model: gpt2\nheads: 8\nplan: dp=8 gbs=8\ncluster: dgx-h100:1\n",
         "write model: {base: gpt2, blocks: {0: {mixer: {heads: 8}}}} in place of it",
     ),
+    "predict plans.yaml": (
+        "model: gpt2\ncluster: dgx-h100:1\nparallelism: {tp: 2}\nplan: dp=4 gbs=8\n",
+        "write tp=2 in plan in place of it",
+    ),
+    "predict hyphens.yaml": ("- model: gpt2\n- plan: dp=8\n", "remove the hyphens before the keys"),
+    "predict equals.yaml": (
+        "model = gpt2\ncluster = dgx-h100:1\n",
+        'write "model: " in place of "model = ", and the same for the other keys',
+    ),
+    "predict period.yaml": (
+        "model: gpt2\ncluster: dgx-h100:1\ncheckpoint: {every: 30 min, to: nvme}\n", "did you mean every_s?"
+    ),
+    "predict rates.yaml": (
+        "model: gpt2\ncluster: dgx-h100:1\nengine: vllm\ntraffic: {rate: 4 per second}\n",
+        "write rate: 4/s",
+    ),
+    "predict gpt2 --gpus 8 --site factors.yaml": (
+        "factors: {gemm_level: 0.9}\n", "write factors: [{name: gemm_level, ratio: 0.9}]"
+    ),
+    "sweep plan.yaml": ("model: gpt2\ngpus: 8\nplan: {gbs: 64, mbs: 1}\n", 'write plan: "gbs=64 mbs=1"'),
     "predict llama-3.2-1b --gpus 8 --log own.csv": (
         "step,time\n1,2.5\n", "name the column of the step times seconds or milliseconds"
     ),

@@ -111,7 +111,7 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         words = " ".join(f"{name}={value}" for name, value in plan.items())
         because, fix = "each value of an axis is a text or a number", f'write plan: "{words}"'
         raise SpecError([_fault(document, "plan", plan, "a text, or a list of texts", because, fix)])
-    if "batch" in data or isinstance(plan, dict):
+    if isinstance(data.get("batch"), dict) or isinstance(plan, dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
         fix = f"run flopcast search {document.name}, or give a file that lists the values of each axis"
         raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, and not a grid")
@@ -208,6 +208,8 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
 def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:
     near = nearest(str(key), [name for name in (*AXES, *ALONE) if name not in given], least_ratio=NEAR)
     fix = f"did you mean {near[0]}?" if near else f"remove {key}"
+    if key == "batch":
+        fix = f'write its number in the plan, as in plan: "gbs={document.mapping[key]}"'
     problem = _fault(
         document, str(key), None, ", ".join((*AXES, *ALONE)), "flopcast does not use this key", fix
     )

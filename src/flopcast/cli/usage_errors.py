@@ -62,9 +62,9 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
         except click.BadOptionUsage as error:
             yield error
             words = _without_option(words, error.option_name, fresh)
-    twice = list(repeated(order, fresh, words))
-    yield from twice
+    yield from (twice := list(repeated(order, fresh, words)))
     meant = {_nearest_option(error.option_name, fresh) for error in unknown}
+    meant |= {word for error in unknown for word in getattr(error, "fix", "").split()}
     known = {error.option_name for error in twice}  # their values are not reported as well
     parameters = [
         each for each in command.get_params(fresh) if not each.is_eager and _name(each) not in known

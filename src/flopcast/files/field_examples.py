@@ -150,6 +150,8 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "batch_size": "set plan.global_batch to {value} instead",
     "lora": "remove it, and add --lora {value} to the command",
     "qlora": "remove it, and add --qlora {value} to the command",
+    "steps": "write tokens in place of it: {value} · global batch · tokens of a sequence",
+    "max_steps": "write tokens in place of it: {value} · global batch · tokens of a sequence",
     "power_limit": "set site.power_limit_w to {value} instead",
     "layers_per_stage": "did you mean stage_layers?",
     "node": "write groups: {{0: {{node: {value}}}}} in place of it, for the nodes of the first group",

@@ -17,7 +17,7 @@ from flopcast.errors import SpecError
 from flopcast.field_text import field_text
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.nearest_names import alternatives, nearest
-from flopcast.files.other_forms import OTHER_VALUES, as_fraction, in_other_form
+from flopcast.files.other_forms import OTHER_VALUES, as_fraction, as_list, in_other_form
 from flopcast.records import dataclass
 from flopcast.slips import OFF
 from flopcast.units import units_of
@@ -109,13 +109,12 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
-        value = proposed
         if kind.startswith("tuple_") and isinstance(detail["input"], dict):
-            return _not_a_list(name, detail["input"], info)
-        if kind.startswith("tuple_") and name not in EXAMPLES:
-            value = f"[{detail['input']}]"
+            fix = as_list(name, detail["input"], info)
+            return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
+        value = f"[{detail['input']}]" if kind[:6] == "tuple_" and name not in EXAMPLES else proposed
         if kind.startswith("bool_"):
-            is_on = isinstance(detail["input"], (int, float)) and detail["input"] > 0
+            is_on = str(detail["input"]).isdecimal()  # as in sp=2
             value = "true" if is_on else (_usual(owner, field) or "true").lower()
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         if allowed in PLAIN and info and info.metadata and name in spellings(field, info):
@@ -123,29 +122,6 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         fix = in_other_form(name, detail["input"]) or f"set {name} to {value or allowed}"
         return FieldFault(allowed=allowed, because=because, fix=fix)
     return _of_condition(detail, name, meaning, _usual(owner, field))
-
-
-def _not_a_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) -> FieldFault:
-    """Return the fault of a mapping in place of a list: of entries by their number, or of one entry."""
-    wrong = [key for key, value in mapping.items() if isinstance(value, dict) and not key.isdecimal()]
-    fix = f"begin each entry of {name} with a hyphen, or write it in square brackets"
-    entry = get_args(info.annotation)[0] if info and get_args(info.annotation) else None
-    fields: dict[str, FieldInfo] = getattr(entry, "model_fields", {})
-    needed = [key for key, field in fields.items() if field.is_required()]
-    if (
-        needed[:1] == ["name"]
-        and len(needed) == 2
-        and not any(isinstance(v, dict) for v in mapping.values())
-    ):
-        entries = ", ".join(f"{{name: {key}, {needed[1]}: {value}}}" for key, value in mapping.items())
-        fix = f"write {name}: [{entries}]"
-    elif {*mapping} <= {*fields}:
-        fix = f"write square brackets around the entry, as in {name}: [{{{next(iter(mapping))}: ...}}]"
-    elif wrong and all(isinstance(value, dict) for value in mapping.values()):
-        fix = f"write the number of an entry of {name}, such as 0 for the first, in place of {wrong[0]}"
-        if "name" in fields:
-            fix = f'begin each entry with a hyphen and its name: write "- name: {wrong[0]}" for {wrong[0]}'
-    return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
 
 
 def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> FieldFault:

@@ -57,6 +57,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "ttft_s": "ttft ttft-p99",
     "tpot_s": "tpot tpot-p99",
     "samples": "rollouts-per-prompt group-size",
+    "prefix_hit_share": "prefix prefix-hit-rate hit-rate cache-hit-rate prefix-hit",
     "requests": "num-requests num-prompts",
     "concurrency": "max-concurrency users",
     "power_limit_w": "power-limit power-cap max-power",

@@ -90,6 +90,11 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
                 value = problem.where.removeprefix(f"{ARGUMENT}{path[-1]}=")
                 edit = f'"{value}"' if " " in value else value
                 placed[number] = replace(problem, fix=f"write {dotted((*homes[0], path[-1]))}={edit}")
+        inside = value_at(document.data, path)
+        if isinstance(inside, dict) and inside and {*map(str, inside)} <= {*names_at(noun, ("plan",))}:
+            words = " ".join(f"{key}={value}" for key, value in inside.items())
+            placed[number] = replace(problem, fix=f"write {words} in plan in place of it")
+            continue
         if path not in document.lines:
             continue
         if same_elsewhere(str(path[-1]), problem.allowed.split(", ")):

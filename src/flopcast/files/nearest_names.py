@@ -149,6 +149,10 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
     """
     import difflib  # only a wrong word needs it
 
+    from flopcast.files.other_forms import OTHER_VALUES
+
+    if (same := OTHER_VALUES.get(text)) in values:
+        return f"did you mean {same}?"
     digits = {word: word[len(word.rstrip("0123456789")) :] for word in (text, *values)}
     alike = [  # float32 is no slip of the pen for float16
         word for word in values if sum(map(str.__ne__, digits[word], digits[text])) < 2

@@ -5,6 +5,10 @@ Elsewhere: other wrong values (field_faults.py).
 """
 
 import re
+from collections.abc import Mapping
+from typing import get_args
+
+from pydantic.fields import FieldInfo
 
 from flopcast.files.field_examples import MEANT
 
@@ -15,7 +19,7 @@ OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is mea
 }
 OTHER_VALUES = {"half": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4",
                 "s3": "object_store", "gcs": "object_store", "lustre": "file_system", "nfs": "file_system",
-                "ssd": "nvme", "local": "nvme",
+                "ssd": "nvme", "disk": "nvme", "all": "full", "everything": "full",
                 "Gbps": "Gb/s", "Mbps": "Mb/s"}  # fmt: skip
 
 
@@ -31,8 +35,9 @@ def as_fraction(given: object, allowed: str) -> str:
 
 def in_other_form(name: str, given: object) -> str:
     """Return the fix of a value in the form of another program, or of another field."""
-    if given == "auto":
-        return f"leave out {name}"
+    if given == "auto" or (name == "targets" and given in ("all", "all-linear")):
+        all_linear = "remove adapters, and add --lora RANK to the command, which adapts all linear layers"
+        return all_linear if name == "targets" else f"leave out {name}"
     if isinstance(given, list) and given and all(re.match(r"\w+=", str(one)) for one in given):
         return f'set {name} to "{" ".join(map(str, given))}"'
     if isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
@@ -42,3 +47,23 @@ def in_other_form(name: str, given: object) -> str:
     if name in OF_ONE_FIELD and isinstance(given, (int, str)):
         return OF_ONE_FIELD[name].format(value=given)
     return ""
+
+
+def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) -> str:
+    """Return the fix of a mapping in place of a list: of entries by number or name, or of one entry."""
+    wrong = [key for key, value in mapping.items() if isinstance(value, dict) and not key.isdecimal()]
+    fix = f"begin each entry of {name} with a hyphen, or write it in square brackets"
+    entry = get_args(info.annotation)[0] if info and get_args(info.annotation) else None
+    fields: dict[str, FieldInfo] = getattr(entry, "model_fields", {})
+    needed = [key for key, field in fields.items() if field.is_required()]
+    plain = not any(isinstance(value, dict) for value in mapping.values())
+    if needed[:1] == ["name"] and len(needed) == 2 and plain:
+        entries = ", ".join(f"{{name: {key}, {needed[1]}: {value}}}" for key, value in mapping.items())
+        fix = f"write {name}: [{entries}]"
+    elif {*mapping} <= {*fields}:
+        fix = f"write square brackets around the entry, as in {name}: [{{{next(iter(mapping))}: ...}}]"
+    elif wrong and all(isinstance(value, dict) for value in mapping.values()):
+        fix = f"write the number of an entry of {name}, such as 0 for the first, in place of {wrong[0]}"
+        if "name" in fields:
+            fix = f'begin each entry with a hyphen and its name: write "- name: {wrong[0]}" for {wrong[0]}'
+    return fix

@@ -18,6 +18,7 @@ from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.records import replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import NUMERIC
 
 WITH_SHORT_NAMES = ("plan", "batch", "traffic")  # parts of a job
 SPACED = re.compile(r"(?<=\w)(?:\s+=\s*|=\s+)(?=[^\s=]+(?:\s|$))")  # an equals sign beside a space
@@ -138,7 +139,7 @@ def _flags_of_plans() -> Collection[str]:
     """Return the words of a plan that may stand without a value, in training or serving."""
     from flopcast.spec.deployment import Deployment
 
-    return {*Plan.model_fields, *Deployment.model_fields, *MEANT, "auto"}
+    return {*Plan.model_fields, *Deployment.model_fields, *MEANT, "auto"} - {*NUMERIC}
 
 
 def _joins_settings(part: str, value: str) -> bool:

@@ -83,6 +83,7 @@ def _meant(word: str) -> str:
     """Return the limit that a word without a known metric probably means, as the fix of its fault."""
     name, _, time = word.partition("=")
     near = difflib.get_close_matches(name.lower().partition("_")[0], _METRICS, n=1)
+    near = ["end_to_end"] if "latency" in name.lower() and not near else near
     percentile = re.search(r"p\d\d?(\.\d+)?$", name.lower())
     right = f"{near[0] if near else 'ttft'}_{percentile[0] if percentile else 'p99'}={time or '2s'}"
     return f"write {right} in place of {word}"

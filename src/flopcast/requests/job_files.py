@@ -30,6 +30,7 @@ from flopcast.requests.block_counts import with_num_layers
 from flopcast.requests.missing_parts import (
     is_misspelt,
     missing_part,
+    not_a_mapping,
     refuse_changes_alone,
     unknown_base,
     with_base_value,
@@ -181,17 +182,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     noun that failed is not reported as missing too.
     """
     if not isinstance(document.data, dict):
-        raise spec_error(
-            where=document.where(()),
-            field="document",
-            value=document.data,
-            fault="is empty" if document.data is None else "is not a mapping",
-            allowed="a mapping with model, cluster, plan, stack and batch",
-            because="a job consists of these parts",
-            fix="remove the hyphens before the keys"
-            if isinstance(document.data, list)
-            else "begin the file with model: llama-3-8b",
-        )
+        raise SpecError([not_a_mapping(document)])
     problems, data = list[Problem](), dict(document.data)
     fixed: dict[str, object] | None = None
     written, data["plan"] = data.get("plan", AUTO), AUTO  # which stays if one name contradicts another

@@ -34,6 +34,24 @@ def is_misspelt(part: str, keys: Iterable[object]) -> bool:
     return any(nearest(key, Job.model_fields, least_ratio=NEAR) == [part] for key in unknown)
 
 
+def not_a_mapping(document: Document) -> Problem:
+    """Return the fault of a job file without keys."""
+    data, fix = document.data, "begin the file with model: llama-3-8b"
+    equals = re.match(r"(\w+) ?= ?", data) if isinstance(data, str) else None
+    fix = "remove the hyphens before the keys" if isinstance(data, list) else fix
+    fix = (
+        f'write "{equals[1]}: " in place of "{equals[0]}", and the same for the other keys'
+        if equals
+        else fix
+    )
+    fault = "is empty" if data is None else "is not a mapping"
+    allowed, because = (
+        "a mapping with model, cluster, plan, stack and batch",
+        "a job consists of these parts",
+    )
+    return Problem("document", data, allowed, because, fix, document.where(()), fault)
+
+
 def missing_part(key: str, where: str) -> Problem:
     """Return the fault of omitting a model, a cluster or a stack, which a name could state."""
     kind = f"{key}s"

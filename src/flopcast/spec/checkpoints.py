@@ -166,6 +166,10 @@ def _of_text(given: object) -> object:
     if not isinstance(given, str):
         return given
     found: dict[str, object] = {}
+    if spaced := re.search(r"\bevery (\d+) ?(?:steps\b)?([a-z]*)", given):
+        because = "because an equals sign joins a word and its value"
+        fix = f"write {given.replace(spaced[0], f'every={spaced[1]}{spaced[2]}')!r}"
+        raise ValueError(f"every=STEPS, or every=TIME such as every=10min; {because}; fix: {fix}")
     for word in given.replace(",", " ").split():
         key, value = _setting(word)
         if key in found:

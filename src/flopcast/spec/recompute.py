@@ -32,6 +32,8 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
         allowed = "none, selective or full, or a short form such as full:block:4"
         because = "numbers, lists and mappings do not state which activations are recomputed"
         fix = "set recompute to full, or to full:block:N for the first N blocks of each chunk"
+        if isinstance(word, list) and word and all(isinstance(each, str) for each in word):
+            fix = f"set recompute to selective:{','.join(word)}"
         raise ValueError(f"recompute: {allowed}; because {because}; fix: {fix}")
     if not isinstance(word, str) or ":" not in word:
         return dict(given)

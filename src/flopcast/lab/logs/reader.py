@@ -285,6 +285,12 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         because, fix = "the file is not text: this line contains a zero byte", "give the log as UTF-8 text"
         return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; the most similar line is: {reading.nearest}" if reading.nearest else ""
+    if reading.columns:
+        because, fix = (
+            "no row below the header has a number in each of these columns",
+            "write numbers there",
+        )
+        return _fault(name, "a table with the number and the time of each step", because, fix, 2)
     if name.endswith(".csv"):
         because = "no column of the first line has a name that states a step time with its unit"
         allowed = "a table with a column seconds, milliseconds, step_time_s or step_time_ms"
