@@ -36,9 +36,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'tp: 2, pp: 2'": 'write "tp=2 pp=2"',
     f"{JOB} --offload weights:host": OTHER_STACK,
     f"{JOB} --offload optimizer=ssd": "choose --stack deepspeed-zero, or set --offload to none",
-    f"{JOB} --tokens 15 trillion": (
-        "join it to its number: write --tokens 15T in place of --tokens 15 trillion"
-    ),
+    f"{JOB} --tokens 15 trillion": "join it to its number: write --tokens 15T",
     f"{JOB} --tokens 1.5.2T": "set --tokens to 1.5T",
     f"{JOB} --plan 'tp=2 gbs=4M tokens'": "set global_batch to 512",
     f"{JOB} --batch 4Mtok --seq 3000": "set --batch to 1328",

@@ -152,6 +152,7 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "qlora": "remove it, and add --qlora {value} to the command",
     "steps": "write tokens in place of it: {value} · global batch · tokens of a sequence",
     "max_steps": "write tokens in place of it: {value} · global batch · tokens of a sequence",
+    **dict.fromkeys(("recompute", "zero", "optimizer", "schedule"), "remove it: only training has it"),
     "power_limit": "set site.power_limit_w to {value} instead",
     "layers_per_stage": "did you mean stage_layers?",
     "node": "write groups: {{0: {{node: {value}}}}} in place of it, for the nodes of the first group",

@@ -114,8 +114,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
             return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
         value = f"[{detail['input']}]" if kind[:6] == "tuple_" and name not in EXAMPLES else proposed
         if kind.startswith("bool_"):
-            is_on = str(detail["input"]).isdecimal()  # as in sp=2
-            value = "true" if is_on else (_usual(owner, field) or "true").lower()
+            is_off = str(detail["input"]).lower() in ("0", "none", "null", "[]", *OFF)
+            value = (_usual(owner, field) or "true").lower() if is_off else "true"
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         if allowed in PLAIN and info and info.metadata and name in spellings(field, info):
             allowed = _range({}, info, field)
@@ -303,6 +303,8 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
         near = [word for word in near if word.endswith(digits[0])]
     near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]
+    letters = str(value).rstrip("0123456789")  # of int3, which is nearer to int4 than to bf16
+    near += [word for word in words if digits and letters and word.rstrip("0123456789") == letters]
     choices = words if len(words) > 1 else [str(number) for number in numbers]
     if usual in ("none", "0") and value and str(value).lower() not in OFF:
         choices.sort(key=usual.__eq__)  # who writes a value does not want the feature off

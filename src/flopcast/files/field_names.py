@@ -52,6 +52,8 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "num_gpus": "gpus n-gpus devices",
     "seq_len": "seq sequence-length",
     "rank": "r lora-r lora-rank",
+    "mixer": "attention attn self-attention self-attn",
+    "feed_forward": "mlp ffn feedforward moe",
     "to": "storage store",
     "sample_s": "time",
     "ttft_s": "ttft ttft-p99",

@@ -153,11 +153,13 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
 
     if (same := OTHER_VALUES.get(text)) in values:
         return f"did you mean {same}?"
+    letters = text.rstrip("0123456789")
+    kind = [word for word in values if letters and word.rstrip("0123456789") == letters]
     digits = {word: word[len(word.rstrip("0123456789")) :] for word in (text, *values)}
     alike = [  # float32 is no slip of the pen for float16
         word for word in values if sum(map(str.__ne__, digits[word], digits[text])) < 2
     ]
-    near = difflib.get_close_matches(text, alike, n=1)
+    near = difflib.get_close_matches(text, alike, n=1) or kind
     if near:
         return f"did you mean {near[0]}?"
     usual = next((word for word, meaning in values.items() if meaning == default and word), "")

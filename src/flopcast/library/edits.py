@@ -335,7 +335,9 @@ def _not_a_change(change: str, run: object) -> Problem:
     allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
     because = "there is no such file or model, and a change of the job needs an equals sign"
     fix = f"remove {change}"
-    if key := re.fullmatch(r"([a-z]\w*\.[\w.]+)(?:[\s:]+(\S+))?", change):
+    if re.search(r"\.(ya?ml|json|toml|sh|csv|log)$", change):
+        fix = f"check the path {change}, or remove it"
+    elif key := re.fullmatch(r"([a-z]\w*\.[\w.]+)(?:[\s:]+(\S+))?", change):
         name = long_names(Plan).get(key[1].rpartition(".")[2], key[1].rpartition(".")[2])
         fix = f"write {key[1]}={key[2] or EXAMPLES.get(name, '2')}"
     if re.fullmatch(r"[\w.-]+:\d+", change):
@@ -344,7 +346,5 @@ def _not_a_change(change: str, run: object) -> Problem:
         because = "the shell has separated it from its number"
         name, number = next(iter(run.items())) if isinstance(run, dict) and run else ("tokens", 2)
         letter = change[0].upper() if change[0] != "t" or change[:2] == "tr" else "k"
-        fix = (
-            f"join it to its number: write --{name} {number}{letter} in place of --{name} {number} {change}"
-        )
+        fix = f"join it to its number: write --{name} {number}{letter}"
     return Problem("argument", change, allowed, because, fix)

@@ -162,7 +162,10 @@ def _implied(fixed: Mapping[str, object]) -> Mapping[str, object]:
 def _of_groups(job: Job, fixed: Mapping[str, object]) -> Mapping[str, object]:
     """Return what groups of ranks that share states imply: a ZeRO stage, and at least one group."""
     stages, group = [stage for stage in job.stack.sharding.zero_stages if stage], fixed.get("data_shard", 0)
-    wanted = {"zero": min(stages, default=0), "data_parallel": group} if group else {}
+    devices = job.cluster.num_devices
+    whole = isinstance(group, int) and group > 0 and devices % group == 0
+    replicas = group if whole else devices  # of which a wrong group is no divisor
+    wanted = {"zero": min(stages, default=0), "data_parallel": replicas} if group else {}
     return {name: value for name, value in wanted.items() if name not in fixed}
 
 

@@ -6,7 +6,7 @@ Elsewhere: places of values that are wrong by themselves (files/validate.py).
 import re
 from collections.abc import Callable, Sequence
 
-from flopcast.errors import InfeasibleError, Problem, SpecError, shown
+from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.validate import dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
@@ -19,6 +19,7 @@ SET = re.compile(r"set (\w+) to (\S+)")
 VALUE = re.compile(r"set [\w.\[\]]+ to (?:a value such as )?([\w.]+)")  # of the fix of one value
 EDIT = re.compile(r"(?:set ([\w.-]+) to|write(?=.* in place of)) ([\w.:=,-]+)(?: in place of (\S+))?")
 MEANT_KEY = re.compile(r"(?:did you mean |write (?=.+ in place of it))(\w+)(?:\?$|(: .+) in place of it)")
+ADDED = re.compile(r"add (\w+): (\S+)")
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -79,6 +80,8 @@ def with_accepted_fixes(
             lines |= {new: lines[path]} if path in lines else {}
             if document.places.get(path, "").startswith(ARGUMENT):
                 places |= {new: f"{ARGUMENT}{dotted(new)}={problem.value}"}
+        elif problem.fault == MISSING and (added := ADDED.fullmatch(problem.fix)):
+            after, value = edited(data, [*map(str, path)], resolve(added[2])), added[1]
         else:
             after, value = _with_value(data, path, problem)
         if after != data:

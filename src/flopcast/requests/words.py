@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, shown
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import PIPED, exists, is_missing
 from flopcast.files.nearest_names import alternatives, nearest
 from flopcast.library import catalog
@@ -116,6 +117,11 @@ def _unknown(word: str) -> Problem:
         because = "only flopcast import graph builds models of other libraries"
         fix = f"run flopcast import graph {word} -o {file}, and predict {file}"
         return Problem("job", word, "a file that exists, or a model", because, fix, fault=fault)
+    if re.match(r"(plan|batch|model|cluster|stack|site)\.\w", word):
+        allowed, because = "KEY=VALUE, such as plan.tensor_parallel=4", "a change of the job needs a value"
+        return Problem(
+            "argument", word, allowed, because, f"write {word}={EXAMPLES.get(word.partition('.')[2], '2')}"
+        )
     if is_path(word):
         near = nearest(Path(word).name, _files_beside(word), most=NEAR)
         fix = f"did you mean {alternatives(near)}?" if near else "check the path"

@@ -116,11 +116,17 @@ def lengths(given: object) -> object:
     right = (
         f"uniform({_tokens(ends[1])}, {_tokens(ends[2])})"
         if ends
-        else f"lognormal({call[1]}, 0.5)"
+        else f"lognormal({call[1]}, {_log_sigma(str(given))})"
         if call
         else right
     )
     raise ValueError(_fault(FORMS, "only these forms are supported", right))
+
+
+def _log_sigma(text: str) -> str:
+    """Return the spread of logarithms that a mean and a standard deviation mean, as in normal(2000,100)."""
+    numbers = re.fullmatch(r"(?:normal|gauss\w*|gaussian)\((\d+),(\d+)\)", text.replace(" ", ""))
+    return f"{int(numbers[2]) / int(numbers[1]):.2g}" if numbers and int(numbers[1]) else "0.5"
 
 
 def _tokens(text: str) -> str:

@@ -48,7 +48,7 @@ ONLY_IN = {"serve": OF_SERVING, "search": OF_SEARCH, "diagnose": ("log",)}  # fi
 MOST_SHORT = 3  # letters of a name, most of which are similar to a degree of a plan
 MEANT = {  # names in other programs → our field
     **dict.fromkeys(("gpu", "num_gpus", "world_size"), "gpus"),
-    **dict.fromkeys(("seq_length", "sequence_length"), "seq"),
+    **dict.fromkeys(("seq_length", "sequence_length", "sequence", "seq_len"), "seq"),
     **dict.fromkeys(("batch", "global_batch_size"), "gbs"),
     "micro_batch_size": "mbs",
     "framework": "stack",

@@ -309,11 +309,12 @@ def _part(section: Section, state: str) -> str:
 def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Report]]:
     """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
     example, because = '{"model": "llama-3-8b", "gpus": 16}', "a comparison needs two jobs"
-    problems = [
-        Problem(name, words[name], "a and b: two jobs", because, f"move {name} into a and b", REQUEST)
-        for name in words
-        if name not in ("a", "b") and name[:2] not in ("a.", "b.")
-    ]
+    outside = {name: words[name] for name in words if name[:2] not in ("a", "b", "a.", "b.")}
+    named, fault = ", ".join(outside), "describe one job, and not two"
+    fix = f'move {named} into "a" and "b", as in "a": {json.dumps(outside)}'
+    problems = [Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault)] if outside else []
+    if outside and outside.keys() == words.keys():
+        raise SpecError(problems)
     jobs = []
     for side in ("a", "b"):
         given = words.get(side, {})

@@ -52,7 +52,7 @@ def chunks(path: Path, field: str) -> Iterator[Lines]:
             if rest:
                 yield Lines(first, [_decoded(rest, path, field, first)])
     except OSError as error:
-        allowed, fix = "a file that can be read", "give a complete file that you may read"
+        allowed, fix = "a file that can be read", "check the path, and that the file is complete"
         if isinstance(error, FileNotFoundError):
             fix = "check the path, because this file does not exist"
         raise spec_error(field, str(path), allowed, str(error), fix, where=str(path)) from None
