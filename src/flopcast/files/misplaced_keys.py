@@ -13,16 +13,16 @@ from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, same_elsewhere
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import OF_FILES, dotted, names_at, path_of, value_at
-from flopcast.files.yaml_text import Document, Path
+from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.records import replace
 
-OF_MODEL = {  # a field of a model → its place below a base, and its name in a config.json
-    "hidden": ("hidden: {}", "hidden_size"),
-    "vocabulary": ("vocabulary: {}", "vocab_size"),
-    "num_layers": ("num_layers: {}", "num_hidden_layers"),
-    "heads": ("blocks: {{0: {{mixer: {{heads: {}}}}}}}", "num_attention_heads"),
-    "kv_heads": ("blocks: {{0: {{mixer: {{kv_heads: {}}}}}}}", "num_key_value_heads"),
-    "ffn_hidden": ("blocks: {{0: {{feed_forward: {{ffn_hidden: {}}}}}}}", "intermediate_size"),
+OF_MODEL: dict[str, tuple[Path, str]] = {  # a field → its place below a base, its name in a config.json
+    "hidden": (("hidden",), "hidden_size"),
+    "vocabulary": (("vocabulary",), "vocab_size"),
+    "num_layers": (("num_layers",), "num_hidden_layers"),
+    "heads": (("blocks", "0", "mixer", "heads"), "num_attention_heads"),
+    "ffn_hidden": (("blocks", "0", "feed_forward", "ffn_hidden"), "intermediate_size"),
+    "kv_heads": (("blocks", "0", "mixer", "kv_heads"), "num_key_value_heads"),  # not every model has it
 }
 
 
@@ -31,38 +31,23 @@ def _of_model(problems: Sequence[Problem], document: Document) -> list[Problem]:
     unknown = {each.field: each for each in problems if each.fault == UNKNOWN_KEY}
     means = {key: key if key in OF_MODEL else same_elsewhere(key, OF_MODEL) for key in unknown}
     keys = {key: name for key, name in means.items() if name and key in document.mapping}
-    named = document.mapping.get("model")
-    if (
-        not keys
-        or keys.keys() <= {"num_layers", "hidden", "vocabulary"}
-        or not isinstance(named, str | None)
-    ):
+    named, direct = document.mapping.get("model"), {"num_layers", "hidden", "vocabulary"}
+    if not keys or keys.keys() <= direct or not isinstance(named, str | None):
         return list(problems)
     values = {name: document.mapping[key] for key, name in keys.items()}
-    if named:
-        words = [f"base: {named}", *(OF_MODEL[name][0].format(each) for name, each in values.items())]
-    else:
-        needed = {
-            name: EXAMPLES[name] for name in ("hidden", "vocabulary", "num_layers", "heads", "ffn_hidden")
-        }
-        words = [
-            "model_type: llama",
-            *(f"{OF_MODEL[name][1]}: {each}" for name, each in (needed | values).items()),
-        ]
-    first, whole = next(iter(keys)), ", ".join(words)
+    model: dict[str, object] = {"base": named} if named else {"model_type": "llama"}
+    for name in values if named else dict.fromkeys((*list(OF_MODEL)[:5], *values)):
+        place, in_config = OF_MODEL[name]
+        set_value(model, place if named else (in_config,), values.get(name, EXAMPLES[name]))
+    text, several = str(model).replace("'", ""), len(keys) > 1
     one = replace(
-        unknown[first],
+        unknown[next(iter(keys))],
         field=alternatives(list(keys)).replace(" or ", " and "),
         because="a job describes its model below the key model",
-        fix=f"write model: {{{whole}}} in place of {'these lines' if len(keys) > 1 else 'it'}",
-        fault="are keys of a model" if len(keys) > 1 else "is a key of a model",
+        fix=f"write model: {text} in place of {'these lines' if several else 'it'}",
+        fault="are keys of a model" if several else "is a key of a model",
     )
-    return [
-        one if each is unknown[first] else each
-        for each in problems
-        if each.field not in keys or each is unknown[first]
-        if each.field != "model"
-    ]
+    return [one, *(each for each in problems if each.field not in (*keys, "model"))]
 
 
 def with_sections(problems: Sequence[Problem], document: Document, noun: type[BaseModel]) -> list[Problem]:
