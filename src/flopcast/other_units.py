@@ -24,7 +24,7 @@ _TIMES = {
     "ns": ("nsec", "nanosecond", "nanoseconds"),
 }
 _TIME = {word: unit for unit, words in _TIMES.items() for word in (unit, *words)}
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0}
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0, "month": 2628000.0}
 _DAYS = {"week": 7, "month": 30}
 _PER = r"\s*(?:/|\bper\b)\s*"
 _DOLLARS = re.compile(r"(?:us)?\$|usd|us dollars?|dollars?", flags=re.IGNORECASE)

@@ -172,6 +172,17 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "shard llama-3.2-1b --tp 2": "write --ranks 2",
     "checkpoint llama-3.2-1b --gpus 8 --to-plan tp": "write tp=2",
     "export nemo2 llama-3.2-1b": "choose one of these formats, such as megatron",
+    f"{JOB} --price '2000 USD/month'": 'write --price "2.739726027 USD/h"',
+    f"{JOB} --offload 'optimizer:host:0.5;activations:host'": (
+        "set --offload to optimizer:host:0.5,activations:host"
+    ),
+    f"{JOB} --checkpoint to=nvme": "write nvme in place of to=nvme",
+    f"{JOB} stack.offload=cpu": "set plan.offload to optimizer:host instead",
+    f"{JOB} --plan zero=full": "write zero=3",
+    f"{JOB} model.num_experts=8": ("write blocks: {0: {feed_forward: {num_experts: 8}}} in place of it"),
+    f"{JOB} --plan 'gbs=64 dp_shard=5 zero=3'": "set data_shard to 4",
+    f"{JOB} job2.yaml": "check the path job2.yaml, or remove it",
+    "run llama-3.2-1b --gpus 8 --steps 1000": ("write --tokens with the steps times --batch times --seq"),
     "predict llama-3.2-1b.yaml --gpus 8": "write llama-3.2-1b, the model of the catalogue",
 }
 
@@ -281,6 +292,10 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     "predict plans.yaml": (
         "model: gpt2\ncluster: dgx-h100:1\nparallelism: {tp: 2}\nplan: dp=4 gbs=8\n",
         "write tp=2 in plan in place of it",
+    ),
+    "predict wide.yaml": (
+        "model: {base: gpt2, hidden: 769}\ncluster: dgx-h100:1\nplan: dp=8 gbs=64\n",
+        "leave out hidden=769, or set heads to 1, or give head_size",
     ),
     "predict hyphens.yaml": ("- model: gpt2\n- plan: dp=8\n", "remove the hyphens before the keys"),
     "predict equals.yaml": (

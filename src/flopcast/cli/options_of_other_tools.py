@@ -33,6 +33,7 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
         KINDS_OF_DEVICES,
     ),
     "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
+    "write --tokens with the steps times --batch times --seq": ("--tokens", "steps max-steps train-iters"),
     "write --ranks 8": ("--ranks", f"{OTHER_NAMES['tensor_parallel']} degree"),
     "write --gpus 16": ("--gpus", "g num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
     'write --plan "precision=fp8"': ("--plan", "fp8"),

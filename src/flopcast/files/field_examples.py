@@ -132,6 +132,12 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "--log": "train.log",
     "phases": "[{name: main, tokens: 1T}]",
 }
+OF_BLOCKS = (  # fields of blocks that people write beside the name of a model, and their names elsewhere
+    ("mixer", "heads", "num_attention_heads"), ("mixer", "kv_heads", "kv_heads"),
+    ("mixer", "kv_heads", "num_key_value_heads"), ("feed_forward", "ffn_hidden", "intermediate_size"),
+    ("feed_forward", "ffn_hidden", "ffn_hidden"), ("feed_forward", "num_experts", "num_experts"),
+    ("feed_forward", "top_k", "top_k"),
+)  # fmt: skip
 MEANT = {  # keys of other programs, or of other parts of a job → what to write instead
     "sequence_length": "set batch.sequence_length, or --seq, instead",
     "seq": "set batch.sequence_length, or --seq, instead",
@@ -145,7 +151,10 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "grad_accum": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "gpus": "add --gpus {value} to the command, or write the number of nodes after the cluster: dgx-h100:2",
     "heads": "write it in the mixer of blocks: [{{count: 32, mixer: {{heads: {value}}}, feed_forward: …}}]",
-    "num_attention_heads": "write blocks: {{0: {{mixer: {{heads: {value}}}}}}} in place of it",
+    **{
+        key: f"write blocks: {{{{0: {{{{{part}: {{{{{name}: {{value}}}}}}}}}}}}}} in place of it"
+        for part, name, key in OF_BLOCKS
+    },
     "plan": "write changes: {changes} in place of it",
     "batch_size": "set plan.global_batch to {value} instead",
     "lora": "remove it, and add --lora {value} to the command",
@@ -157,6 +166,7 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "layers_per_stage": "did you mean stage_layers?",
     "node": "write groups: {{0: {{node: {value}}}}} in place of it, for the nodes of the first group",
     "none": "leave out the plan; flopcast then chooses one",
+    **dict.fromkeys(("full", "full_shard"), "write zero=3"),
     "fsdp": "write zero=3, which shards all states as FSDP does",
     "hsdp": "write zero=3 and dp_shard=8, where 8 is the number of ranks over which states are sharded",
     "ddp": "write zero=0, which shards no states",

@@ -29,7 +29,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "zero": "zero zero-stage",
     "precision": "precision dtype mixed-precision",
     "recompute": "recompute gradient-checkpointing activation-checkpointing recompute-granularity",
-    "weights": "quantization quant",
+    "weights": "quantization quant dtype",
     "sequence_length": "seq-len seq-length max-seq-length max-seq-len context-length max-model-len",
     "hidden": "hidden-size d-model n-embd embed-dim",
     "vocabulary": "vocab-size padded-vocab-size n-vocab vocab",

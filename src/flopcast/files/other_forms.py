@@ -14,6 +14,7 @@ from flopcast.files.field_examples import MEANT
 
 OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is meant for their usual field
     "batch": MEANT["batch_size"],
+    "offload": "set plan.offload to optimizer:host instead",
     "run": "set run to {{tokens: {value}}}",
     "links": "set links to {{file: {value}}}",
 }

@@ -220,10 +220,8 @@ def merged(base: object, changes: object) -> object:
 
 def _as_base(key: str, holder: Mapping[str, object], changes: object) -> object:
     """Return the value of a key, but a named device or host whose fields are changed as a base."""
-    value = holder.get(key)
-    if key in ("device", "host") and isinstance(value, str) and isinstance(changes, dict):
-        return value if {"name", "base"} & changes.keys() else {"base": value}
-    return value
+    value, is_changed = holder.get(key), isinstance(changes, dict) and not {"name", "base"} & changes.keys()
+    return {"base": value} if key in ("device", "host") and isinstance(value, str) and is_changed else value
 
 
 def without_entry(base: object, changes: object, document: Document, path: Path) -> Iterator[Problem]:
@@ -251,7 +249,7 @@ def without_entry(base: object, changes: object, document: Document, path: Path)
         else:
             last = len(base) - 1
             allowed = f"an entry from 0 to {last}" if last else "the entry 0"
-            because, fix = f"{path[-1]} has {len(base)} entries here", f"choose {allowed}"
+            because, fix = f"{path[-1]} has {len(base)} entries here", f"write {last} in place of {key}"
             yield Problem(
                 dotted(place), None, allowed, because, fix, document.where(place), "does not exist"
             )
@@ -339,7 +337,8 @@ def _not_a_change(change: str, run: object) -> Problem:
         fix = f"check the path {change}, or remove it"
     elif key := re.fullmatch(r"([a-z]\w*\.[\w.]+)(?:[\s:]+(\S+))?", change):
         name = long_names(Plan).get(key[1].rpartition(".")[2], key[1].rpartition(".")[2])
-        fix = f"write {key[1]}={key[2] or EXAMPLES.get(name, '2')}"
+        usual = EXAMPLES.get(name) or getattr(Plan.model_fields.get(name), "default", "")
+        fix = f"write {key[1]}={key[2] or (usual if isinstance(usual, str) and usual else 2)}"
     if re.fullmatch(r"[\w.-]+:\d+", change):
         fix = f"write --cluster {change}"
     if re.fullmatch(r"(thousand|million|billion|trillion)s?", change.lower()):

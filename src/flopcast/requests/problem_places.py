@@ -47,7 +47,9 @@ def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[
     short = [_in_short_form(_in_text(each, document), document) for each in problems]
     wrong = [change for change in changes if any(each.where.endswith(change) for each in short)]
     own = [each for each in short if not any(_is_caused(each, change) for change in wrong)]
-    return [_with_option(_with_cause(each, changes)) for each in own]
+    model = document.mapping.get("model")
+    in_file = [f"{name}={value}" for name, value in model.items()] if isinstance(model, dict) else []
+    return [_with_option(_with_cause(each, (*changes, *in_file))) for each in own]
 
 
 def _with_option(problem: Problem) -> Problem:

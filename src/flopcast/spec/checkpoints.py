@@ -207,6 +207,8 @@ def _setting(word: str) -> tuple[str, object]:
             name, ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES), n=1, cutoff=0.5
         )
     )
+    if name in ("to", "method"):
+        near, equals, value = [OTHER_WORDS.get(value, value)], "", ""
     right = f"every={word}" if word.isdecimal() else f"{near[0]}{equals}{value}" if near else ""
     fix = f"write {right} in place of {word}" if right else f"remove {word}"
     fix = "leave out the checkpoint" if word == "none" else fix

@@ -108,8 +108,10 @@ def _of_word(word: str) -> dict[str, object]:
             found["fraction"] = fraction
         else:
             allowed = f"a fraction above 0 and at most 1, or {STRIDE} and a number, after {kind}:{rest[0]}"
-            because = "the rest of the state stays on the device"
-            raise ValueError(f"{allowed}; because {because}; fix: set offload to {kind}:{rest[0]}")
+            because, meant = "the rest of the state stays on the device", f"{kind}:{rest[0]}"
+            if re.search(r"[;\s]", word):
+                because, meant = "commas separate entries of offload", re.sub(r"[;\s]+", ",", word.strip())
+            raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
     return found
 
 
