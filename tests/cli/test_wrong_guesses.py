@@ -179,7 +179,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --checkpoint to=nvme": "write nvme in place of to=nvme",
     f"{JOB} stack.offload=cpu": "set plan.offload to optimizer:host instead",
     f"{JOB} --plan zero=full": "write zero=3",
-    f"{JOB} model.num_experts=8": ("write blocks: {0: {feed_forward: {num_experts: 8}}} in place of it"),
+    f"{JOB} model.kv_heads=4": "write blocks: {0: {mixer: {kv_heads: 4}}} in place of it",
     f"{JOB} --plan 'gbs=64 dp_shard=5 zero=3'": "set data_shard to 4",
     f"{JOB} job2.yaml": "check the path job2.yaml, or remove it",
     "run llama-3.2-1b --gpus 8 --steps 1000": ("write --tokens with the steps times --batch times --seq"),
