@@ -183,6 +183,11 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'gbs=64 dp_shard=5 zero=3'": "set data_shard to 4",
     f"{JOB} job2.yaml": "check the path job2.yaml, or remove it",
     "run llama-3.2-1b --gpus 8 --steps 1000": ("write --tokens with the steps times --batch times --seq"),
+    f"{JOB} --sequence-parallel": 'write --plan "sp=true", or add sp=true to the plan',
+    "search llama-3.2-1b --gpus 8 --objective max_throughput": (
+        "write tokens_per_s in place of max_throughput"
+    ),
+    "import config.json": "write hf before config.json",
     "predict llama-3.2-1b.yaml --gpus 8": "write llama-3.2-1b, the model of the catalogue",
 }
 
@@ -296,6 +301,10 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     "predict wide.yaml": (
         "model: {base: gpt2, hidden: 769}\ncluster: dgx-h100:1\nplan: dp=8 gbs=64\n",
         "leave out hidden=769, or set heads to 1, or give head_size",
+    ),
+    "predict offload.yaml": (
+        "model: gpt2\ncluster: dgx-h100:1\noffload: {optimizer: host}\nplan: {dp: 8, gbs: 8}\n",
+        "move offload to plan (line 4)",
     ),
     "predict hyphens.yaml": ("- model: gpt2\n- plan: dp=8\n", "remove the hyphens before the keys"),
     "predict equals.yaml": (

@@ -5,12 +5,13 @@ from pathlib import Path
 import click
 
 from flopcast.cli.options import SERVING, job_options, print_found, writes_document
-from flopcast.errors import spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.inputs import exists
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import is_training_job, serves
+from flopcast.spec.job import Job
 
 
 @click.command("compare")
@@ -51,8 +52,13 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
             raise spec_error("compare", " ".join(words), allowed, because, fix)
         _compare_serving(asked, names, wants_json)
         return
-    first, second = map(resolve, asked)
-    compared = versus(predict(first), predict(second))
+    problems, jobs = list[Problem](), list[Job]()
+    for each in asked:  # faults of both are reported together
+        with collected(problems):
+            jobs.append(resolve(each))
+    if problems:
+        raise SpecError(problems)
+    compared = versus(*map(predict, jobs))
     print_found(compared, wants_json, as_json, lambda found: marked_text(found, names))
 
 

@@ -22,6 +22,7 @@ PLAN = {  # a key of the plan → its long name, whose other names are known, an
     "vpp": ("virtual_stages", "2"),
     "mbs": ("micro_batch", "1"),
     "zero": ("zero", "3"),
+    "sp": ("sequence_parallel", "true"),
     "precision": ("precision", "bf16"),
     "recompute": ("recompute", "full"),
     "weights": ("weights", "fp8"),

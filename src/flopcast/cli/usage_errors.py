@@ -19,7 +19,6 @@ from flopcast.files.nearest_names import some_of
 
 NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
 COMMAND = re.compile(r"^No such command '(.*)'\.")
-MOST_COMMANDS = 3  # that have an option and that an error names
 OTHER = "the value does not have this form"
 SUCH_AS = re.compile(r"such as (\S+)$")  # an example at the end of a help text
 EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
@@ -197,7 +196,7 @@ def _commands_with(name: str, context: click.Context) -> list[str]:
         f"{root.info_name} {each}"
         for each, command in commands
         if command and not isinstance(command, click.Group) and any(name in p.opts for p in command.params)
-    ][:MOST_COMMANDS]
+    ][:3]
 
 
 def _wrong_use(error: click.BadOptionUsage) -> Problem:
@@ -232,7 +231,8 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     known, where = group.list_commands(context), context.command_path
     near = difflib.get_close_matches(word.lower(), known, n=1)
     is_file = "." in word or "/" in word or ("predict" in known and is_model(word))
-    command = near[0] if near else known[0]
+    of_suffix = {"json": "hf", "toml": "torchtitan", "sh": "megatron"}.get(word.rpartition(".")[2], "")
+    command = near[0] if near else of_suffix if of_suffix in known else known[0]
     fix = f"{where} {command}" if near else f"choose one of these commands, such as {where} {command}"
     fix = f"write {command} before {word}" if is_file else fix
     because = (

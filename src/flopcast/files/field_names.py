@@ -26,6 +26,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "virtual_stages": "virtual-pipeline-model-parallel-size vpp",
     "micro_batch": "micro-batch micro-batch-size mbs per-device-train-batch-size",
     "global_batch": "gbs global-batch-size train-batch-size batch-size batch",
+    "sequence_parallel": "sequence-parallel",
     "zero": "zero zero-stage",
     "precision": "precision dtype mixed-precision",
     "recompute": "recompute gradient-checkpointing activation-checkpointing recompute-granularity",

@@ -76,7 +76,8 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
                 edit = f'"{value}"' if " " in value else value
                 placed[number] = replace(problem, fix=f"write {dotted((*homes[0], path[-1]))}={edit}")
         inside = value_at(document.data, path)
-        if isinstance(inside, dict) and inside and {*map(str, inside)} <= {*names_at(noun, ("plan",))}:
+        in_plan = names_at(noun, ("plan",))
+        if isinstance(inside, dict) and inside and {*inside} <= {*in_plan} and path[-1] not in in_plan:
             words = " ".join(f"{key}={value}" for key, value in inside.items())
             placed[number] = replace(problem, fix=f"write {words} in plan in place of it")
             continue

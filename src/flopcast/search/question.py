@@ -209,5 +209,6 @@ def _unknown(name: str) -> Problem:
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
     allowed, because = ", ".join(OBJECTIVES), "flopcast does not rank plans by other objectives"
-    right = near[0] if near else OTHER_NAMES.get(name, "step_time")
+    same = (objective for other, objective in OTHER_NAMES.items() if other in name)
+    right = near[0] if near else next(same, "step_time")
     return Problem("objective", name, allowed, because, f"write {right} in place of {name}")
