@@ -153,6 +153,15 @@ def test_each_request_of_a_run_is_a_row_and_all_of_them_are_one(tmp_path):
     assert rows["b", "last_token_s"]["low"] <= rows["b", "last_token_s"]["predicted"]
 
 
+def test_two_devices_of_a_replay_exchange_messages_over_the_stated_link(tmp_path):
+    two, *_ = SERVING.read(replay(tmp_path, "vllm_requests_RTXPRO6000_Qwen3-32B.csv"))
+    one, *_ = SERVING.read(replay(tmp_path))
+
+    link, others = two.job.cluster.tiers[0], one.job.cluster.tiers[0]
+    assert (link.bytes_per_s * link.reached_fraction, link.latency_s, link.fabric) == (16e9, 20e-6, "")
+    assert others.fabric == "rtx-pro-6000-pcie"
+
+
 def test_a_run_whose_file_does_not_name_its_machine_is_left_out(tmp_path):
     runs = SERVING.read(replay(tmp_path, "own.csv"))
 

@@ -4,9 +4,11 @@ Source: data/serving/vllm_requests_*.csv; on GitHub casys-kaist/LLMServingSim, b
 
 The file name states the device and the model: vllm_requests_DEVICE_MODEL.csv. The settings are those in
 the `meta.json` of each run: 128 sequences and 2048 new tokens in a pass, and 16-bit weights. Qwen3-32B
-ran on two devices. The engine ran in the process that sent the requests. The arrivals and lengths in the
-file are replayed. Each request then gives a run; the means over all requests and the order of their first
-tokens are separate runs.
+ran on two devices. The repository describes the link between them: 16 GB/s and 20 us (`link_bw` and
+`link_latency` in configs/Qwen3-32B.json, commit 9692a581), a third of what peer-to-peer copies reach over
+PCIe 5. The engine ran in the process that sent the requests. The arrivals and lengths in the file are
+replayed. Each request then gives a run; the means over all requests and the order of their first tokens are
+separate runs.
 """
 
 import re
@@ -19,11 +21,14 @@ from flopcast.lab.run_tables import ReadOptions, RunTable
 from flopcast.lab.serving_runs.quantities import Event, latency, order_of_first_tokens, time_of_request
 from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRun, job_of_row
 from flopcast.serving.requests import independent_requests
+from flopcast.spec.serving_job import ServingJob
 
 NAME = re.compile(r"vllm_requests_([^_]+)_(.+?)\.csv(\.gz)?")
 CLUSTERS = {"RTXPRO6000": "rtx-pro-6000-8", "RTX4090": "rtx-4090-8", "H100": "dgx-h100"}
 EVENTS: tuple[Event, ...] = ("first_token", "last_token")
 RANKS = {"Qwen3-32B": 2}  # tensor-parallel, where it is not 1
+# of the tier within the node, where devices exchange messages; the bandwidth is attained
+LINK = {"bytes_per_s": 16e9, "latency_s": 20e-6, "attained_fraction": 1.0, "fabric": ""}
 
 
 def _runs(path: Path, table: Sequence[Mapping[str, str]], _options: ReadOptions) -> Iterator[ServingRun]:
@@ -39,6 +44,7 @@ def _runs(path: Path, table: Sequence[Mapping[str, str]], _options: ReadOptions)
     elif named is not None:
         facts = _facts(named[1], named[2], path, table)
         (job, reason), trace = job_of_row(facts), facts.trace
+        job = _with_link(job) if job is not None and job.plan.devices > 1 else job
     groups = {"engine": "vllm", "model": named[2] if named else "", "device": named[1] if named else ""}
     measured = [(path.stem, _of_all(table))]
     measured += [(row["request"], _of_one(place, row)) for place, row in enumerate(table)]
@@ -73,6 +79,13 @@ def _facts(device: str, model: str, path: Path, table: Sequence[Mapping[str, str
         in_process=True,
         trace=independent_requests(arrival_s, prompts.astype(np.intp), outputs.astype(np.intp)),
     )
+
+
+def _with_link(job: ServingJob) -> ServingJob:
+    """Return a job whose devices exchange messages over the link that the repository describes."""
+    inner, *others = job.cluster.tiers
+    tiers = (inner.model_copy(update=LINK), *others)
+    return job.model_copy(update={"cluster": job.cluster.model_copy(update={"tiers": tiers})})
 
 
 def _of_all(table: Sequence[Mapping[str, str]]) -> tuple[Measured, ...]:
