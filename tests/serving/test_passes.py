@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 
+from flopcast.dtypes import constant
 from flopcast.library import catalog
 from flopcast.library.curves import load_serving_book
 from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import kernel
+from flopcast.operators.row_sort import RowSort
 from flopcast.serving.engine_pass import EnginePass
-from flopcast.serving.lower import lower_passes
+from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.pass_prices import price_passes
 from flopcast.serving.pass_times import pass_times
 from flopcast.spec.deployment import Deployment
@@ -193,9 +196,9 @@ def test_more_to_do_never_takes_less_time(name):
         assert (np.diff(taken) >= -1e-3 * taken[:-1]).all()
 
 
-def test_a_sorted_vocabulary_adds_the_kernels_of_a_radix_sort_for_each_sequence():
-    # four digits of eight bits; for each, keys of 4 bytes are read, and moved with places of 8 bytes
-    name, sequences = "llama-3.1-8b", 24.0
+def test_a_sorted_vocabulary_adds_the_bytes_of_a_radix_sort_and_as_many_kernels_for_any_batch():
+    # four digits of eight bits; for each, keys of 4 bytes and pairs of 8 bytes are read and written
+    name, sequences = "llama-3.1-8b", np.array([[24.0], [512.0]])
     padded = -(-catalog.model(name).vocabulary // 128) * 128
     sorts, none = (
         [
@@ -207,8 +210,23 @@ def test_a_sorted_vocabulary_adds_the_kernels_of_a_radix_sort_for_each_sequence(
     )
 
     assert none == []
-    assert sorts[0].work().moved_bytes.item() == sequences * padded * 4 * (4 + 2 * 12)
-    assert sorts[0].in_turn().item() == sequences * 4 * 3
+    digits, others, cut = 4 * 2 * (4 + 8), 8 + 4 + 3 * 8 + 2 * 8 + 2 * 4, 16 + 5 + 9 + 16
+    moved_bytes = (digits + others + cut) * padded * sequences
+    np.testing.assert_allclose(sorts[0].work().moved_bytes, moved_bytes)
+    assert sorts[0].in_turn().size == 1
+
+
+def test_sorted_batches_take_the_times_that_vllm_measured():
+    measured_ms = {(64, 131072): 1.074, (128, 131072): 2.318, (512, 131072): 6.150, (1024, 32768): 4.236}
+    cluster, plan = catalog.cluster("dgx-h100", 1), Deployment()
+    book = load_serving_book(cluster)
+
+    for (rows, columns), expected_ms in measured_ms.items():
+        work = RowSort(rows=constant(rows), columns=constant(columns), dtype="fp32")
+        item = kernel("head.sort", work, ("logits",), "sorted", component="head")
+        layers = (ServedLayer(kind="head", count=1, items=(item,), weights=()),)
+        priced = price_passes(layers, 1, plan, Engine(), cluster, book, Site())
+        assert 0.6 < priced.by_component()["head"].item() * 1e3 / expected_ms < 1.6, rows
 
 
 def test_a_pass_with_a_prompt_takes_at_least_its_launches_and_a_long_one_hides_them():
