@@ -163,6 +163,32 @@ def test_engines_without_own_all_reduces_send_by_nccl():
     assert nccl > 1.5 * own
 
 
+def test_small_all_reduces_of_vllm_take_longer_than_fused_ones_as_measured():
+    # custom_allreduce.csv.gz on two B200: 1 MB takes 13.1 us in vLLM 0.24, 6.4 us in TensorRT-LLM 1.3
+    job = serving_job("llama-3.1-70b", engine="vllm", cluster="dgx-b200", gpus=2, plan="tp=2")
+    rows = np.full((1, 1), 64.0)
+    small = EnginePass(new_tokens=rows, sequences=rows, cached_tokens=rows, pairs=rows)
+
+    fused_s, custom_s = (
+        price_of(
+            job.model_copy(update={"engine": job.engine.model_copy(update={"fused_all_reduce": fused})}),
+            load_serving_book(job.cluster),
+            small,
+        ).by_component()["communication"][0]
+        for fused in (True, False)
+    )
+
+    messages = 2 * 80 + 1
+    assert fused_s / messages == pytest.approx(6.4e-6, rel=0.25)
+    assert custom_s / messages == pytest.approx(13.1e-6, rel=0.25)
+
+
+def test_releases_of_vllm_before_its_fused_all_reduce_have_only_their_own():
+    fused = {name: catalog.engine(name).fused_all_reduce for name in ("vllm", "vllm-0.8", "vllm-0.6")}
+
+    assert fused == {"vllm": True, "vllm-0.8": False, "vllm-0.6": False}
+
+
 @all_cases(
     "words, because",
     (

@@ -64,6 +64,21 @@ class ServedAllReduce(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class CustomAllReduce(AbstractMessage):
+    """Every rank gets the sum, which vLLM's own kernels compute.
+
+    For small messages, they take longer than the kernels of TensorRT-LLM, which FlashInfer also offers.
+    Engines do not train, so its dual is never used.
+    """
+
+    collective: ClassVar[str] = "custom_all_reduce"
+
+    def dual(self) -> "Replicate":
+        """Return the dual of an all-reduce."""
+        return Replicate(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StarAllReduce(AbstractMessage):
     """Every rank gets the sum, which one rank computes from the arrays of all ranks and sends back.
 

@@ -24,6 +24,7 @@ from flopcast.spec.tier import Tier
 AT_ITS_TOP: Counts = np.zeros(())  # the depth of a group that no tier inside a node joins
 RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
     "served_all_reduce": "all_reduce",
+    "custom_all_reduce": "served_all_reduce",
     "star_all_reduce": "send_receive",
     "all_gather": "all_reduce",
     "reduce_scatter": "all_gather",

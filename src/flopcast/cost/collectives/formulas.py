@@ -123,6 +123,7 @@ ALL_REDUCE = Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n
 FORMULAS: dict[str, Formula] = {
     "all_reduce": ALL_REDUCE,
     "served_all_reduce": replace(ALL_REDUCE, serves=True),
+    "custom_all_reduce": replace(ALL_REDUCE, serves=True),
     "star_all_reduce": Formula(
         share=lambda n: 2 * (n - 1),
         hops=lambda n: 2 * _direct(n),

@@ -175,15 +175,22 @@ SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the s
 SERVED_TABLE = "peers/aiconfigurator/custom_allreduce.csv.gz"
 SERVED_VERSIONS = ("framework_version=1.3.0rc20", "framework_version=0.24.0")  # TensorRT-LLM's and vLLM's
 SERVED_VERSIONS_OF_A100 = ("framework_version=1.0.0", "framework_version=0.14.0")
+CUSTOM_VERSIONS = ("framework_version=0.24.0",)  # vLLM's
+CUSTOM_VERSIONS_OF_A100 = ("framework_version=0.14.0",)
 
 
 def served_file(
-    fabric: str, cluster: str, tier: str, system: str, versions: tuple[str, ...] = SERVED_VERSIONS
+    fabric: str,
+    cluster: str,
+    tier: str,
+    system: str,
+    versions: tuple[str, ...] = SERVED_VERSIONS,
+    collective: str = "served_all_reduce",
 ) -> FabricFile:
     """Return the fastest all-reduce of serving engines at each size on one system, within a node.
 
     For each size and number of ranks, the row of all `versions` with the shortest time counts, because an
-    engine chooses the fastest of its kernels.
+    engine chooses the fastest of its kernels. `collective` is the name of the curve.
     """
 
     def fastest(r: Columns) -> np.ndarray:
@@ -196,7 +203,7 @@ def served_file(
         np.minimum.at(least_ms, case.ravel()[mine], r["latency_ms"][mine])
         return np.asarray(mine & (r["latency_ms"] <= least_ms[case.ravel()]))
 
-    return FabricFile(fabric, cluster, tier, "served_all_reduce", SERVED_TABLE, keep=fastest)
+    return FabricFile(fabric, cluster, tier, collective, SERVED_TABLE, keep=fastest)
 
 
 DEEPEP_TABLE = "peers/aiconfigurator/deepep_normal.csv.gz"
@@ -257,6 +264,10 @@ WITH_LATENCY: tuple[FabricFile, ...] = (  # small messages were measured: the cu
     *EXCHANGES,
     *(served_file(*system) for system in SYSTEMS),
     served_file("a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", SERVED_VERSIONS_OF_A100),
+    *(served_file(*system, CUSTOM_VERSIONS, "custom_all_reduce") for system in SYSTEMS),
+    served_file(
+        "a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", CUSTOM_VERSIONS_OF_A100, "custom_all_reduce"
+    ),
 )
 
 # Messages of 1 MiB and more: their hops are the tier's. The V100 machine is not named: 134 GB/s over eight

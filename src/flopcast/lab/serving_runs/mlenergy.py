@@ -36,6 +36,9 @@ MEMORY_FRACTION = 0.95  # --gpu-memory-utilization in mlenergy/llm/benchmark.py
 ROUNDS = (
     4  # requests of each place of the batch; the first and the last are not judged, as in the benchmark
 )
+# models whose servers on B200 turn on the all-reduces of FlashInfer, in their monolithic.config.yaml; vLLM
+# 0.11.1 leaves them off by default
+FUSED_ALL_REDUCE = {"B200": ("openai/",)}
 UNSORTED = ("openai/",)  # publish no top-p and no top-k; vLLM samples as generation_config.json says
 BLOCK_SCALES = ("Qwen/", "deepseek-ai/")  # publish 8-bit weights with a scale for each block
 
@@ -81,6 +84,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "images": IMAGES.get(row["task"], ""),
         },
         memory_fraction=MEMORY_FRACTION,
+        fused_all_reduce=row["model_id"].startswith(FUSED_ALL_REDUCE.get(row["gpu_model"], ())),
         sampling="greedy" if row["model_id"].startswith(UNSORTED) else "sorted",
     )
 

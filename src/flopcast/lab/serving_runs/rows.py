@@ -71,8 +71,8 @@ class RowFacts:
     `traffic` holds fields of a Traffic, and `trace` holds the requests if the traffic names a trace.
     Instances fill `devices` devices; by default, there is one instance. If `in_process` is set, requests
     reach the engine without a front end. `receive_interval`, `stream_interval`, `memory_fraction` (by
-    default the engine's), `wait_passes`, `wait_fraction` and `sampling` are settings of the engine, whose
-    `release` determines some kernels. `era` is a release or a month that selects the entry for older
+    default the engine's), `wait_passes`, `wait_fraction`, `sampling` and `fused_all_reduce` are settings of
+    the engine, whose `release` determines some kernels. `era` is a release or a month that selects the entry for older
     releases. Unless Python launches the kernels of prompts, the host is never slower than these kernels.
     """
 
@@ -89,6 +89,7 @@ class RowFacts:
     wait_passes: int = 0
     wait_fraction: float = 1.0
     sampling: str = "greedy"
+    fused_all_reduce: bool = True
     release: str = ""
     era: str = ""
     memory_fraction: Number | None = None
@@ -175,6 +176,8 @@ def _engine(facts: RowFacts) -> Engine:
     stated = ("receive_interval", "stream_interval", "wait_passes", "wait_fraction", "sampling")
     name = engine_of_release(facts.engine, facts.era) if facts.era else facts.engine
     engine = catalog.engine(name).model_copy(update={name: getattr(facts, name) for name in stated})
+    if not facts.fused_all_reduce:
+        engine = engine.model_copy(update={"fused_all_reduce": False})
     if facts.memory_fraction is not None:
         engine = engine.model_copy(update={"memory_fraction": facts.memory_fraction})
     padded = padded_experts(facts.engine, facts.release, int(str(facts.plan.get("tensor_parallel", 1))))

@@ -1,9 +1,16 @@
 """All-reduces by the engine's own kernels or over one device; messages of a backward pass are left out."""
 
 from flopcast.operators.item import Item
-from flopcast.operators.messages import AllReduce, Replicate, ServedAllReduce, StarAllReduce
+from flopcast.operators.messages import (
+    AllReduce,
+    CustomAllReduce,
+    Replicate,
+    ServedAllReduce,
+    StarAllReduce,
+)
 from flopcast.records import replace
 from flopcast.serving.seen import Seen
+from flopcast.spec.engine import Engine
 
 
 def served_messages(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
@@ -13,15 +20,26 @@ def served_messages(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     (`own_all_reduce`), or one device that adds all parts (`star_all_reduce`). Their curves differ from
     those of NCCL. `Replicate` sends nothing forward.
     """
+    kind = _kind_of(seen.engine)
     kept: list[Item] = []
     for item in items:
         work = item.work
         if isinstance(work, Replicate):
             continue
-        if isinstance(work, AllReduce) and (seen.engine.star_all_reduce or seen.engine.own_all_reduce):
-            kind = StarAllReduce if seen.engine.star_all_reduce else ServedAllReduce
+        if isinstance(work, AllReduce):
             served = kind(axis=work.axis, message_bytes=work.message_bytes)
             kept.append(replace(item, work=served))
         else:
             kept.append(item)
     return tuple(kept)
+
+
+def _kind_of(
+    engine: Engine,
+) -> type[AllReduce] | type[ServedAllReduce] | type[CustomAllReduce] | type[StarAllReduce]:
+    """Return the all-reduce that an engine runs."""
+    if engine.star_all_reduce:
+        return StarAllReduce
+    if not engine.own_all_reduce:
+        return AllReduce
+    return ServedAllReduce if engine.fused_all_reduce else CustomAllReduce
