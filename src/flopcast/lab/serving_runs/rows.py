@@ -72,8 +72,9 @@ class RowFacts:
     Instances fill `devices` devices; by default, there is one instance. If `in_process` is set, requests
     reach the engine without a front end. `receive_interval`, `stream_interval`, `memory_fraction` (by
     default the engine's), `wait_passes`, `wait_fraction`, `sampling` and `fused_all_reduce` are settings of
-    the engine, whose `release` determines some kernels. `era` is a release or a month that selects the entry for older
-    releases. Unless Python launches the kernels of prompts, the host is never slower than these kernels.
+    the engine, whose `release` determines some kernels. `era` is a release or a month that selects the
+    entry for older releases. Unless Python launches the kernels of prompts, the host is never slower than
+    these kernels.
     """
 
     model: str
