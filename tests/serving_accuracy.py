@@ -2,7 +2,8 @@
 
 The page is docs/accuracy/serving.md. It takes a few minutes, and names a command for each of its lines.
 With names of tables behind the command, the others stay as they are. The text of the page stays as it is.
-With the word "releases", it prints the fit of the uncertainty of older releases instead, in a minute.
+With the word "releases", it prints the fit of the uncertainty of older releases instead, in a minute. With
+the word "intervals", it prints how wide the intervals of times between tokens would have to be.
 """
 
 import sys
@@ -29,8 +30,8 @@ FILES = {  # beside shared/data
 }
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
-LEFT_OUT = "left out: nothing was fitted on this table"
 OLDER = "development: the uncertainty of older releases was fitted on this table"
+AFTER_ERROR = "development: nothing was fitted on this table, but we corrected a cause of its error"
 AFTER_BLIND = "development: nothing was fitted on this table, but we corrected causes of its blind errors"
 ON_H100 = "`streamed_s` was fitted on H100; all other constants were fitted on aiconfigurator"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
@@ -41,8 +42,8 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     ("serving/mlenergy_llm.csv", ON_H100, "", "catalogue"),
     ("serving/mlperf_inference_v5.1_llm.csv", OLDER, "", "catalogue"),
     ("serving/apex_h100_mistral.csv", OLDER, "", "catalogue"),
-    ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", LEFT_OUT, "", "catalogue"),
-    ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", LEFT_OUT, "", "catalogue"),
+    ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", AFTER_ERROR, "", "catalogue"),
+    ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", AFTER_ERROR, "", "catalogue"),
     (OFFLOADED, "fitted on A6000; never fitted on T4", "", "catalogue"),
     (OFFLOADED, "left out: copy rates fitted on other models", "--leave-one-model-out", "model"),
     (OFFLOADED, "never fitted: default rates", "--no-constants", "none"),
@@ -50,6 +51,12 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     (COLLECTED, AFTER_BLIND, "", "catalogue"),
 )
 WITH_OLDER = (DEPLOYMENTS, "serving/apex_h100_mistral.csv", "serving/mlperf_inference_v5.1_llm.csv")
+BETWEEN_TOKENS = ("silicon_tpot_ms", "median_itl_ms", "tpot_mean_ms", "mean_tpot_s")
+WITH_INTERVALS = (
+    (POINTS, "model"),
+    *((path, "catalogue") for path in (*WITH_OLDER[:2], "serving/mlenergy_llm.csv")),
+)
+FEWEST_IN_CLASS = 10
 SAME_FRACTION = 0.005  # values that are closer are copies of one measurement
 SHOWN = {  # quantities of tables that have more
     "serving/mlperf_inference_v5.1_llm.csv": ("result", "ttft_mean_ms", "tpot_mean_ms")
@@ -146,7 +153,35 @@ def print_release_fit():
             sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n".replace("%", " %"))
 
 
+def print_interval_widths():
+    """Print the width of the 90 % intervals of times between tokens, and the width that holds 90 %.
+
+    A class is an engine, a family of models, a generation of devices, and whether one or several serve.
+    """
+    classes = {}
+    for path, constants in WITH_INTERVALS:
+        runs = SERVING.read(FILES.get(path, SHARED / "data" / path))
+        for row in score_runs(runs[::EVERY] if path == POINTS else runs, constants).rows:
+            if row.measured.quantity in BETWEEN_TOKENS:
+                job, found = row.run.job, row.predicted
+                family = "MoE" if job.model.has_experts else "dense"
+                many = "several devices" if job.plan.devices > 1 else "one device"
+                name = (Path(path).name, job.engine.base or job.engine.name, family)
+                ratios = (row.measured.value / found.value, found.high / found.value, row.is_inside)
+                key = (*name, job.cluster.node.device.generation, many)
+                classes.setdefault(key, []).append(ratios)
+    for name, rows in sorted(classes.items()):
+        if len(rows) >= FEWEST_IN_CLASS:
+            off, high, inside = (np.array(column) for column in zip(*rows, strict=True))
+            needed = np.exp(np.quantile(np.abs(np.log(off)), 0.9))
+            cells = [f"`{name[0]}`", ", ".join(name[1:]), len(rows), f"{inside.mean():.0%}"]
+            cells += [f"{np.median(high):.2f}", f"{needed:.2f}"]
+            sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n".replace("%", " %"))
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["intervals"]:
+        sys.exit(print_interval_widths())
     if sys.argv[1:] == ["releases"]:
         sys.exit(print_release_fit())
     named = sys.argv[1:] or [Path(line[0]).name for line in LINES]

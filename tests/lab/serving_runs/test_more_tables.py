@@ -162,6 +162,13 @@ def test_two_devices_of_a_replay_exchange_messages_over_the_stated_link(tmp_path
     assert others.fabric == "rtx-pro-6000-pcie"
 
 
+def test_an_engine_in_the_client_has_no_front_end(tmp_path):
+    run, *_ = SERVING.read(replay(tmp_path))
+    cost = run.job.engine.iteration
+
+    assert (cost.request_s, cost.request_tpot_ratio, cost.streamed_s) == (0.0, 0.0, 0.0)
+
+
 def test_a_run_whose_file_does_not_name_its_machine_is_left_out(tmp_path):
     runs = SERVING.read(replay(tmp_path, "own.csv"))
 

@@ -30,6 +30,7 @@ from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 Teaches = Literal["", "iterations", "requests"]
+FRONT_END = ("request_s", "request_tpot_ratio", "streamed_s")  # the times of HTTP and of tokenisation
 LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the host's times in Python
 
 
@@ -183,6 +184,6 @@ def _engine(facts: RowFacts) -> Engine:
         engine = engine.model_copy(update={"memory_fraction": facts.memory_fraction})
     padded = padded_experts(facts.engine, facts.release, int(str(facts.plan.get("tensor_parallel", 1))))
     engine = engine.model_copy(update={"padded_experts": padded})
-    changed = {"request_s": 0.0, "request_tpot_ratio": 0.0} if facts.in_process else {}
+    changed = dict.fromkeys(FRONT_END, 0.0) if facts.in_process else {}
     changed |= {} if facts.launches_by_python else dict.fromkeys(LAUNCHES, 0.0)
     return engine.model_copy(update={"iteration": engine.iteration.model_copy(update=changed)})
