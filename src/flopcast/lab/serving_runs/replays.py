@@ -5,10 +5,10 @@ Source: data/serving/vllm_requests_*.csv; on GitHub casys-kaist/LLMServingSim, b
 The file name states the device and the model: vllm_requests_DEVICE_MODEL.csv. The settings are those in
 the `meta.json` of each run: 128 sequences and 2048 new tokens in a pass, and 16-bit weights. Qwen3-32B
 ran on two devices. The repository describes the link between them: 16 GB/s and 20 us (`link_bw` and
-`link_latency` in configs/Qwen3-32B.json, commit 9692a581), a third of what peer-to-peer copies reach over
-PCIe 5. The engine ran in the process that sent the requests, and returned tokens without text. The arrivals and lengths in the file are
-replayed. Each request then gives a run; the means over all requests and the order of their first tokens are
-separate runs.
+`link_latency` in configs/Qwen3-32B.json, commit 9692a581). Peer-to-peer copies over PCIe 5 are more than
+twice as fast. The engine ran in the process that sent the requests, and returned tokens without text. The
+arrivals and lengths in the file are replayed. Each request then gives a run; the means over all requests
+and the order of their first tokens are separate runs.
 """
 
 import re
