@@ -118,6 +118,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
         traffic=traffic,
         devices=devices,
+        stream_interval=output,  # LoadGen takes the first token and the whole answer, and no token between
         launches_by_python=not row["software"].startswith(BUILT),
     )
 
