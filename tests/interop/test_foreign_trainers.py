@@ -133,8 +133,12 @@ def test_faults_of_settings_inside_the_file_are_told(small, settings, field):
 
 OTHER_TRAINER = {
     "base": "torch-fsdp2",
-    "memory": {"compared": False},
-}  # TorchTitan's peaks say nothing of it
+    "memory": {"compared": False},  # TorchTitan's peaks say nothing of it
+    "rewrites": [  # LlamaRMSNorm of transformers: a kernel each casts to fp32, squares, … casts back
+        *("wide_rmsnorm", "unfused_rope", "unfused_gate", "separate_projections"),
+        *("gathered_copies", "linear_bias"),
+    ],
+}
 
 
 def sharding(small, given):

@@ -144,6 +144,38 @@ def test_the_group_over_which_internevo_shards_states_stands_in_the_remarks(with
     assert job.plan.data_shard == shard
 
 
+@pytest.mark.parametrize(
+    ("framework", "recompute", "notes", "norm"),
+    [
+        ("PyTorch FSDP2 (prime-rl)", "full", "torch.compile", "wide_rmsnorm"),
+        ("PyTorch FSDP2 (prime-rl)", "none", "torch.compile", "fused_layernorm"),
+        ("Hugging Face Transformers", "full", "", "wide_rmsnorm"),
+        ("Hugging Face Transformers", "full", "torch.compile", "fused_layernorm"),
+        ("Hugging Face Transformers", "full", "Liger", "fused_layernorm"),
+        ("PyTorch FSDP", "full", "torch.compile", "fused_layernorm"),
+        ("Lit-GPT", "full", "", "unfused_rmsnorm"),
+    ],
+)
+def test_models_of_transformers_run_norms_in_fp32_unless_something_fuses_them(
+    run_of, framework, recompute, notes, norm
+):
+    """LlamaRMSNorm casts to fp32 and back. prime-rl wraps blocks in checkpoints before it compiles them;
+    torch/utils/checkpoint.py runs a block eagerly if its graph breaks, and attention of transformers breaks it.
+    """
+    row = LLAMA | {"framework": framework, "recompute": recompute, "notes": notes}
+
+    assert reproduce(run_of(**row)).stack.rewrites[0] == norm
+
+
+@pytest.mark.parametrize("notes", ["packed to 4096 tokens; Liger", "4096 tokens of packed documents"])
+def test_packed_samples_of_unknown_lengths_attend_as_those_of_uniform_lengths(with_defaults, notes):
+    """E[l²] / (E[l] · length) of lengths that are uniform up to `length` is 2/3."""
+    (kind,) = {with_defaults(notes=notes).batch.documents}
+
+    assert sum(kind) == 4096
+    assert sum(length**2 for length in kind) / 4096**2 == pytest.approx(2 / 3, rel=1e-3)
+
+
 @pytest.mark.parametrize("word", ["", "none", "None", "false", "FALSE"])
 def test_words_for_nothing_offload_nothing(with_defaults, word):
     assert not with_defaults(row=LLAMA | {"offload": word}).plan.offload

@@ -8,8 +8,10 @@ from all_cases import all_cases
 from workload_cases import HIDDEN, LLAMA, MEGATRON, VOCABULARY, at, realised, stack_with
 
 from flopcast.layers.experts import Experts
+from flopcast.library import catalog
 from flopcast.workload.program import POSITIONS, WHEN
 
+FSDP = catalog.stack("torch-fsdp2")
 KEPT = stack_with(MEGATRON, narrow={"narrow_parameters": True})
 WIDTH, EXPERT_WIDTH, EXPERTS = 2816, 512, 8
 ATTENTION = HIDDEN * HIDDEN * 3  # q and out; k and v of half the heads each
@@ -69,6 +71,22 @@ def test_what_is_wide_or_needs_a_second_layout_travels_in_two_bytes(precision):
     found = gathered(KEPT, f"dp=8 gbs=8 zero=1 precision={precision}")
 
     assert found == pytest.approx([2 * (LINEARS + WIDE), 0.0])
+
+
+@pytest.mark.parametrize(("narrow", "low"), [(True, True), (True, False), (False, True)])
+def test_zero_3_gathers_weights_in_one_byte_where_shards_are_narrow_and_the_stack_sends_them_so(
+    narrow, low
+):
+    """fsdp_pre_all_gather of Transformer Engine's MXFP8Tensor: rows forward, columns backward."""
+    stack = stack_with(
+        FSDP,
+        narrow={"narrow_parameters": narrow},
+        sharding={"low_precision_gathers": low, "ends": "own_units", "keeps_last_unit": False},
+    )
+    programs = realised(LLAMA, stack, "dp=8 gbs=8 zero=3 precision=mxfp8")
+
+    linears = LINEARS if narrow and low else 2 * LINEARS
+    assert update_bytes(programs, "gather") == pytest.approx(linears + 2 * WIDE)
 
 
 @all_cases("precision", NARROW)

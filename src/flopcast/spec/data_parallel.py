@@ -171,6 +171,10 @@ class Sharding(StrictModel):
         Whether each rank first builds the whole model in 16 bits on its device, and then shards the
         parameters. The run then fails if the whole model does not fit in the memory of a device.
         Initialisation on the meta device avoids this.
+    low_precision_gathers : bool
+        Whether ZeRO-3 gathers weights in 8 bits that are stored only in 8 bits (`narrow.narrow_parameters`).
+        Transformer Engine's MXFP8Tensor gives PyTorch's fully_shard its rows in the forward pass, and its
+        columns in the backward pass (`fsdp_pre_all_gather`). If false, they are gathered in 16 bits.
     """
 
     zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)
@@ -186,3 +190,4 @@ class Sharding(StrictModel):
     levels: tuple[str, ...] = ()
     single_tensors: SingleTensors | None = None
     built_whole: bool = False
+    low_precision_gathers: bool = False

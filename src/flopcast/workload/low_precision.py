@@ -79,13 +79,16 @@ def low_precision_layer(
 def with_low_precision_updates(
     layers: tuple[LogicalLayer, ...], plans: Plans, stack: Stack
 ) -> tuple[LogicalLayer, ...]:
-    """Return layers in which weights that are updated in 8 bits are marked, below ZeRO-3.
+    """Return layers in which weights that ranks gather in 8 bits are marked.
 
     A weight has the name of the product that it is in.
     """
     recipe = RECIPES.get(plans.structure.precision)
-    narrow = stack.narrow.narrow_parameters and recipe is not None and recipe.low_precision_updates
-    if not narrow or plans.structure.zero not in (1, 2):
+    if recipe is None or not stack.narrow.narrow_parameters:
+        return layers
+    zero = plans.structure.zero
+    gathers = recipe.low_precision_updates if zero in (1, 2) else stack.sharding.low_precision_gathers
+    if not gathers or zero == 0:
         return layers
     return tuple(layer if layer.wide else _marked(layer) for layer in layers)
 

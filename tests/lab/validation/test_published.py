@@ -72,6 +72,15 @@ def test_a_step_that_no_device_reaches_is_left_out(seconds):
     assert "of the peak rate of the devices" in published.left_out[0].reasons[0]
 
 
+def test_a_step_that_would_recompute_above_the_peak_rate_is_left_out():
+    """At 0.9 of the peak rate, a third more FLOP of full recompute do not fit into the step."""
+    whole = JOB.plan.model_copy(update={"recompute": "full"})
+    seconds = 3 * forward_flop(JOB) / PEAK / 0.9
+
+    assert judged([run(step_time_s=seconds)]).rows
+    assert not judged([run(job=JOB.model_copy(update={"plan": whole}), step_time_s=seconds)]).rows
+
+
 def test_the_error_is_predicted_over_measured_less_one():
     seconds = predict(JOB).step_time_s
 

@@ -42,6 +42,10 @@ OPTIMIZERS = {name: kind for kind, names in _OPTIMIZERS.items() for name in name
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
 PINNED = "fsdp_config.cpu_offload_pin_memory"
+EAGER_KERNELS = (  # of transformers: LlamaRMSNorm and its likes cast to fp32, square, average and cast back
+    *("wide_rmsnorm", "unfused_rope", "unfused_gate", "separate_projections"),
+    *("gathered_copies", "linear_bias"),
+)
 KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
 
 
@@ -196,6 +200,8 @@ def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: 
     keeps = _fsdp(reader, fsdp, replicas)
     base = "torch-fsdp2-compiled" if reader.raw("torch_compile") is True else "torch-fsdp2"
     changes: dict[str, object] = {"sharding": {"gathers": "every_micro_batch"}} if keeps else {}
+    if base == "torch-fsdp2":
+        changes["rewrites"] = list(EAGER_KERNELS)
     if reader.has_place("optimizer") and not reader.flag(PINNED, True):
         changes["offload"] = PAGEABLE
     return {"base": base, **OTHER_CODE} | changes

@@ -27,6 +27,8 @@ from flopcast.spec.plan_fields import with_runs
 NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
 WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
 PACKED = re.compile(r"\bpacked SQuAD")
+PACKED_TO = re.compile(r"\bpacked (to [0-9]+ tokens|documents)\b")
+LONGER_SHARE = (1.0 + (1.0 / 3.0) ** 0.5) / 2.0  # of two documents: see `_uniform_documents`
 
 
 def reproduce(run: Run) -> Job:
@@ -205,6 +207,9 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
 
 def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
     """Return the documents of packed sequences, with lengths computed from the printed FLOP if possible."""
+    if PACKED_TO.search(run.notes) and run.sequence_length:
+        assumed.append("lengths of packed samples: uniform up to the length of the packed sequence")
+        return {"documents": _uniform_documents(run.sequence_length)}
     if not PACKED.search(run.notes):
         return {}
     own = catalog.model(str(model["base"])) if isinstance(model, dict) else None
@@ -216,6 +221,20 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
         f" the source prints"
     )
     return {"documents": documents}
+
+
+def _uniform_documents(length: int) -> tuple[int, int]:
+    """Return two documents that need as much attention as packed samples of uniform lengths.
+
+    If lengths are uniform between 0 and the length of the sequence, attention to the own document needs
+    E[l²] / (E[l] · length) = 2/3 of the attention over the whole sequence. Two documents need as much if
+    the squares of their shares sum to 2/3.
+
+    >>> _uniform_documents(8192)
+    (6461, 1731)
+    """
+    longer = round(LONGER_SHARE * length)
+    return longer, length - longer
 
 
 def _stack(

@@ -184,6 +184,7 @@ def _facts(run: Run) -> dict[str, str]:
         "model": run.model.lower(),
         "device": run.machine.device,
         "precision": run.mapping.precision,
+        "recompute": run.mapping.recompute,
         "framework": run.software.framework,
         "fsdp": run.mapping.fsdp,
         "zero": "" if run.mapping.zero is None else str(run.mapping.zero),

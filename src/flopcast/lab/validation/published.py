@@ -240,11 +240,13 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
         other = "".join(f", in place of {each.split(' ')[0]}" for each in run.unused if "time" in each)
         fix = f"write the time in seconds in the column step_time_s{other}"
         raise SpecError([run.fault("step_time_s", None, MEASURED, "the row states no measured time", fix)])
-    mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
-    if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
+    peak_flop = _peak_flop_per_s(job) * measured_s
+    mfu_ratio = counted_flop(job, causal=True) / peak_flop
+    executed_ratio = mfu_ratio + recomputed_flop(job, causal=True) / peak_flop
+    if mfu_ratio <= SLOWEST_MFU_RATIO or executed_ratio >= FASTEST_MFU_RATIO:
         because = (
-            f"the measured step would reach {mfu_ratio:.2g} of the peak rate of the devices, so the time"
-            f" may have another unit or be of another run"
+            f"the measured step would reach {executed_ratio:.2g} of the peak rate of the devices, so the"
+            f" time may have another unit or be of another run"
         )
         raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
     return measured_s, note
