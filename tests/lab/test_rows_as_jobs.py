@@ -160,7 +160,7 @@ def test_models_of_transformers_run_norms_in_fp32_unless_something_fuses_them(
     run_of, framework, recompute, notes, norm
 ):
     """LlamaRMSNorm casts to fp32 and back. prime-rl wraps blocks in checkpoints before it compiles them;
-    torch/utils/checkpoint.py runs a block eagerly if its graph breaks, and attention of transformers breaks it.
+    torch/utils/checkpoint.py runs a block eagerly if its graph breaks, which transformers' attention does.
     """
     row = LLAMA | {"framework": framework, "recompute": recompute, "notes": notes}
 

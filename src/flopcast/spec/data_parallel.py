@@ -172,7 +172,7 @@ class Sharding(StrictModel):
         parameters. The run then fails if the whole model does not fit in the memory of a device.
         Initialisation on the meta device avoids this.
     low_precision_gathers : bool
-        Whether ZeRO-3 gathers weights in 8 bits that are stored only in 8 bits (`narrow.narrow_parameters`).
+        Whether ZeRO-3 gathers weights in 8 bits if they are stored only so (`narrow.narrow_parameters`).
         Transformer Engine's MXFP8Tensor gives PyTorch's fully_shard its rows in the forward pass, and its
         columns in the backward pass (`fsdp_pre_all_gather`). If false, they are gathered in 16 bits.
     """
