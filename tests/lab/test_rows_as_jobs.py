@@ -167,7 +167,9 @@ def test_models_of_transformers_run_norms_in_fp32_unless_something_fuses_them(
     assert reproduce(run_of(**row)).stack.rewrites[0] == norm
 
 
-@pytest.mark.parametrize("notes", ["packed to 4096 tokens; Liger", "4096 tokens of packed documents"])
+@pytest.mark.parametrize(
+    "notes", ["packed to 4096 tokens; Liger", "packed documents on each device, lengths not stated"]
+)
 def test_packed_samples_of_unknown_lengths_attend_as_those_of_uniform_lengths(with_defaults, notes):
     """E[l²] / (E[l] · length) of lengths that are uniform up to `length` is 2/3."""
     (kind,) = {with_defaults(notes=notes).batch.documents}

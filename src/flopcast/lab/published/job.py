@@ -27,7 +27,7 @@ from flopcast.spec.plan_fields import with_runs
 NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
 WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
 PACKED = re.compile(r"\bpacked SQuAD")
-PACKED_TO = re.compile(r"\bpacked (to [0-9]+ tokens|documents)\b")
+PACKED_TO = re.compile(r"\bpacked (to [0-9]+ tokens|documents\b.*lengths not stated)")
 LONGER_SHARE = (1.0 + (1.0 / 3.0) ** 0.5) / 2.0  # of two documents: see `_uniform_documents`
 
 
