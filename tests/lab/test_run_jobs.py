@@ -312,7 +312,7 @@ def test_every_default_of_a_software_says_where_it_stands():
 @all_cases("known", software())
 def test_patterns_of_the_table_are_patterns_of_known_facts(known):
     facts = ["model", "device", "devices", "precision", "fsdp", "zero", "tensor", "pipeline", "context"]
-    facts += ["expert", "framework", "version", "year", "notes"]
+    facts += ["expert", "recompute", "framework", "version", "year", "notes"]
     patterns = [(name, text) for default in known.defaults for name, text in default.where.items()]
 
     assert re.compile(known.software)
