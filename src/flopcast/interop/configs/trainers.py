@@ -198,9 +198,10 @@ def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: 
         _note_compiled(reader)
         return "pytorch-ddp"
     keeps = _fsdp(reader, fsdp, replicas)
-    base = "torch-fsdp2-compiled" if reader.raw("torch_compile") is True else "torch-fsdp2"
+    compiles = reader.raw("torch_compile") is True
+    base = "torch-fsdp2-compiled" if compiles else "torch-fsdp2"
     changes: dict[str, object] = {"sharding": {"gathers": "every_micro_batch"}} if keeps else {}
-    if base == "torch-fsdp2":
+    if not compiles:
         changes["rewrites"] = list(EAGER_KERNELS)
     if reader.has_place("optimizer") and not reader.flag(PINNED, True):
         changes["offload"] = PAGEABLE
