@@ -11,12 +11,14 @@ from flopcast.spec.plan_fields import short_name
 
 JOB, SEARCH = "predict llama-3.2-1b --gpus 8", "search bloom-560m --gpus 2"
 SETTLED = "dp=8 mbs=1 gbs=8"  # where the plan is not at fault, little is left to choose
-FEW = "mbs=1 gbs=16 cp=1 zero=1 vpp=1 dp_shard=0 recompute=none"
+REST = "zero=1 vpp=1 recompute=none"  # beside wrong degrees and batches
+FEW = "mbs=1 gbs=16 tp=1 cp=1 zero=1 vpp=1 dp_shard=0 recompute=none"
 WHOLE_JOB, FEW_PLANS = f"{JOB} --plan '{SETTLED} zero=1'", f"{SEARCH} --plan '{FEW}'"
 ROWS = {  # the start of a command line → what is wrong behind it
     f"{JOB} --plan": (
-        *("mbs=0", "tp=16", "tp=3", "pp=5", "cp=3", "ep=2", "'dp=8 foo=3'", "gbs=x", "'dp=3 tp=2'"),
-        *("'mbs=3 gbs=8'", "'cp=2 tp=2 pp=2 dp=2'", "'dp=[8]'", "dp=-8", "num_replicas=8", "DP=8"),
+        *("tp=16", "'dp=8 foo=3'", "'dp=[8]'", "dp=-8", "num_replicas=8", "DP=8"),
+        *(f"'{wrong} {REST}'" for wrong in ("tp=3 pp=1", "pp=5 tp=1", "dp=3 tp=2", "cp=2 tp=2 pp=2 dp=2")),
+        *(f"'{wrong} {REST} tp=1 pp=1'" for wrong in ("mbs=0", "cp=3", "ep=2", "gbs=x", "mbs=3 gbs=8")),
         *(
             f"'{SETTLED} {wrong}'"
             for wrong in ("zero=5", "precision=int8", "recompute=maybe", "schedule=foo")
@@ -29,14 +31,16 @@ ROWS = {  # the start of a command line → what is wrong behind it
         "--cluster l4",
         "model.blocks.0.count=0",
     ),
-    "predict llama-3.2-1b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
+    f"predict llama-3.2-1b --plan '{REST} tp=1 pp=1'": (
+        *("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
+    ),
     FEW_PLANS: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2"),
     f"{SEARCH} --plan": (f"'{FEW} precision=int8'",),
     f"{FEW_PLANS} --objective": ("time_to_train",),
     f"search bloom-560m --plan '{FEW}' --gpus": ("2..", "12"),
     f"run llama-3.2-1b --plan '{SETTLED} zero=1'": ("--gpus 8",),
-    "predict --gpus 8": ("7b",),
-    "explain llama-3.2-1b --gpus 8": ("nothing",),
+    f"predict --gpus 8 --plan '{REST} tp=1 pp=1'": ("7b",),
+    f"explain llama-3.2-1b --gpus 8 --plan '{SETTLED} zero=1'": ("nothing",),
     "explain step_time_s": ("llama-3.2-1b --gpus 8",),
     "catalog": ("foo",),
     "schema": ("foo",),
@@ -46,9 +50,9 @@ ROWS = {  # the start of a command line → what is wrong behind it
     f"{WHOLE_JOB} --seq": ("-4096", "4096.5", "'4096 GB'"),
     f"{FEW_PLANS} headroom": ("0.9",),
     f"{FEW_PLANS} -objective": ("step_time",),
-    "predict llama-3.2-1b --seq 4096": ("--gpu",),
+    f"predict llama-3.2-1b --seq 4096 --plan '{REST} tp=1 pp=1'": ("--gpu",),
     f"{JOB} --config": (f"'{SETTLED}'",),
-    f"{JOB} --hardware": ("dgx-h100",),
+    f"{WHOLE_JOB} --hardware": ("dgx-h100",),
     f"{WHOLE_JOB} --price": ("'-2 USD/h'",),
     "predict llama-3.2-1b gpus": ("8",),
     "predct": ("llama-3.2-1b --gpus 8",),

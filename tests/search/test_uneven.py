@@ -16,13 +16,13 @@ from flopcast.search.uneven_stages import balanced_stages, best_cuts
 LARGE_HEAD = {
     "hidden": 1024,
     "vocabulary": 128256,
-    "blocks": [{"count": 8, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 4096}}],
+    "blocks": [{"count": 7, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 4096}}],
 }
 TWO_KINDS = LARGE_HEAD | {
     "vocabulary": 32000,
     "blocks": [
         {"count": 3, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 2048}},
-        {"count": 5, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 16384}},
+        {"count": 4, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 16384}},
     ],
 }
 
@@ -79,7 +79,8 @@ def of_divisions(job, divisions):
 
 @all_cases("model", [LARGE_HEAD, TWO_KINDS])
 def test_the_division_is_the_fastest_of_all_that_are_screened(model):
-    few, many = (make_job(model=model, plan=f"dp=2 pp=4 gbs={gbs} precision=fp16") for gbs in (8, 64))
+    plan = "dp=2 pp=4 stage_layers=2,2,2,1 precision=fp16"
+    few, many = (make_job(model=model, plan=f"{plan} gbs={gbs}") for gbs in (8, 64))
     book, blocks = load_book(few.cluster), few.model.num_blocks
     all_layers = [tuple(np.diff(cuts).tolist()) for cuts in every_division(blocks, 4)]
     all_layers = [layers for layers in all_layers if 0 not in layers[1:-1]]
@@ -96,7 +97,8 @@ def test_the_division_is_the_fastest_of_all_that_are_screened(model):
 
 def test_several_chunks_of_a_stage_are_dealt_out_as_well_as_any_list_of_blocks():
     # for a long step: what fills the pipeline is a stage's mean chunk here, its first one on the screen
-    job = make_job(model=LARGE_HEAD, plan="dp=4 pp=2 vpp=2 gbs=2048 precision=fp16")
+    model = LARGE_HEAD | {"blocks": [LARGE_HEAD["blocks"][0] | {"count": 8}]}
+    job = make_job(model=model, plan="dp=4 pp=2 vpp=2 gbs=2048 precision=fp16")
     book = load_book(job.cluster)
     all_layers = [tuple(np.diff(cuts).tolist()) for cuts in every_division(8, 4)]
     plans = of_divisions(job, [layers for layers in all_layers if 0 not in layers[1:-1]])

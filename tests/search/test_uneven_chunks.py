@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from conftest import make_job
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from single_calls import screen_each
 
@@ -60,6 +60,7 @@ def seconds_of(chunks, layers):
     return each_s.reshape(chunks.virtual, chunks.stages).T
 
 
+@settings(max_examples=50)
 @given(given_model=models(), micro_batches=st.integers(2, 9))
 def test_no_division_has_a_faster_stage_nor_of_those_a_shorter_longest_chunk(given_model, micro_batches):
     chunks, most = given_model
