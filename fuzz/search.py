@@ -26,6 +26,7 @@ CHECKED_SHARE, SELDOM_SHARE = 0.3, 0.05  # of inputs without a new branch, accep
 SLOW = (*JOBS, "open", "predict", "catalogue", "site", "phases", "plan", "log", "runs")
 SLOW_SHARE = 0.25  # of the choices that fall on one of these kinds; others choose again
 RARE_SHARE = 0.5  # of choices that begin with a rare branch; the others begin with a kind
+RULE_TRIES = 3  # of each rule on an input: the search keeps a failure only if one of them shows it
 MOST_S = 15.0  # of a minimisation
 
 Clock = Callable[[], bool]  # whether to go on
@@ -166,17 +167,17 @@ class Search:
             self.failures[failure.name] = minimised(failure, lambda one: self._again(one, failure.name))
 
     def _again(self, one: Input, name: str) -> bool:
-        return any(failure.name == name for failure in replay(self.child, one, times=3))
+        return any(failure.name == name for failure in replay(self.child, one))
 
 
-def replay(child: Child, one: Input, times: int = 8) -> Iterator[Failure]:
-    """Every failure of an input: of its end, or of the rules about changed inputs, tried `times` each."""
+def replay(child: Child, one: Input) -> Iterator[Failure]:
+    """Every failure of an input: of its end, or of RULE_TRIES tries of each rule about changed inputs."""
     ended = child.run(one)
     failure = judge(one, ended)
     if failure is not None:
         yield failure
         return
-    for number in range(times):
+    for number in range(RULE_TRIES):
         for check in CHECKS:
             broken = check(Random(number), child, one, ended)
             if broken is not None:

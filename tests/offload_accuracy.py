@@ -6,7 +6,7 @@ some minutes.
 """
 
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +108,7 @@ numbers by machine, model and method.
 """
 
 
+@cache
 def headline_runs(fitted=True):
     """Return the published runs with the optimizer on drives."""
     entries = yaml.safe_load((SHARED / "validation/headlines.yaml").read_text(encoding="utf-8"))

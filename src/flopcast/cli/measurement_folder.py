@@ -115,12 +115,20 @@ class MeasurementFolder:
         known = (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)
         return [file for file in known if (self.data / file.path).is_file()]
 
+    @cached_property
+    def _read(self) -> dict[Path, Columns]:
+        """Return the columns of the files that were read: training and serving share some tables."""
+        return {}
+
     def _columns(self, path: Path) -> Columns:
+        if path in self._read:
+            return self._read[path]
         measured = read_columns(path)
         for problem in measured.problems[:MOST_SHOWN]:
             self.say(f"{problem.where}: row is ignored: {problem.value} (a row needs {problem.allowed})")
         if len(measured.problems) > MOST_SHOWN:
             self.say(f"{path}: {len(measured.problems) - MOST_SHOWN} more rows are ignored")
+        self._read[path] = measured.columns
         return measured.columns
 
 

@@ -25,6 +25,10 @@ def files_of(folder):
 
 
 SERVED = ("h100-sxm5-80gb",)  # has all classes; the others are fitted alike and take minutes
+TWINS = (  # fitted as H100 or B200, which are of their generation
+    *("h200-sxm-141gb", "b300-sxm-288gb"),
+    *("gb200-192gb", "gb300-288gb"),
+)
 DOCUMENTED = {  # owners whose curves come from a document, not from a table
     *("tpu-v5e-16gb", "gaudi2-96gb", "gaudi3-128gb"),
     *("mi300x-192gb", "mi325x-256gb", "mi355x-288gb"),
@@ -32,18 +36,24 @@ DOCUMENTED = {  # owners whose curves come from a document, not from a table
 OWNERS = [
     name
     for name in files_of(catalog.folder("curves"))
-    if name not in DOCUMENTED
+    if name not in {*DOCUMENTED, *TWINS}
     and (not name.startswith(SERVING) or Path(name).name in SERVED or Path(name).name not in DEVICES)
 ]
 
 
 @pytest.fixture(scope="module")
 def refitted(measurements, tmp_path_factory):
-    """Every curve fitted again: its folder, and the lines that were said."""
+    """Every curve but those of twins fitted again: its folder, the lines that were said, and all owners."""
     out = tmp_path_factory.mktemp("curves")
     lines: list[str] = []
-    fit_folder(measurements, out, lines.append, SERVED)
-    return out, lines
+    owners: list[str] = []
+
+    def without_twins(fits):
+        owners.extend(owner for owner, _ in fits)
+        return (fit for fit in fits if fit[0] not in TWINS)
+
+    fit_folder(measurements, out, lines.append, SERVED, without_twins)
+    return out, lines, owners
 
 
 def fit_all(data, out, say):
@@ -79,27 +89,28 @@ def curves_of(path):
 
 @all_cases("owner", OWNERS)
 def test_a_committed_curve_file_is_what_its_measurements_give(refitted, owner):
-    out, _ = refitted
+    out, _, _ = refitted
 
     assert (out / f"{owner}.json").read_bytes() == (catalog.folder("curves") / f"{owner}.json").read_bytes()
 
 
 def test_a_refit_writes_the_committed_owners_and_nothing_else(refitted):
-    out, _ = refitted
+    out, _, _ = refitted
 
     assert files_of(out) == OWNERS
 
 
 def test_owners_are_the_systems_devices_and_the_fabrics(refitted):
-    out, _ = refitted
+    out, _, owners = refitted
 
     fabrics = {file.fabric for file in (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)}
     devices = set(SYSTEMS.values()) | set(peer_devices({file.path for file in PEER_FILES}))
-    assert {path.stem for path in out.rglob("*.json")} == devices | fabrics
+    assert set(owners) == devices | fabrics
+    assert {path.stem for path in out.rglob("*.json")} == set(owners) - {*TWINS}
 
 
 def test_every_curve_is_told_with_its_rows_and_its_error(refitted):
-    out, lines = refitted
+    out, lines, _ = refitted
 
     for owner in OWNERS:
         for name, entry in curves_of(out / f"{owner}.json").items():
