@@ -1,11 +1,13 @@
 """Workers that are copies of their process hold none of its files, and nothing is left of them."""
 
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 from all_cases import all_cases
 from children import ran
+from command_line import flopcast
 from scripts import environment, scripted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists children and files")
@@ -57,10 +59,11 @@ def shell(line, folder):
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory):
-    """The plans that a search with all three streams lists."""
-    folder = tmp_path_factory.mktemp("plain")
-    shell(f"{sys.executable} {SEARCH} --csv plans.csv", folder)
-    return (folder / "plans.csv").read_text(encoding="utf-8")
+    """The plans that a search without workers lists, in this process."""
+    file = tmp_path_factory.mktemp("plain") / "plans.csv"
+    words = shlex.split(SEARCH.replace("--workers 2", ""))[2:]
+    assert flopcast(*words, "--csv", file).code == 0
+    return file.read_text(encoding="utf-8")
 
 
 @all_cases("closed", ("2>&-", "<&- >&- 2>&-"))
