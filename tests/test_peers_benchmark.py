@@ -107,7 +107,9 @@ def test_a_folder_without_the_package_is_reported_with_its_option(made, because,
     assert because in message
 
 
-def test_a_peer_that_fails_is_reported_with_its_last_line(tmp_path, capsys):
+def test_a_peer_that_fails_is_reported_with_its_last_line(tmp_path, capsys, monkeypatch):
+    jobs = peers.jobs_of_suite()[:1]
+    monkeypatch.setattr(peers, "jobs_of_suite", lambda: jobs)
     write(tmp_path, {"llm_analysis/__init__.py": "", "llm_analysis/analysis.py": "import no_such_module"})
 
     code = peers.main(["--llm-analysis", str(tmp_path)])

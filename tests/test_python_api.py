@@ -89,7 +89,7 @@ def test_where_no_plan_is_given_one_is_chosen_and_said():
 
 def test_where_no_plan_fits_the_error_says_so():
     with pytest.raises(flopcast.InfeasibleError, match="no plan fits"):
-        flopcast.job(model="llama-2-70b", cluster="dgx-h100", gpus=8)
+        flopcast.job(model="llama-2-70b", cluster="dgx-h100", gpus=1)
 
 
 def test_every_fault_of_the_words_is_told_at_once():

@@ -32,7 +32,7 @@ def step_flop(model, plan, software=None):
     return product_flop(programs_of(model, plan, software=software), plan)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     name=st.sampled_from(sorted(MODELS)),
     layout=st.sampled_from(LAYOUTS),
@@ -88,7 +88,7 @@ def test_frozen_weights_spare_their_gradients_and_adapters_pay_for_all_three_pro
     assert whole - tuned == pytest.approx(tokens * (2 * linears - 6 * adapters), rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     name=st.sampled_from(sorted(set(MODELS) - {"adapted"})),
     layout=st.sampled_from(LAYOUTS),

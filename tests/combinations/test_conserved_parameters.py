@@ -64,7 +64,7 @@ def test_parameters_of_all_ranks_are_the_model_as_often_as_it_is_replicated(name
     assert on_ranks == pytest.approx(dense * replicas + experts * expert_replicas, rel=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     name=st.sampled_from(WHOLE),
     layout=st.sampled_from(LAYOUTS),

@@ -40,7 +40,7 @@ COMBINATIONS = {
     "software": st.sampled_from(["megatron-core", "megatron-core-2026", "torch-fsdp2", "deepspeed-zero"]),
 }
 FEW = settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )

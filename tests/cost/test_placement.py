@@ -82,13 +82,12 @@ def counted(order, degrees, axis, devices_per_node):
 
 def cases(devices_per_node):
     """Degrees that are powers of two and fill whole nodes."""
-    powers = (1, 2, 8)
-    for degrees in product((1, 4), (1, 2), powers, powers):
+    for degrees in product((1, 4), (1, 2), (1, 4), (1, 2, 8)):
         if np.prod(degrees) % devices_per_node == 0:
             yield degrees
 
 
-@all_cases("devices_per_node", [1, 2, 4, 8])
+@all_cases("devices_per_node", [1, 4, 8])
 @all_cases("axis", VARIED)
 @all_cases("order", ORDERS)
 def test_groups_fall_on_nodes_as_counting_every_rank_says(order, axis, devices_per_node):

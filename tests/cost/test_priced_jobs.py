@@ -1,7 +1,7 @@
 """Whole jobs priced: site factors, batches of plans, and the same answer every time."""
 
 from functools import cache
-from itertools import cycle
+from itertools import count, cycle
 
 import numpy as np
 import pytest
@@ -178,9 +178,11 @@ def test_no_kernel_of_a_job_beats_the_data_sheet(name):
 
 
 @all_cases(
-    ("stack", "cluster"), zip(catalog.names("stacks"), cycle(["dgx-a100:1", "perlmutter-tcp:2", "vista:8"]))
+    ("number", "stack", "cluster"),
+    zip(count(), catalog.names("stacks"), cycle(["dgx-a100:1", "perlmutter-tcp:2", "vista:8"])),
 )
-def test_a_batch_of_plans_costs_what_each_plan_costs_alone(cluster, stack):
+def test_a_batch_of_plans_costs_what_each_plan_costs_alone(cluster, stack, number):
+    """Every third plan of a batch, others with the next stack."""
     zero = zero_of(stack)
     job = make_job(cluster=cluster, stack=stack, plan=f"dp=8 mbs=1 gbs=16 zero={zero} precision=fp16")
     plans = [
@@ -198,8 +200,8 @@ def test_a_batch_of_plans_costs_what_each_plan_costs_alone(cluster, stack):
 
     together = priced(job, batch_plans(plans))
 
-    for row, plan in enumerate(plans):
-        alone = priced(job, one_plan(plan))
+    for row in range(number % 3, len(plans), 3):
+        alone = priced(job, one_plan(plans[row]))
         left = iter(together.programs.items())  # a batch may hold items that no task of this plan runs
         for mine in alone.programs.items():
             expected = alone.of(mine).alone_s[0]

@@ -161,7 +161,7 @@ def test_every_category_of_every_stage_is_finite_and_at_least_nothing(**plan):
         assert all(0.0 <= value < 1e15 for value in kept.category(name)), name
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     shapes=st.lists(
         st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([1, 2])),
@@ -178,7 +178,7 @@ def test_a_batch_of_plans_needs_what_its_members_need(shapes, modes):
     assert_members_agree(together, texts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     shapes=st.lists(
         st.sampled_from([(2, 2), (2, 4), (4, 2), (4, 4), (8, 2), (2, 8)]), min_size=2, max_size=4

@@ -1,6 +1,7 @@
 """render/page: axes keep order and ratios, ticks are round, and every colour can be read."""
 
 import re
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -124,6 +125,12 @@ def palettes(style):
     return {"light": light, "dark": light | dark}
 
 
+@cache
+def shown_palettes():
+    """The colours of a page, by scheme."""
+    return palettes(Page(as_html(sample_report("one stage"))).text("style"))
+
+
 def luminance(colour):
     """Relative luminance (WCAG 2.2, definitions)."""
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
@@ -140,14 +147,14 @@ def contrast(one, other):
 @all_cases("ground", ["paper", "panel", "tint"])
 @all_cases("text", ["ink", "soft", "link", "warn", "good", "amber", "bad"])
 def test_every_text_can_be_read_on_every_ground(scheme, ground, text):
-    colours = palettes(Page(as_html(sample_report("one stage"))).text("style"))[scheme]
+    colours = shown_palettes()[scheme]
 
     assert contrast(colours[text], colours[ground]) >= 4.5
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_mark_can_be_seen_on_paper(scheme):
-    colours = palettes(Page(as_html(sample_report("one stage"))).text("style"))[scheme]
+    colours = shown_palettes()[scheme]
     hues = {name: colour for name, colour in colours.items() if name.startswith("hue-")}
 
     assert len(hues) == 8

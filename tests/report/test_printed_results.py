@@ -58,7 +58,7 @@ def test_it_is_small_runs_nothing_and_trusts_no_text():
 
 def test_a_result_prints_as_the_table_of_a_notebook_and_names_itself_in_a_line():
     one, other = sample_report("one stage"), sample_report("jitter")
-    space = Space(gbs=one.job.plan.global_batch, tp=1, cp=1, mbs=1)
+    space = Space(gbs=one.job.plan.global_batch, tp=1, pp=1, cp=1, mbs=1)
     results = (one, versus(one, other), find(Question(jobs=(one.job,), space=space), load_book))
     for result in results:
         caption, heading, *lines = str(result).splitlines()
@@ -77,7 +77,7 @@ def test_a_search_in_python_keeps_the_batch_of_the_job():
     batch = job.plan.global_batch
 
     kept, other = (
-        search_plans(job, Space(tp=1, cp=1, mbs=1, **words)) for words in ({}, {"gbs": 2 * batch})
+        search_plans(job, Space(tp=1, pp=1, cp=1, mbs=1, **words)) for words in ({}, {"gbs": 2 * batch})
     )
 
     assert {each.played.plan.global_batch for each in kept.plans} == {batch}

@@ -46,7 +46,9 @@ def test_each_change_that_is_named_fits_and_no_smaller_one_of_its_kind_does():
 
 def test_a_length_that_nobody_gave_is_called_assumed():
     assert "A sequence has 8,192 tokens (assumed, because no length was given)" in told(**TUNED, lora=16)
-    assert "A sequence has 16,384 tokens. " in told(**TUNED, lora=16, seq=16384)
+    assert "A sequence has 16,384 tokens. " in told(
+        **TUNED, lora=16, seq=16384, plan="auto dp=1 tp=1 pp=1 cp=1"
+    )
 
 
 def test_the_fullest_stage_is_named_only_where_there_are_several():
@@ -63,7 +65,7 @@ def test_the_fullest_stage_is_named_only_where_there_are_several():
         ({"lora": 16}, "instead of --qlora"),
         ({"qlora": 16, "seq": 131072}, "--qlora"),
         ({"lora": 16, "plan": "auto dp=1 tp=1 pp=1 cp=1"}, "--gpus"),
-        ({"lora": 16, "model": "llama-3.1-405b"}, "--seq"),
+        ({"lora": 16, "model": "llama-3-70b", "plan": "auto dp=1 tp=1 pp=1"}, "--seq"),
     ],
 )
 def test_what_does_not_help_is_not_named(asked, unhelpful):

@@ -125,7 +125,7 @@ def test_a_model_of_another_library_is_predicted_from_its_import(word, file):
 
 @all_cases("size", [{}, {"gpus": 16}, {"gpus": 4}])
 def test_a_job_without_a_cluster_runs_on_the_usual_one(size):
-    plan = f"auto gbs=512 {'' if size else 'tp=2 pp=1 sp'} mbs=1 recompute=selective"
+    plan = f"auto gbs=512 {'' if size else 'tp=2'} pp=1 sp mbs=1 recompute=selective"
 
     assumed = job("llama-3-8b", plan=plan, **size)
     named = job("llama-3-8b", cluster="dgx-h100", plan=plan, **size)

@@ -83,7 +83,7 @@ def conversations(number, turns):
 
 
 @all_cases("kind", KINDS)
-@all_cases("requests", [drawn(60, 3.0), drawn(60, 12.0, seed=1), closed(40, 7), conversations(12, 4)])
+@all_cases("requests", [drawn(40, 3.0), drawn(40, 12.0, seed=1), closed(20, 7), conversations(8, 4)])
 def test_the_fast_loop_agrees_with_a_plain_one(kind, requests):
     limits = Limits(**ENGINE | KINDS[kind])
 
@@ -230,8 +230,8 @@ def test_nothing_to_serve_is_an_error():
         run(nothing, Limits(**ENGINE), seconds)
 
 
-def test_a_hundred_thousand_requests_take_a_few_seconds():
-    requests = drawn(100_000, 8.0, most=8000)
+def test_fifty_thousand_requests_take_two_seconds_and_a_half():
+    requests = drawn(50_000, 8.0, most=8000)
     limits = Limits(max_sequences=256, max_tokens=2048, kv_blocks=20_000)
 
     def measured():
@@ -239,7 +239,7 @@ def test_a_hundred_thousand_requests_take_a_few_seconds():
         run(requests, limits, seconds)
         return time.process_time() - start
 
-    assert any(measured() <= 5.0 for _ in range(3))
+    assert any(measured() <= 2.5 for _ in range(3))
 
 
 def test_a_request_waits_for_half_an_interval_of_passes_on_average():

@@ -118,7 +118,7 @@ def test_a_heavier_load_serves_more_and_waits_longer(traffic, monkeypatch):
 
 
 def test_the_page_and_the_trace_show_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(curves, "REQUESTS", 500)  # what a load serves is the claim of the test above
+    monkeypatch.setattr(curves, "REQUESTS", 100)  # what a load serves is the claim of the test above
     page, trace = tmp_path / "page.html", tmp_path / "trace.json"
     told = flopcast(
         "predict",

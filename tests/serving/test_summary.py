@@ -173,7 +173,7 @@ def test_a_load_is_stable_up_to_the_saturation_rate():
 
 @all_cases("load", [0.5, 0.85, 1.2, 2.0])
 def test_a_queue_with_constant_service_saturates_at_its_rate_of_service(load):
-    number = 20_000
+    number = 5000
     arrival = np.cumsum(np.random.default_rng(5).exponential(1 / load, number))
     one = independent_requests(arrival, np.ones(number, int), np.ones(number, int))
     limits = Limits(max_sequences=1, max_tokens=1, kv_blocks=1)

@@ -42,7 +42,7 @@ def mended(whole, rounds=12):
     return faults(whole)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(plan=PLANS, stack=STACKS, shape=MODELS, nodes=st.integers(1, 6))
 @example(
     plan={
@@ -99,7 +99,7 @@ def test_whoever_follows_the_advice_arrives_at_a_valid_job():
     assert mended(many_faults) == ()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     plan=PLANS, degrees=st.tuples(*[st.sampled_from([1, 2, 4, 8])] * 3), nodes=st.sampled_from([1, 2, 4])
 )

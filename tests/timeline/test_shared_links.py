@@ -107,7 +107,7 @@ def test_a_link_with_more_latency_makes_no_step_shorter(cluster, stack, model, p
     assert all(less <= more for less, more in pairwise(steps_s)), steps_s
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(SECONDS, SECONDS, SECONDS)
 def test_a_shared_link_takes_the_sum_of_its_messages_and_no_longer_than_one_after_the_other(w, c, d):
     """Of 40 blocks, but for the first or last one, beside which a message of the others does not run."""

@@ -55,13 +55,13 @@ JOBS = {
     | {
         "cluster": "dgx-b200:1",
         "stack": "nemo-automodel",
-        "plan": "dp=1 pp=8 vpp=2 zero=3 mbs=1 gbs=16 precision=bf16",
+        "plan": "dp=1 pp=8 vpp=2 zero=3 mbs=1 gbs=8 precision=bf16",
     },
     "one expert a rank": EXPERTS
     | {
         "cluster": "vista:16",
         "stack": "megatron-bridge",
-        "plan": "dp=8 ep=8 pp=2 mbs=1 gbs=64 zero=1 schedule=gpipe precision=fp16",
+        "plan": "dp=8 ep=8 pp=2 mbs=1 gbs=32 zero=1 schedule=gpipe precision=fp16",
     },
 }
 
