@@ -201,6 +201,12 @@ def _embedding(is_gradient):
     )
 
 
+def _adam(dtype, each_bytes):
+    return lambda rows, width, layers: OptimizerUpdate(
+        parameters=rows * width * layers, bytes_per_parameter=np.array(each_bytes), dtype=dtype
+    )
+
+
 def _memory_bound(kind, is_gradient):
     return lambda rows, width, layers: MemoryBound(
         kind=kind, elements=rows * width * layers, width=width, dtype="fp16", is_gradient=is_gradient
@@ -237,12 +243,8 @@ OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges o
     ),
     "embedding": (_embedding(False), (TOKENS, (12.0, 17.0), WIDTH)),
     "embedding.backward": (_embedding(True), (TOKENS, (12.0, 17.0), WIDTH)),
-    "adam": (
-        lambda rows, width, layers: OptimizerUpdate(
-            parameters=rows * width * layers, bytes_per_parameter=np.array(16.0), dtype="fp16"
-        ),
-        (WIDTH, WIDTH, (0.0, 6.0)),
-    ),
+    "adam": (_adam("fp32", 28.0), (WIDTH, WIDTH, (0.0, 6.0))),
+    "adam.16_bits": (_adam("fp16", 14.0), (WIDTH, WIDTH, (0.0, 6.0))),
     "quantise": (
         lambda rows, width, layers: Quantise(elements=rows * width * layers, each_bytes=4.0, dtype="fp16"),
         ((10.0, 20.0), WIDTH, ONE_LAYER),

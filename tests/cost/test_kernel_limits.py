@@ -103,6 +103,22 @@ def test_every_curve_of_a_device_prices_a_kernel_class_that_is_tested_here():
         assert names - {"gemm", "grouped_gemm", "gated_delta"} <= set(OPERATORS)
 
 
+def test_an_update_of_fp32_states_uses_most_of_the_bandwidth_of_every_device():
+    """Apex's kernel on 16-bit states, which was measured on A100, uses 35 % of it (arXiv:2509.22832)."""
+    make, parameters = OPERATORS["adam"][0], np.full((1, 1), 2e9)
+    for device, name in DEVICES.items():
+        cluster = catalog.cluster(name)
+        update = make(parameters, 1.0, 1.0)
+        rate = update.work().moved_bytes / seconds_of(update, cluster)
+
+        assert 0.55 < rate.item() / cluster.node.device.memory_bytes_per_s < 0.96, device
+
+    a100 = catalog.cluster(DEVICES["a100-sxm4-80gb"])
+    narrow = OPERATORS["adam.16_bits"][0](parameters, 1.0, 1.0)
+    rate = narrow.work().moved_bytes / seconds_of(narrow, a100)
+    assert 0.3 < rate.item() / a100.node.device.memory_bytes_per_s < 0.4
+
+
 @all_cases("device", OF_DATA_CENTRES)
 def test_every_device_of_the_catalogue_is_tested_here(device):
     assert device in DEVICES

@@ -120,6 +120,15 @@ class Optimizer(StrictModel):
     fp32_gradients: bool = False
     step_host_s: float = Field(default=5e-3, ge=0)
 
+    @property
+    def states_dtype(self) -> str:
+        """Return the dtype of AdamW's states: 16 bits if `state_bytes` is too small for fp32 moments.
+
+        >>> Optimizer().states_dtype, Optimizer(state_bytes=4.0).states_dtype
+        ('fp32', 'bf16')
+        """
+        return "fp32" if self.state_bytes >= 8.0 else "bf16"
+
 
 class HostCost(StrictModel):
     """Time that the host takes to launch kernels, on the reference host (`speed_ratio` 1).

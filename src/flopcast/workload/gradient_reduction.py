@@ -284,15 +284,14 @@ def update_items(
     --------
     >>> from flopcast.spec.plan import Plan, one_plan
     >>> items = update_items(Stack(name="any"), one_plan(Plan(dp=4, zero=1)), constant(1e6))
-    >>> [item.name for item in items]
-    ['optimizer.unscale', 'optimizer.update', 'gradients.gather_parameters']
-    >>> items[1].work.parameters.item()
-    250000.0
+    >>> [item.name for item in items], items[1].work.parameters.item()
+    (['optimizer.unscale', 'optimizer.update', 'gradients.gather_parameters'], 250000.0)
     """
     shard = updated_parameters(plans, parameters, experts)
     here = shard * (1.0 - updated_outside(stack, plans.structure))
-    size_bytes = constant(moved_bytes(plans.structure.optimizer, stack.optimizer))
-    update = OptimizerUpdate(parameters=here, bytes_per_parameter=size_bytes, dtype="fp32")
+    kept = stack.optimizer
+    size_bytes = constant(moved_bytes(plans.structure.optimizer, kept))
+    update = OptimizerUpdate(parameters=here, bytes_per_parameter=size_bytes, dtype=kept.states_dtype)
     copy = MemoryBound(kind="cast_to_fp32", elements=here, dtype=stack.gradients.dtype)
     items = [_step_kernel("main_gradients", copy, "optimizer")] if copies_gradients(stack) else []
     items += [

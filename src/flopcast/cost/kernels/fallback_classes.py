@@ -97,6 +97,9 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # (in rows alone 34.8 us, 0.73), where a sum attains 0.93: ROCm/TransformerEngine, pull request 598
     "quantise.blocks": FallbackClass(name="residual_add", log_sigma_factor=0.12, time_ratio=1.4),
     **dict.fromkeys(SINGLE_PASSES, STREAMING),
+    # On A100, Apex's kernel takes 2.5 times as long as a sum of as many bytes, as it loads elements one by
+    # one (arXiv:2509.22832, optimizer). PyTorch's kernel loads vectors, like a sum: the mean of both.
+    "adam.16_bits": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=1.6),
     # chains of such passes, of eager PyTorch: an estimate, as no row was measured
     **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
     # halves cut and joined, or parts added and joined: as the chain of rotary embedding, which does both

@@ -27,7 +27,7 @@ from flopcast.records import dataclass
 DTYPE = "fp16"
 VOCABULARY = 50257
 WEIGHTS_PER_LAYER = 4
-FUSED_ADAM_BYTES = 16.0  # 16-bit weight, gradient and moments read; weight and moments written
+FUSED_ADAM_BYTES = 14.0  # 16-bit weight, gradient and moments read; weight and moments written
 Columns = Mapping[str, Floats]
 Keep = Callable[[Columns], np.ndarray]
 
@@ -114,7 +114,7 @@ def _embedding(row: Columns) -> AbstractOperator:
 
 
 def _adam(row: Columns) -> AbstractOperator:
-    """Return the optimizer of the first stage: embedding and layers, with 16 bytes per parameter.
+    """Return the optimizer of the first stage: embedding and layers, whose states have 16 bits.
 
     A layer's weights form four tensors; biases and norms are too small to count.
     """
