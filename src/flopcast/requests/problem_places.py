@@ -56,7 +56,7 @@ def _with_option(problem: Problem) -> Problem:
     """Return a fault of an option for one field of the plan; its fix sets the option."""
     field = problem.field.removeprefix("plan.")
     option = problem.where if problem.where in ("--batch", "--offload") else field
-    return replace(problem, fix=re.sub(rf"\bset {field} to\b", f"set {option} to", problem.fix))
+    return replace(problem, fix=problem.fix.replace(f"set {field} to ", f"set {option} to "))
 
 
 def with_accepted_fixes(

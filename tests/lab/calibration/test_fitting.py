@@ -25,10 +25,6 @@ def files_of(folder):
 
 
 SERVED = ("h100-sxm5-80gb",)  # has all classes; the others are fitted alike and take minutes
-TWINS = (  # fitted as H100 or B200, which are of their generation
-    *("h200-sxm-141gb", "b300-sxm-288gb"),
-    *("gb200-192gb", "gb300-288gb"),
-)
 DOCUMENTED = {  # owners whose curves come from a document, not from a table
     *("tpu-v5e-16gb", "gaudi2-96gb", "gaudi3-128gb"),
     *("mi300x-192gb", "mi325x-256gb", "mi355x-288gb"),
@@ -36,24 +32,18 @@ DOCUMENTED = {  # owners whose curves come from a document, not from a table
 OWNERS = [
     name
     for name in files_of(catalog.folder("curves"))
-    if name not in {*DOCUMENTED, *TWINS}
+    if name not in DOCUMENTED
     and (not name.startswith(SERVING) or Path(name).name in SERVED or Path(name).name not in DEVICES)
 ]
 
 
 @pytest.fixture(scope="module")
 def refitted(measurements, tmp_path_factory):
-    """Every curve but those of twins fitted again: its folder, the lines that were said, and all owners."""
+    """Every curve fitted again: its folder, and the lines that were said."""
     out = tmp_path_factory.mktemp("curves")
     lines: list[str] = []
-    owners: list[str] = []
-
-    def without_twins(fits):
-        owners.extend(owner for owner, _ in fits)
-        return (fit for fit in fits if fit[0] not in TWINS)
-
-    fit_folder(measurements, out, lines.append, SERVED, without_twins)
-    return out, lines, owners
+    fit_folder(measurements, out, lines.append, SERVED)
+    return out, lines
 
 
 def fit_all(data, out, say):
@@ -89,28 +79,27 @@ def curves_of(path):
 
 @all_cases("owner", OWNERS)
 def test_a_committed_curve_file_is_what_its_measurements_give(refitted, owner):
-    out, _, _ = refitted
+    out, _ = refitted
 
     assert (out / f"{owner}.json").read_bytes() == (catalog.folder("curves") / f"{owner}.json").read_bytes()
 
 
 def test_a_refit_writes_the_committed_owners_and_nothing_else(refitted):
-    out, _, _ = refitted
+    out, _ = refitted
 
     assert files_of(out) == OWNERS
 
 
 def test_owners_are_the_systems_devices_and_the_fabrics(refitted):
-    out, _, owners = refitted
+    out, _ = refitted
 
     fabrics = {file.fabric for file in (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)}
     devices = set(SYSTEMS.values()) | set(peer_devices({file.path for file in PEER_FILES}))
-    assert set(owners) == devices | fabrics
-    assert {path.stem for path in out.rglob("*.json")} == set(owners) - {*TWINS}
+    assert {path.stem for path in out.rglob("*.json")} == devices | fabrics
 
 
 def test_every_curve_is_told_with_its_rows_and_its_error(refitted):
-    out, lines, _ = refitted
+    out, lines = refitted
 
     for owner in OWNERS:
         for name, entry in curves_of(out / f"{owner}.json").items():

@@ -34,7 +34,6 @@ BUS_SHARE = {"all_reduce": lambda n: 2 * (n - 1) / n} | dict.fromkeys(
 )
 TWO_STATES = "gb200-192gb"  # none of its products is used
 MEASURED_GEMMS = [name for name in GEMM.devices.values() if name not in ("a100-sxm4-80gb", TWO_STATES)]
-TWINS = ("h200-sxm-141gb", "b300-sxm-288gb", "gb300-288gb")  # fitted as H100 or B200, of their generation
 IN_RANGE = {"l40s-48gb": 0.07}  # median error of products kept aside; 0.04 for the others
 NEAREST = {  # A100 has no relative: all of its own classes were measured; that of B200 has no products
     "a100-sxm4-80gb": "h100-sxm5-80gb",
@@ -194,7 +193,7 @@ def test_rows_stand_in_the_place_of_plans():
 # Curves of operators
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURED_GEMMS if name not in TWINS])
+@pytest.mark.parametrize("name", MEASURED_GEMMS)
 def test_products_kept_aside_are_predicted(gemm_samples, name):
     """A fifth at random is left out of the fit; median error of the whole time."""
     device, samples = catalog.device(name), peer_fit.beyond_the_host(gemm_samples[name])

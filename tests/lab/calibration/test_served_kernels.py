@@ -22,7 +22,8 @@ MOST_MEDIAN = 0.08
 SCATTERED = {  # whose tables scatter more, between rows of one shape, or with loads that are not printed
     ("l40s-48gb", "served_gemm"): 0.10,
     ("l40s-48gb", "fused_experts.fp8"): 0.10,
-    ("b200-sxm-180gb", "fused_experts.nvfp4"): 0.10,
+    **{(device, "fused_experts.nvfp4"): 0.10 for device in ("b200-sxm-180gb", "gb200-192gb")},
+    **{(device, "fused_experts.nvfp4"): 0.10 for device in ("b300-sxm-288gb", "gb300-288gb")},
 }
 FEW_ROWS = 1000  # formats with fewer rows have all of them below 128 tokens
 MOST_MEDIAN_OF_FEW = 0.17  # 23 rows are kept aside of the smallest
@@ -30,10 +31,7 @@ KIN = {  # devices of one generation
     **dict.fromkeys(("h100-sxm5-80gb", "h200-sxm-141gb"), "hopper"),
     **dict.fromkeys(("b200-sxm-180gb", "b300-sxm-288gb", "gb200-192gb", "gb300-288gb"), "blackwell"),
 }
-TWINS = (  # fitted as H100 or B200, which are of their generation
-    *("h200-sxm-141gb", "b300-sxm-288gb"),
-    *("gb200-192gb", "gb300-288gb"),
-)
+TWINS = ("h200-sxm-141gb", "b300-sxm-288gb", "gb300-288gb")  # fitted as others of their generation
 
 
 @pytest.fixture(scope="module")
