@@ -14,7 +14,7 @@ from fuzz import search
 from fuzz.child import Ended
 from fuzz.kinds import Input
 
-SHORT = 200  # inputs
+SHORT = 300  # inputs
 
 
 @pytest.fixture(scope="module")
