@@ -78,7 +78,7 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 def jitter(suite: str) -> None:
     """Print the mean step time divided by the best step time, for each cluster of a suite.
 
-    The suite must state the mean and the best step time of each run. A job file can contain this ratio as
+    The suite must state the mean and the best step time of each run. A job file can contain the jitter as
     the field `cluster.jitter.ratio`.
 
     \b

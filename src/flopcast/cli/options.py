@@ -230,8 +230,8 @@ OF_RUN = ("tokens", "epochs", "checkpoint", "price")  # matter to the time and c
 SAMPLES = click.option(
     "--samples",
     help=(
-        'Number of sequences for fine-tuning, such as "52k". A fine-tuning job has a global '
-        "batch of 128 sequences, unless you set another one."
+        'Predict a fine-tuning job with this number of sequences, such as "52k". Its global '
+        "batch is 128 sequences, unless you set another one."
     ),
 )
 ARGUMENTS = (

@@ -137,9 +137,11 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return PrintedTable(
-        caption=f"In these sweeps, the regret is more than {SAME}. The predicted difference is the"
-        " predicted time of the recommended plan, divided by the predicted time of the fastest plan, minus"
-        " 1. The next column shows the components that cause this difference:",
+        caption=f"In these sweeps, the regret is more than {SAME}. Times are device-seconds per"
+        " token. The predicted difference compares the recommended plan with the plan that was fastest in"
+        " measurements: it is the ratio of their predicted times, minus 1. A positive difference means that"
+        " the fastest plan is predicted not to fit into memory, and is therefore not recommended. The next"
+        " column shows the components that cause this difference:",
         first="recommended",
         headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
         lines=tuple(lines),
