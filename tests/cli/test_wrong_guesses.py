@@ -18,6 +18,28 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "calibrate constants --out one.json --out other.json": "leave out all but one --out",
     f"{JOB} --tensor-parallel-size 2": 'write --plan "tp=2", or add tp=2 to the plan',
     f"{JOB} --zero_stage=3": 'write --plan "zero=3", or add zero=3 to the plan',
+    "predict llama-3.2-1b --nodes 4 --gpus-per-node 8": (
+        "write --gpus 32 in place of --nodes 4 --gpus-per-node 8"
+    ),
+    f"{JOB} --nproc_per_node=8 --nnodes=4": (
+        "remove --nnodes 4 --nproc_per_node 8; --gpus is already given"
+    ),
+    "search llama-3.2-1b --gpus 16 --plan 'tp=<=8'": "set tensor_parallel to 1..8",
+    "search llama-3.2-1b --gpus 16 --plan 'tp=<8'": "set tensor_parallel to 1..7",
+    "search --model llama-3.2-1b --gpus 16 --pareto cost": "write --pareto",
+    f"{JOB} --plan 'pp=2 layers=8,8'": "write stage_layers=8,8 in place of layers=8,8",
+    f"{JOB} --plan recompute=selective:all": "write recompute=full, which recomputes all activations",
+    f"{JOB} --plan recompute=selectve:atention": [
+        "set recompute to selective",
+        "write attention in place of atention",
+    ],
+    f"{JOB} --plan 'recompte=ful'": ["did you mean recompute?", "set recompute to full"],
+    "contention job.yaml": (
+        "write a second job, such as flopcast contention job.yaml job.yaml for equal jobs"
+    ),
+    "compare job.yaml": "add a second job, or write flopcast compare job.yaml plan.micro_batch=2",
+    "calibrate fit measured --out curves": "write --data measured in place of measured",
+    "calibrate fit --out curves": "add the path of a folder, such as --data my_folder",
     f"{JOB} --nnodes 2": "write --cluster NAME:2 for two nodes, or --gpus 16",
     "predict llama-3.2-1b --gpu 16": "write --gpus 16",
     "predict llama-3.2-1b --num_gpus 32": "write --gpus 32",
@@ -310,6 +332,9 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     "predict equals.yaml": (
         "model = gpt2\ncluster = dgx-h100:1\n",
         'write "model: " in place of "model = ", and the same for the other keys',
+    ),
+    "predict one_line.yaml": (
+        "model: gpt2\ncluster: dgx-h100:1\nplan: tp: 8 pp: 4\n", "write plan: {tp: 8, pp: 4} in line 3"
     ),
     "predict period.yaml": (
         "model: gpt2\ncluster: dgx-h100:1\ncheckpoint: {every: 30 min, to: nvme}\n", "did you mean every_s?"

@@ -150,6 +150,7 @@ def test_requests_beyond_those_wanted_are_not_read(tmp_path):
         (f"{HEADER},blocks_of_512_hashes\n1,2,3,-4\n", "a.csv", "a.csv:2", "separated by spaces"),
         (f"{HEADER},blocks_of_512_hashes\n1,2,3,{9**30}\n", "a.csv", "a.csv:2", "separated by spaces"),
         ("[\n{}\n]", "a.json", "a.json:1", "jq -c"),
+        ('{"promt_tokens": 3, "output_len": 1}\n' * 3, "a.jsonl", "a.jsonl:1", "prompt_tokens is missing"),
         ('{"prompt_tokens": 3}', "a.jsonl", "a.jsonl:1", "output_tokens is missing"),
         ('{"prompt_tokens": 3, "output_tokens": true}', "a.jsonl", "a.jsonl:1", "a whole number"),
         ('{"input_length": 3, "output_length": -2, "timestamp": 5}', "a.jsonl", "a.jsonl:1", "at least 1"),

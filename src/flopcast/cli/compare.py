@@ -85,7 +85,13 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
     if len(files) > 2 or (len(files) < 2 and not changes):
         allowed = "two job files or models, or one job and at least one KEY=VALUE"
         fix = "flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2"
-        raise spec_error("compare", " ".join(words), allowed, "a comparison needs two jobs", fix)
+        if len(files) == 1:
+            fix = f"add a second job, or write flopcast compare {files[0]} plan.micro_batch=2"
+        field, fault = (
+            ("compare", "") if len(files) > 2 else ("second JOB" if files else "JOB", "is missing")
+        )
+        given, because = " ".join(words) if len(files) > 2 else None, "a comparison needs two jobs"
+        raise spec_error(field, given, allowed, because, fix, fault=fault)
     if len(files) == 2 and files[0] == files[1] != "-":
         allowed, because = "two different jobs", "both jobs are the same"
         fix = f"flopcast compare {' '.join((files[0], *(changes or ('plan.micro_batch=2',))))}"

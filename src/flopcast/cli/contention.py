@@ -48,10 +48,10 @@ def command(
     if len(names) < 2:
         because = "the command predicts how jobs slow each other down"
         fix = "write at least two jobs, such as flopcast contention a.yaml b.yaml"
-        fault = "" if names else "is missing"
-        raise spec_error(
-            "JOB", " ".join(names), "at least two job files or models", because, fix, fault=fault
-        )
+        if names:
+            fix = f"write a second job, such as flopcast contention {names[0]} {names[0]} for equal jobs"
+        field, allowed = "second JOB" if names else "JOB", "at least two job files or models"
+        raise spec_error(field, None, allowed, because, fix, fault="is missing")
     jobs = [resolve(replace(request, files=(name,), changes=changes)) for name in names]
     shared = share_network(jobs, oversubscription_ratio, Predictor().predict)
     print_found(

@@ -27,13 +27,17 @@ PLAN = {  # a key of the plan → its long name, whose other names are known, an
     "recompute": ("recompute", "full"),
     "weights": ("weights", "fp8"),
 }
+NODES, PER_NODE = (
+    "nodes nnodes num-nodes",
+    "gpus-per-node nproc-per-node num-gpus-per-node devices-per-node",
+)
 KINDS_OF_DEVICES = "device gpu gpu-type accelerator hardware machine"  # with a number: how many devices
 OPTIONS = {  # an edit → the option that it uses, and options that state the same elsewhere
     "write --cluster dgx-h100, or another name from flopcast catalog clusters": (
         "--cluster",
         KINDS_OF_DEVICES,
     ),
-    "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
+    "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", NODES),
     "write --tokens with the steps times --batch times --seq": ("--tokens", "steps max-steps train-iters"),
     "write --ranks 8": ("--ranks", f"{OTHER_NAMES['tensor_parallel']} degree"),
     "write --gpus 16": ("--gpus", "g num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
@@ -143,6 +147,29 @@ class ForeignOptionError(click.NoSuchOption):
         """Keep the name of the option and the edit."""
         super().__init__(name, ctx=context)
         self.fix = fix
+
+
+def devices_of_nodes(
+    words: list[str], context: click.Context
+) -> tuple[ForeignOptionError | None, list[str]]:
+    """Return the error of a number of nodes and of devices on each, and the words without them."""
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
+    stated = [
+        next((name for name in names if name[2:].replace("_", "-") in known.split()), "")
+        for known in (NODES, PER_NODE)
+    ]
+    numbers = [next_word(words, name) or "" for name in stated]
+    if not all(number.isdecimal() for number in numbers):
+        return None, words
+    both = " ".join(f"{name} {number}" for name, number in zip(stated, numbers, strict=True))
+    fix = f"write --gpus {int(numbers[0]) * int(numbers[1])} in place of {both}"
+    fix = f"remove {both}; --gpus is already given" if "--gpus" in words else fix
+    left = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if before not in stated and word.partition("=")[0] not in stated
+    ]
+    return ForeignOptionError(stated[0], fix, context), left
 
 
 def next_word(words: Sequence[str], name: str) -> str | None:

@@ -12,6 +12,8 @@ import click
 
 from flopcast.cli.options_of_other_tools import ForeignOptionError
 from flopcast.errors import Problem
+from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.inputs import is_missing
 
 SEVERAL = {  # an option with one value → what compares several values
     "--batch": '--plan "gbs={value}" --objective tokens_per_s',
@@ -46,12 +48,15 @@ def check_option_syntax(group: click.Group, context: click.Context, words: list[
     inner = click.Context(command, context, words[0], **command.context_settings)
     known = {name for each in command.get_params(inner) for name in each.opts}
     takes_changes = "changes" in {each.name for each in command.params}
+    flags = {name for each in command.params if getattr(each, "is_flag", False) for name in each.opts}
     for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
         bare, equals, _ = word.partition("=")
         right = f"--{bare.lstrip('-')}"
         no_change = takes_changes and after and not equals and before not in (*known, words[0])
         if right in known and bare not in known and (bare[:1] == "-" or no_change):
             raise ForeignOptionError(bare, f"write {right} in place of {bare}", inner)
+        if takes_changes and before in flags and word.isalpha() and _is_unlike_jobs(word):
+            raise click.BadOptionUsage(before, f"{before} does not take a value", inner)
     for missing in without_value(words[1:], inner):
         raise missing
     try:
@@ -62,6 +67,13 @@ def check_option_syntax(group: click.Group, context: click.Context, words: list[
         raise error
     if isinstance(command, click.Group):
         check_option_syntax(command, inner, rest)
+
+
+def _is_unlike_jobs(word: str) -> bool:
+    """Return whether a word is neither a file nor like the name of a model."""
+    from flopcast.library import catalog  # only words after flags need it
+
+    return is_missing(word) and "did you mean" not in catalog.unknown_name("models", word).fix
 
 
 def without_value(words: Sequence[str], context: click.Context) -> Iterator[click.BadOptionUsage]:
@@ -105,3 +117,14 @@ def _is_list(value: str) -> bool:
     numbers = [int(part) for part in value.split(",")] if re.fullmatch(r"\d+(,\d+)+", value) else []
     near = all(one < other <= MOST_RATIO * one for one, other in pairwise(numbers))
     return bool(numbers) and (near or re.fullmatch(r"\d{1,3}(,\d{3})+", value) is None)
+
+
+def wrong_use(error: click.BadOptionUsage) -> Problem:
+    """Return the fault of an option without its value, or of a switch with one."""
+    name = error.option_name
+    if "does not take a value" in error.message:
+        because = f"{name} is a flag, and flags take no value"
+        return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")
+    example = EXAMPLES.get(name) or EXAMPLES.get(name[2:])
+    fix = f"add a value after {name}" + (f", such as {name} {example}" if example else "")
+    return Problem(name, None, f"{name} VALUE", f"no value follows {name}", fix, fault="has no value")

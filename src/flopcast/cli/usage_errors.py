@@ -7,12 +7,13 @@ Elsewhere: errors as JSON (json_errors.py), exit codes (main.py), errors in the 
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 from click.core import iter_params_for_processing
 
-from flopcast.cli.options_of_other_tools import ForeignOptionError, next_word, same_here
-from flopcast.cli.repeated_options import RepeatedOptionError, of_list, repeated, without_value
+from flopcast.cli.options_of_other_tools import ForeignOptionError, devices_of_nodes, next_word, same_here
+from flopcast.cli.repeated_options import RepeatedOptionError, of_list, repeated, without_value, wrong_use
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import some_of
@@ -45,6 +46,10 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
     unknown: list[click.NoSuchOption] = []
     yield from (lacking := list(without_value(words, fresh)))
     words = [word for word in words if word not in {each.option_name for each in lacking}]
+    if "--gpus" in _options(fresh):
+        error, words = devices_of_nodes(words, fresh)
+        unknown += [error] if error else []
+        yield from unknown
     while True:
         try:
             values, extra, order = command.make_parser(fresh).parse_args(list(words))
@@ -73,8 +78,9 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
         try:
             _, extra = parameter.handle_parse_result(fresh, values, extra)
         except click.MissingParameter as error:
+            given = extra.pop(0) if extra and not unknown and isinstance(parameter.type, click.Path) else ""
             if not meant.intersection(parameter.opts):
-                yield error
+                yield click.MissingParameter(given, fresh, param=parameter) if given else error
         except click.UsageError as error:
             yield error
     if extra and not unknown:  # a word after an unknown option may be its value
@@ -117,7 +123,7 @@ def usage_problem(error: click.ClickException) -> Problem:
         fix = f"leave out all but one {name}"
         return Problem(name, None, f"{name} once", because, fix, fault="is given twice")
     if isinstance(error, click.BadOptionUsage) and not isinstance(error, click.NoSuchOption):
-        return _wrong_use(error)
+        return wrong_use(error)
     if context is None:
         fix = "write a command, such as flopcast predict llama-3-8b"
         return Problem("arguments", None, "flopcast COMMAND", error.message, fix, fault="are wrong")
@@ -149,7 +155,12 @@ def _wrong_value(
         )
         example = _with_value(name, usual or "".join(SUCH_AS.findall(about)[:1]))
         if isinstance(parameter.type, click.Path):
-            usual = f"my_{name.lower()}" if "." in name else "my_file"
+            kind = "folder" if "folder" in (about or allowed) else "file"
+            usual = f"my_{name.lower() if '.' in name else kind}"
+            if word := error.message:
+                right = usual if Path(word).is_file() and "file" not in allowed else word
+                fix = f"write {_with_value(name, right)} in place of {word}"
+                return Problem(name, None, allowed, because, fix, fault="is missing")
             example = f"the path of a {_path_kind(parameter)}, such as {_with_value(name, usual).lower()}"
         elif isinstance(parameter, click.Argument) and usual:
             example = f"one of these words, such as {context.command_path} {usual}"
@@ -197,17 +208,6 @@ def _commands_with(name: str, context: click.Context) -> list[str]:
         for each, command in commands
         if command and not isinstance(command, click.Group) and any(name in p.opts for p in command.params)
     ][:3]
-
-
-def _wrong_use(error: click.BadOptionUsage) -> Problem:
-    """Return the fault of an option without its value, or of a switch with one."""
-    name = error.option_name
-    if "does not take a value" in error.message:
-        because = f"{name} is a flag, and flags take no value"
-        return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")
-    example = EXAMPLES.get(name) or EXAMPLES.get(name[2:])
-    fix = f"add a value after {name}" + (f", such as {name} {example}" if example else "")
-    return Problem(name, None, f"{name} VALUE", f"no value follows {name}", fix, fault="has no value")
 
 
 def _extra_arguments(error: click.ClickException, context: click.Context) -> Problem:
@@ -276,7 +276,7 @@ def _usual(parameter: click.Parameter, context: click.Context) -> str:
         if kind.min is None:
             return str(kind.max)
         return str(kind.min + 1 if kind.min_open else kind.min)
-    if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
+    if numeric:
         return "1"
     return next(iter(_words(parameter, context)), "")
 

@@ -32,6 +32,8 @@ KEY_ALONE = re.compile(r"\s*(?:- )?[\"']?([A-Za-z_][\w-]*)[\"']?(?: ?= ?| +|$)((
 BEFORE_BRACKET = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*)(?: *=? *|:)([{\[])")  # without ": "
 HALF_QUOTED = re.compile(r"(?<![\w\"'])([\"']?)([A-Za-z_][^\"',:{}\[\]]*)([\"']?)(?=\s*(?:[,:}\]]|$))")
 DOUBLED = re.compile(r"\w\"\"|\"\"\w|\w''|''\w")
+PAIR = r"([A-Za-z_][\w-]*): ([^\s,:]+)"
+PAIRS_IN_LINE = re.compile(rf"\s*(?:- )?([\w-]+): ({PAIR}(?:,? +{PAIR})+)\s*")  # of one key, without braces
 KEY_VALUE = "KEY: VALUE"
 
 
@@ -156,6 +158,9 @@ def _second_colon(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cas
         if unopened_in(place.content(place.at)):
             return unopened_by(place, line)
         because = f"the line has a second colon, in column {place.column(place.at)}"
+        if found := PAIRS_IN_LINE.fullmatch(place.content(place.at)):
+            pairs = ", ".join(f"{key}: {value}" for key, value in re.findall(PAIR, found[2]))
+            return SyntaxFault(line, because, f"write {found[1]}: {{{pairs}}} in line {line}")
         return SyntaxFault(line, because, "put a value that contains a colon in quotes")
     above = place.end_before(place.text.rfind("\n", 0, place.at) + 1)
     if missing := NO_BLANK.match(place.content(above)):

@@ -102,7 +102,7 @@ def with_accepted_fixes(
         return list(problems)
     else:
         return list(problems)
-    again = {each.field: each for each in left if each.field in right}
+    again = {each.field: each for each in left if each.field in right and not _concerns_part(each)}
     first = [
         _refused_twice(each, again[each.field], right[each.field]) if each.field in again else each
         for each in problems
@@ -115,6 +115,12 @@ def _refused_twice(problem: Problem, second: Problem, right: str) -> Problem:
     """Return the fault of a value whose usual spelling `right` is refused as well."""
     because = f"{problem.because}; {right} is refused, too, because {second.because}"
     return replace(problem, allowed=second.allowed, because=because, fix=second.fix)
+
+
+def _concerns_part(problem: Problem) -> bool:
+    """Return whether a fix replaces a part of a value, such as one module of several."""
+    edit = EDIT.fullmatch(problem.fix)
+    return edit is not None and edit[3] not in (None, str(problem.value))
 
 
 def _with_value(data: object, path: Path, problem: Problem) -> tuple[object, str]:
@@ -143,6 +149,8 @@ def _with_value(data: object, path: Path, problem: Problem) -> tuple[object, str
 def _with_key(data: object, path: Path, meant: re.Match[str]) -> object:
     """Return data with the key, or the part, that a fix writes in place of an unknown key."""
     holder, (*above, key) = value_at(data, path[:-1]), path
+    if isinstance(holder, str) and not meant[2]:
+        return edited(data, [*map(str, above)], re.sub(rf"\b{key}=", f"{meant[1]}=", holder))
     if not isinstance(holder, dict) or key not in holder:
         return data
     rest = {name: value for name, value in holder.items() if name != key}

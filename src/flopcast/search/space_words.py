@@ -83,12 +83,14 @@ def wrong_numbers(given: object, name: str, message: str) -> str:
 def _meant_numbers(given: object, allowed: str) -> str:
     """Return the numbers that a wrong text probably means, in a form that is allowed.
 
-    >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "1:8", "8,16,x", "eight", "any")]
+    >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "<=8", "8,16,x", "eight", "any")]
     ['2..8', '1..8', '8,16', '8', 'all']
     >>> _meant_numbers("on", ZERO_STAGES), _meant_numbers("off", ZERO_STAGES)
     ('1', '0')
     """
     text = in_digits(str(given))
+    if (below := re.fullmatch(r"\s*<(=?)\s*([2-9]|[1-9]\d+)\s*", text)) and "all" in allowed:
+        return f"1..{int(below[2]) - (not below[1])}"
     if ends := re.fullmatch(r"\s*([1-9]\d*)\s*(?:-|–|:|to|\.{3})\s*(\d+)\s*", text):
         return f"{ends[1]}..{ends[2]}"
     if rising := re.search(r"(?<=, such as )\d+\.\.\d+", allowed):

@@ -94,6 +94,9 @@ def _strategies(given: object) -> object:
     """
     if isinstance(given, bool):
         raise ValueError(_fault("true and false do not name blocks", EXAMPLE))
+    if isinstance(given, str) and re.fullmatch(r"\d+(,\d+)+", given):
+        message = _fault(f"{given.partition(',')[0]!r} names no setting", EXAMPLE).partition("; fix: ")[0]
+        raise ValueError(f"{message}; fix: write stage_layers={given} in place of layers={given}")
     return given if isinstance(given, Mapping) else entries_of(given, _of_word, tuple)
 
 

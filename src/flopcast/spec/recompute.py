@@ -6,6 +6,7 @@ Elsewhere: the fields (plan.py), whether a mode is possible (rules_recompute.py)
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 # what a word may say besides the mode
 FIELDS = ("recompute_method", "recompute_layers", "recompute_modules")
@@ -39,7 +40,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
         return dict(given)
     mode, *rest = word.split(":")
     fields: dict[object, object] = {"recompute": mode}
-    if mode == "selective":
+    if get_close_matches(mode, ("full", "selective"), n=1) == ["selective"]:
         fields["recompute_modules"] = tuple(":".join(rest).split(","))
     else:
         if rest[0].isdecimal():

@@ -36,6 +36,8 @@ def _without_unknown(field: str, names: Iterable[str], case: Case) -> str:
     if not set(given) - set(_modules(case.model)):
         return f"set {field.rpartition('.')[2]} to {','.join(dict.fromkeys(given))}"
     unknown = _unknown(case, names)
+    if unknown == "all":
+        return "write recompute=full, which recomputes all activations"
     near = get_close_matches(unknown, _modules(case.model), n=1, cutoff=0.5)
     return f"write {near[0]} in place of {unknown}" if near else f"remove {unknown}"
 

@@ -162,6 +162,9 @@ def count(words: Words, name: str) -> int | None:
             text = value
     if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
         right = rewritten_whole(value, USUAL_COUNTS.get(name, 8))
+        number = re.fullmatch(r"(-?)0*([1-9]\d*)?", text)
         because = "the value is not a whole number"
+        if number:
+            because = "no job has so many" if number[2] and not number[1] else "the value is not above 0"
         raise spec_error(name, value, "a whole number above 0", because, f"set {name} to {right}", REQUEST)
     return int(text)

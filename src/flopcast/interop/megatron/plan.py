@@ -121,6 +121,8 @@ def _undivided(args: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None
     share = prod(degrees.values())
     allowed = f"degrees whose product divides the {ranks} ranks"
     because = f"a replica of the model has {product} = {share} ranks"
+    if degrees[flag] == share:
+        because = f"a replica of the model has {share} ranks ({flag}), and {share} does not divide {ranks}"
     others, fix = share // degrees[flag], f"--gpus to {lcm(share, 8)}, or a multiple of it"
     if ranks % others == 0:
         other = f", or {fix}" if share & (share - 1) == 0 else ""  # other degrees rarely divide the heads

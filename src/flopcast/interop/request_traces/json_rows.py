@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_names import meant_name
 from flopcast.interop.request_traces.csv_rows import block_tokens
 from flopcast.interop.request_traces.lines import Lines
 from flopcast.interop.request_traces.rows import MOST_SHOWN, NO_TIME, Rows, Rules
@@ -58,7 +59,8 @@ def json_rows(lines: Lines, rules: Rules) -> Rows:
         elif "conversations" in data:
             gathered.conversation(line, data["conversations"])
         else:
-            problems += gathered.request(line, data, rules)
+            lacking = {each.field for each in problems if each.fault}  # one error for each missing key
+            problems += [each for each in gathered.request(line, data, rules) if each.field not in lacking]
         if len(problems) >= MOST_SHOWN:
             break
     if problems:
@@ -124,6 +126,8 @@ class _Gathered:
                 because = "a request needs the lengths of its prompt and its output"
                 where, fault = f"{rules.path}:{line}", "is missing" if key not in data else ""
                 field, fix = f"{rules.field} {key}", f"write {key} as a whole number"
+                wrong = [each for each in data if each not in keys and meant_name(each, keys)]
+                fix = f"write {key} in place of {wrong[0]} in every line" if wrong else fix
                 problems.append(Problem(field, value, allowed, because, fix, where=where, fault=fault))
             else:
                 values.append(value)
