@@ -39,11 +39,8 @@ def not_a_mapping(document: Document) -> Problem:
     data, fix = document.data, "begin the file with model: llama-3-8b"
     equals = re.match(r"(\w+) ?= ?", data) if isinstance(data, str) else None
     fix = "remove the hyphens before the keys" if isinstance(data, list) else fix
-    fix = (
-        f'write "{equals[1]}: " in place of "{equals[0]}", and the same for the other keys'
-        if equals
-        else fix
-    )
+    if equals:
+        fix = f'write "{equals[1]}: " in place of "{equals[0]}", and the same for the other keys'
     fault = "is empty" if data is None else "is not a mapping"
     allowed, because = (
         "a mapping with model, cluster, plan, stack and batch",
@@ -151,8 +148,7 @@ def with_stacks(
     for problem in problems:
         other = next(_helping(problem, job, faults), "") if OTHER_STACK.search(problem.fix) else ""
         rest = OTHER_STACK.sub("", problem.fix)
-        fix = f"{other}, or {rest}" if other else rest
-        named.append(replace(problem, fix=fix))
+        named.append(replace(problem, fix=f"{other}, or {rest}" if other else rest))
     return named
 
 
@@ -160,11 +156,8 @@ def _helping(problem: Problem, job: Job, faults: Callable[[Job], Sequence[Proble
     """Yield the option for each stack that removes a fault, with the further edit that it needs."""
     more = []
     for name in catalog.names("stacks"):
-        left = [
-            each
-            for each in faults(job.model_copy(update={"stack": catalog.stack(name)}))
-            if each.field == problem.field
-        ]
+        changed = job.model_copy(update={"stack": catalog.stack(name)})
+        left = [each for each in faults(changed) if each.field == problem.field]
         if not left:
             yield f"choose --stack {name}"
         elif len(left) == 1 and left[0].because != problem.because and left[0].fix.startswith("set "):

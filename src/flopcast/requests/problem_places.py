@@ -90,7 +90,7 @@ def with_accepted_fixes(
             data, right[problem.field] = after, value
     if not right:
         return list(problems)
-    changed = replace(document, data=data, lines=lines, places=places)
+    changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
     try:
         check(changed)
     except SpecError as error:
@@ -99,20 +99,17 @@ def with_accepted_fixes(
         left = [each for each in error.problems if (each.field, each.because) not in known]
         left = [each for each in left if path_of(each.field)[:1] and path_of(each.field)[0] in parts]
     except InfeasibleError:
-        return list(problems)
-    else:
-        return list(problems)
+        pass
     again = {each.field: each for each in left if each.field in right and not _concerns_part(each)}
-    first = [
-        _refused_twice(each, again[each.field], right[each.field]) if each.field in again else each
-        for each in problems
-    ]
+    first = [_refused_twice(each, again.get(each.field), right.get(each.field, "")) for each in problems]
     further = [each for each in left if each.field not in again]
     return [*first, *as_typed(further, changed, ())]
 
 
-def _refused_twice(problem: Problem, second: Problem, right: str) -> Problem:
-    """Return the fault of a value whose usual spelling `right` is refused as well."""
+def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Problem:
+    """Return the fault of a value; `second` is that of its usual spelling `right`, if it has one."""
+    if second is None:
+        return problem
     because = f"{problem.because}; {right} is refused, too, because {second.because}"
     return replace(problem, allowed=second.allowed, because=because, fix=second.fix)
 

@@ -116,15 +116,14 @@ class _Gathered:
         rules : Rules
             Name of the trace and its file, for messages.
         """
-        problems = []
-        values = []
+        problems, values, where = [], [], f"{rules.path}:{line}"
         for keys in (PROMPTS, OUTPUTS):
             key = next((key for key in keys if key in data), keys[0])
             value = data.get(key)
             if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _WIDEST:
                 allowed = f"a whole number under one of the keys {', '.join(keys)}"
                 because = "a request needs the lengths of its prompt and its output"
-                where, fault = f"{rules.path}:{line}", "is missing" if key not in data else ""
+                fault = "is missing" if key not in data else ""
                 field, fix = f"{rules.field} {key}", f"write {key} as a whole number"
                 wrong = [each for each in data if each not in keys and meant_name(each, keys)]
                 fix = f"write {key} in place of {wrong[0]} in every line" if wrong else fix
@@ -134,16 +133,12 @@ class _Gathered:
         time = next((key for key in TIMES if key in data), "")
         at = data.get(time, NO_TIME)
         if isinstance(at, bool) or not isinstance(at, (int, float)) or (time and not abs(at) < 1e300):
-            because, fix, where = (
-                "this key is the arrival time of the request",
-                "write a number",
-                f"{rules.path}:{line}",
-            )
+            because, fix = "this key is the arrival time of the request", "write a number"
             problems.append(Problem(f"{rules.field} {time}", at, "a number", because, fix, where=where))
         hashes = data.get("hash_ids", [])
         if not isinstance(hashes, list) or not all(isinstance(h, int) and 0 <= h < 2**62 for h in hashes):
             allowed, because = "a list of whole numbers", "each number identifies a block of the prompt"
-            field, where = f"{rules.field} hash_ids", f"{rules.path}:{line}"
+            field = f"{rules.field} hash_ids"
             problems.append(Problem(field, hashes, allowed, because, f"write {allowed}", where=where))
         if not problems and isinstance(at, (int, float)) and isinstance(hashes, list):
             self._add(line, at * TIMES.get(time, 1.0), values[0], values[1], hashes)
