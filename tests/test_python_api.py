@@ -87,6 +87,19 @@ def test_where_no_plan_is_given_one_is_chosen_and_said():
     assert any(text.startswith("plan chosen") for text in chosen.assumptions)
 
 
+def test_a_number_of_devices_that_nothing_states_is_an_assumption():
+    size = "gpus 256, the size of dgx-h100 in the catalogue"
+    cases = (
+        ({}, True),
+        ({"cluster": "dgx-h100"}, True),
+        ({"gpus": 256}, False),
+        ({"plan": "dp=256 gbs=512"}, False),
+    )
+    for words, assumed in (*cases, ({"cluster": "dgx-h100:32"}, False)):
+        job = flopcast.job(**{"model": "llama-3-8b", "plan": "tp=1 mbs=1 gbs=512 zero=1"} | words)
+        assert (size in job.assumptions) == assumed, words
+
+
 def test_where_no_plan_fits_the_error_says_so():
     with pytest.raises(flopcast.InfeasibleError, match="no plan fits"):
         flopcast.job(model="llama-2-70b", cluster="dgx-h100", gpus=1)

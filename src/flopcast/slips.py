@@ -18,6 +18,8 @@ _NUMBER = re.compile(
 )
 _LEAST = re.compile(r"(?:at least|from|(above)) (-?[\d.,]*\d)")
 _MOST = re.compile(r"(?:at most|to|(below)) (-?[\d.,]*\d(?:e\+\d+)?)")
+_EXAMPLE = re.compile(r"such as (\d+)(?= or |$)")
+_MOST_BELOW_EXAMPLE = 256
 _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )
@@ -103,7 +105,9 @@ def _number(text: str, allowed: str, *, whole: bool) -> str:
     least, most = _LEAST.search(allowed), _MOST.search(allowed)
     low = float(least[2].replace(",", "")) if least else -math.inf
     high = float(most[2].replace(",", "")) if most else math.inf
-    if number < 0 <= (0 if whole and not least else low) and number != -1:
+    usual = _EXAMPLE.search(allowed)  # far smaller numbers, such as -5 tokens, are no slips of a sign
+    is_usual = usual is None or -number >= float(usual[1]) / _MOST_BELOW_EXAMPLE
+    if number < 0 <= (0 if whole and not least else low) and number != -1 and is_usual:
         number, text = -number, text.lstrip("-")
     if whole and not number.is_integer() and number > 1:
         number, text = math.floor(number), str(math.floor(number))

@@ -67,6 +67,19 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'gbs=64 precision=fp4'": "set precision to fp8",
     "predict llama-3.2-1b --cluster dgx-h100x2": "write dgx-h100:2",
     "predict llama-3.2-1b --cluster 'dgx-h100 : 2'": "write dgx-h100:2",
+    "predict llama-3.2-1b --cluster dgx-a100-40": (
+        "did you mean a100-pcie-40gb-8, azure-nd-a100-v4, aws-p4d, polaris or perlmutter-40gb?"
+    ),
+    "predict llama-3.2-1b --cluster dgx-h100:1,dgx-a100:1": (
+        "describe the groups under cluster: in a job file, as docs/howto/unequal.md does"
+    ),
+    "predict llama-3.2-1b --gpus 8 --seq=-5": "write a number such as --seq 4096",
+    f"{JOB} --lora 8,16,64": (
+        "run flopcast compare with --lora 8 model.adapters.rank=16, or this command for each rank"
+    ),
+    "predict llama-3.2-1b --cluster dgx-a100 --plan precision=fp8": "set precision to bf16",
+    f"{JOB} --power-limit 400": 'write site.power_limit_w="400 W"',
+    f"{JOB} site.power_limit_w='900 W'": "set power_limit_w to 700 W",
     "search llama-3.2-1b --gpus 8 --power-limit 500": 'write --power-limit "500 W"',
     f"{JOB} --engine vllm --plan 'tp=1 precision=fp8'": 'write "weights=fp8"',
     f"{JOB} --engine vllm --plan 'tp=1 drafting=eagle'": 'write "draft=eagle"',

@@ -15,10 +15,15 @@ from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import is_missing
 
+RANKS = (
+    "run flopcast compare with {name} {first} model.adapters.rank={second}, or this command for each rank"
+)
 SEVERAL = {  # an option with one value → what compares several values
     "--batch": '--plan "gbs={value}" --objective tokens_per_s',
     "--gpus": "--gpus {value}",
     "--seq": "run flopcast sweep with a file that contains sequence_length: [{listed}]",
+    "--lora": RANKS,
+    "--qlora": RANKS,
 }
 MOST_RATIO = 8  # of neighbours in a list; thousands separators seldom stand between such numbers
 
@@ -101,7 +106,9 @@ def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None
     """Return the fault of a list of numbers for an option with one value; None for other values."""
     if name not in SEVERAL or not _is_list(value):
         return None
-    words = SEVERAL[name].format(value=value, listed=value.replace(",", ", "))
+    first, second = value.split(",")[:2]
+    listed = value.replace(",", ", ")
+    words = SEVERAL[name].format(name=name, value=value, listed=listed, first=first, second=second)
     fix = f"write {words}" if command.endswith(" search") else f"run flopcast search with {words}"
     fix = words if words.startswith("run ") else fix
     because, fault = f"{command} takes one value of this option", f"= {value!r} is a list"

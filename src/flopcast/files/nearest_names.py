@@ -80,14 +80,20 @@ def begun_words(written: str, found: Collection[str]) -> list[str]:
     return [word for word in words_of(written) if any(has_words(name, word) for name in found)]
 
 
-def counted_name(name: str) -> tuple[int, str]:
+def counted_name(name: str, devices: Collection[str] = ()) -> tuple[int, str]:
     """Return a number beside the name of a cluster or a device, and the name without an instance's size.
+
+    A number that is the memory of one of `devices`, which the name may mean, is part of the name.
 
     >>> counted_name("16xH100"), counted_name("dgx-h100 x 2"), counted_name("p5.48xlarge")
     ((16, 'H100'), (2, 'dgx-h100'), (0, 'p5'))
+    >>> counted_name("a100-40", ["a100-sxm4-40gb"]), counted_name("a100-4", ["a100-sxm4-40gb"])
+    ((0, 'a100-40'), (4, 'a100'))
     """
     found = re.fullmatch(r"(?:(\d+) ?[x*×] ?)?([^.]+?)(?:(?<=[\d ])[x*×] ?(\d+)|-(\d\d?))?(?:\.\w+)?", name)
-    return (int(found[1] or found[3] or found[4] or 0), found[2].strip()) if found else (0, name)
+    if found is None or any(f"{found[4]}gb" in words_of(device) for device in devices):
+        return 0, name
+    return int(found[1] or found[3] or found[4] or 0), found[2].strip()
 
 
 def _by_length(name: str) -> tuple[int, str]:

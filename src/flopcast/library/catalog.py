@@ -154,7 +154,7 @@ def _document(kind: str, own_name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """Return the fault of an entry that does not exist; for a device, the fix names clusters with it."""
     all_names = names(kind)
-    number, named = counted_name(name) if kind == "clusters" else (0, name)
+    number, named = counted_name(name, clusters_with(name).values()) if kind == "clusters" else (0, name)
     with_device = clusters_with(named) if kind == "clusters" else {}
     plain = "-".join(begun_words(name, all_names) if kind == "devices" else ()) or named  # without a vendor
     near = list(with_device) or hub.of_size(name, all_names) or nearest(plain, all_names, most=3)

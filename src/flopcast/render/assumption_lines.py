@@ -9,6 +9,7 @@ from collections.abc import Iterable
 HEADING = "assumed"
 OPTIONS = {  # first word of an assumption → what to set on the command line
     "cluster": "--cluster",
+    "gpus": "--gpus",
     "stack": "--stack",
     "sequence_length": "--seq",
     "global_batch": "gbs in --plan",

@@ -65,6 +65,18 @@ def devices_of_script(document: Document, stated: int | None) -> int | None:
     return None if sized else stated
 
 
+def with_usual_size(document: Document) -> Document:
+    """Return the document with a note of the catalogue's size, if nothing states how many devices run."""
+    cluster = stated_cluster(document)
+    base = cluster.get("base")
+    if not isinstance(base, str) or ":" in base or cluster.keys() & {"nodes", "groups"}:
+        return document
+    if catalog.known("clusters", base) is None or devices_of_plan(document) is not None:
+        return document
+    devices = catalog.cluster(base).num_devices
+    return assuming(document, (f"gpus {devices}, the size of {base} in the catalogue",))
+
+
 def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 

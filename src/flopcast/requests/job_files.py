@@ -308,6 +308,8 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     if colon and not NODES.fullmatch(text):
         allowed, because = "NAME, or NAME:NODES without blanks", "NODES is the number of nodes"
         fix = f"write {own_name.strip()}:{rewritten_whole(text.partition(':')[0], 1)}"
+        if "," in name:
+            fix = "describe the groups under cluster: in a job file, as docs/howto/unequal.md does"
         raise spec_error(field, name, allowed, because, fix, document.where(path_of(field)))
     if "nodes" not in changes:
         return own_name, int(text) if colon else None

@@ -23,6 +23,7 @@ from flopcast.requests.cluster_options import (
     with_gpus,
     with_price,
     with_usual_cluster,
+    with_usual_size,
 )
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
 from flopcast.requests.job_files import NOUNS, ReadFile, built, job_of, read_file
@@ -147,6 +148,7 @@ def made_from(
     if source.devices is not None and gpus == source.devices and not stated_cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
+    document = with_usual_size(document) if gpus is None else document
     document = with_price(document, request.price, anew=False)
     problems = (*unsized, *mistyped, *twofold, *untargeted)
     if mistyped:  # what the changes would have mended is no fault

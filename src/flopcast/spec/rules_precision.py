@@ -96,8 +96,8 @@ def _narrow(case: Case) -> bool:
 
 
 def _nearest_precision(case: Case) -> str:
-    """Return the 8-bit format that the device has in place of a narrow one, else its first format."""
-    known = precisions(case)
+    """Return the 8-bit format that the device has in place of a narrow one, else bf16, else its first."""
+    known = sorted(precisions(case), key="bf16".__ne__)
     return next(
         (each for each in known if case.structure.precision in RECIPES and each in RECIPES),
         "".join(known[:1]),
