@@ -279,6 +279,11 @@ def test_the_formula_is_found_in_a_log_of_another_batch_and_cluster_too():
     assert match.mismatch_ratio == pytest.approx(0, abs=1e-4)
 
 
+def test_a_log_of_other_software_names_a_stack_that_prints_it():
+    warned = compared("deepspeed").warnings
+    assert any("--stack deepspeed-zero" in text for text in warned), warned
+
+
 def test_a_log_without_any_time_says_that_nothing_follows():
     measured = compare_with_log(sample_report("one stage"), made_log([np.nan, np.nan]))
 

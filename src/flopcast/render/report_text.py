@@ -64,14 +64,17 @@ def _answer(report: Report) -> list[str]:
     """Return the lines of the answer: job, step time, rate, MFU, memory and warnings."""
     job, metrics = report.job, report.metrics
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    mfu, hfu = f"{metrics.mfu_ratio:.1%}", f"; HFU {metrics.hfu_ratio:.1%}"
+    mfu, hfu = (
+        f"{metrics.mfu_ratio:.1%}",
+        f"; HFU {metrics.hfu_ratio:.1%}{' likewise' * bool(job.flop_note)}",
+    )
     unit = f"{job.batch_unit}/s"
     of_one = f", {show(metrics.device_tokens_per_s, unit)} per device" * (job.cluster.num_devices > 1)
     lines = [
         *_subject(job),
         f"step      {answer(show_seconds(report.step_time_s))}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, unit)}{of_one}",
-        f"MFU       {mfu}  ({metrics.attained} per device{job.flop_note}{'' if mfu in hfu else hfu})",
+        f"MFU       {mfu}  ({metrics.attained} per device{job.flop_note}{'' if f' {mfu}' in hfu else hfu})",
         *_needs(report.memory),
     ]
     lines[2:2] = trained_lines(job)

@@ -109,7 +109,11 @@ def _without_serving(document: Document) -> Document:
 
 
 def made_from(
-    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
+    request: JobRequest,
+    make: Callable[[Document, ReadFile], Made],
+    *,
+    assume_cluster: bool = True,
+    assume_size: bool = True,
 ) -> Made:
     """Return what `make` makes of the document that a request describes.
 
@@ -117,6 +121,7 @@ def made_from(
     ----------
     make : gets the document, and the function that reads the files that it names
     assume_cluster : whether a job without a cluster runs on the usual one
+    assume_size : whether a cluster without a size has that of the catalogue; a search sizes it later
 
     Raises
     ------
@@ -148,7 +153,7 @@ def made_from(
     if source.devices is not None and gpus == source.devices and not stated_cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
-    document = with_usual_size(document) if gpus is None else document
+    document = with_usual_size(document) if gpus is None and assume_size else document
     document = with_price(document, request.price, anew=False)
     problems = (*unsized, *mistyped, *twofold, *untargeted)
     if mistyped:  # what the changes would have mended is no fault

@@ -40,7 +40,7 @@ def with_defaults(document: Document) -> Document:
     batch = data.get("batch", {})
     if isinstance(batch, dict) and batch.keys() <= {"forward_only", "source_length", "images"}:
         document = _with_usual_length(document, batch)
-    return _without_images(_with_source_length(document))
+    return _beyond_context(_without_images(_with_source_length(document)))
 
 
 def _with_usual_precision(document: Document) -> Document:
@@ -78,6 +78,15 @@ def _with_source_length(document: Document) -> Document:
     length = Batch(sequence_length=of_decoder).source_tokens
     note = f"source_length {length}, the length of the decoder's sequences"
     return _with_assumed(document, "batch", batch | {"source_length": length}, note)
+
+
+def _beyond_context(document: Document) -> Document:
+    """Return the document with a note if its sequences are longer than those of its model's training."""
+    batch, context = document.mapping.get("batch"), _model_of(document).get("context_length")
+    length = batch.get("sequence_length", batch.get("seq")) if isinstance(batch, dict) else None
+    if not isinstance(length, int) or not isinstance(context, int) or not 0 < context < length:
+        return document
+    return assuming(document, (f"sequences of {length} tokens, beyond the model's context of {context}",))
 
 
 def _without_images(document: Document) -> Document:

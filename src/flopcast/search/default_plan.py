@@ -96,7 +96,9 @@ class ChosenPlan:
             text = f"{start}: the simplest of {self.tied} {near} {tried}"
         if self.next_best is not None:
             text += f". {self._next()}"
-        return f"{text}. flopcast search compares more plans"
+        if self.tight:
+            return f"{text}. flopcast search compares more plans"
+        return f"{text}. Plans that only just fit were left out; flopcast search --headroom 1 compares them"
 
     def _next(self) -> str:
         """Return how far the next best plan is behind, or the fastest plan ahead."""

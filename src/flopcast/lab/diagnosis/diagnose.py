@@ -27,8 +27,8 @@ from flopcast.lab.diagnosis.stragglers import slow_loader, stated_stragglers
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, SlowStep, Suspect
 from flopcast.lab.diagnosis.timer_suspects import longer_than_step, timed_suspects
 from flopcast.lab.diagnosis.trace_suspects import COMPUTE, is_one_step, traced_suspects
-from flopcast.lab.logs.formats import FORMATS
 from flopcast.lab.logs.log import Log, SteadyTime
+from flopcast.lab.logs.prediction_check import other_software
 from flopcast.lab.logs.timers import Part, TimedPart, parts_in
 from flopcast.lab.validation.step_parts import components
 from flopcast.records import dataclass, field
@@ -142,7 +142,7 @@ def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, c
         The report of the job with the recompute that the timers show.
     """
     job = report.job
-    found.advice += _other_software(job, log)
+    found.advice += other_software(job, log)
     sequences, length = job.plan.global_batch, job.batch.mean_sequence_tokens
     found.step = log.step_time(sequences, length, job.cluster.num_devices)
     if found.step is None:
@@ -196,16 +196,6 @@ def _does_not_fit(report: Report) -> Iterator[str]:
         yield (
             f"The job as described does not fit: {memory.need}. If the run works, it has another plan or"
             " precision"
-        )
-
-
-def _other_software(job: Job, log: Log) -> Iterator[str]:
-    """Yield a sentence if software other than the job's stack printed the log."""
-    printed_by, ours = FORMATS[log.framework].software, job.stack.switches.software
-    if ours and printed_by and ours not in printed_by:
-        yield (
-            f"{' or '.join(printed_by)} printed the log, but the stack of the job ({job.stack.label}) is"
-            f" one of {ours}: set the stack of the run with --stack, so that the suspects name its flags"
         )
 
 

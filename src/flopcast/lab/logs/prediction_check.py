@@ -8,9 +8,13 @@ The measured step is the median of the log's steady records. Rates in FLOP/s are
 formula is known. A difference is predicted / measured - 1; if it is above 0, the prediction is too high.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from flopcast.lab.logs.formats import FORMATS
 from flopcast.lab.logs.log import Log, SteadyTime
+from flopcast.library import catalog
 from flopcast.records import dataclass
 from flopcast.report.flop_conventions import CONVENTIONS, Match, match_convention
 from flopcast.report.report import Report
@@ -131,7 +135,8 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
         ("sequence length", log.sequence_length, job.batch.sequence_length),
         ("number of devices", log.world_size, job.cluster.num_devices),
     )
-    warnings = [
+    warnings = [*other_software(job, log)]
+    warnings += [
         f"the {name} is {theirs:.0f} in the log and {ours} in the job: these are different runs"
         for name, theirs, ours in stated
         if theirs is not None and theirs != ours
@@ -148,3 +153,18 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
             f"{log.num_bad} printed steps were ignored, because their numbers are negative, infinite or nan"
         )
     return warnings
+
+
+def other_software(job: Job, log: Log) -> Iterator[str]:
+    """Yield a sentence if software other than the job's stack printed the log, with the stack to set."""
+    printed_by, ours = FORMATS[log.framework].software, job.stack.switches.software
+    if ours and printed_by and ours not in printed_by:
+        stacks = [each for each in map(catalog.stack, catalog.names("stacks")) if each.switches.software]
+        likely = min(
+            (each for each in stacks if each.switches.software in printed_by),
+            key=lambda each: (printed_by.index(each.switches.software), len(each.name)),
+        )
+        yield (
+            f"{' or '.join(printed_by)} printed the log, but the stack of the job ({job.stack.label}) is"
+            f" one of {ours}: set the stack of the run, such as --stack {likely.name}"
+        )
