@@ -159,12 +159,11 @@ def other_software(job: Job, log: Log) -> Iterator[str]:
     """Yield a sentence if software other than the job's stack printed the log, with the stack to set."""
     printed_by, ours = FORMATS[log.framework].software, job.stack.switches.software
     if ours and printed_by and ours not in printed_by:
-        stacks = [each for each in map(catalog.stack, catalog.names("stacks")) if each.switches.software]
-        likely = min(
-            (each for each in stacks if each.switches.software in printed_by),
-            key=lambda each: (printed_by.index(each.switches.software), len(each.name)),
-        )
+        stacks = map(catalog.stack, catalog.names("stacks"))
+        same = [each for each in stacks if each.switches.software in printed_by]
+        same.sort(key=lambda each: (printed_by.index(each.switches.software), len(each.name)))
+        such_as = f", such as --stack {same[0].name}" if same else " with --stack"
         yield (
             f"{' or '.join(printed_by)} printed the log, but the stack of the job ({job.stack.label}) is"
-            f" one of {ours}: set the stack of the run, such as --stack {likely.name}"
+            f" one of {ours}: set the stack of the run{such_as}"
         )
