@@ -146,8 +146,7 @@ def made_from(
         _with_changed_stack(with_run(document, request), request),
         lambda given: edited_document(given, request.changes),
     )
-    if not twofold:
-        document = with_adapters(document, request, anew=False)
+    document = document if twofold else with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
     gpus = devices_of_script(document, stated) if request.gpus is None else request.gpus
     if source.devices is not None and gpus == source.devices and not stated_cluster(document):
