@@ -82,9 +82,12 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     )
 
 
-def of_training(make: Callable[[Document, ReadFile], Made]) -> Callable[[Document, ReadFile], Made]:
-    """Return a function for `made_from` that gives a document the usual stack and batch first."""
-    return lambda document, read: make(with_defaults(document), read)
+def of_training(
+    make: Callable[[Document, ReadFile], Made], *, assume_size: bool = True
+) -> Callable[[Document, ReadFile], Made]:
+    """Return a function for `made_from` that gives a document the usual size, stack and batch first."""
+    sized = with_usual_size if assume_size else lambda document: document
+    return lambda document, read: make(with_defaults(sized(document)), read)
 
 
 def _without_serving(document: Document) -> Document:
@@ -109,11 +112,7 @@ def _without_serving(document: Document) -> Document:
 
 
 def made_from(
-    request: JobRequest,
-    make: Callable[[Document, ReadFile], Made],
-    *,
-    assume_cluster: bool = True,
-    assume_size: bool = True,
+    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
 ) -> Made:
     """Return what `make` makes of the document that a request describes.
 
@@ -121,7 +120,6 @@ def made_from(
     ----------
     make : gets the document, and the function that reads the files that it names
     assume_cluster : whether a job without a cluster runs on the usual one
-    assume_size : whether a cluster without a size has that of the catalogue; a search sizes it later
 
     Raises
     ------
@@ -146,13 +144,13 @@ def made_from(
         _with_changed_stack(with_run(document, request), request),
         lambda given: edited_document(given, request.changes),
     )
-    document = document if twofold else with_adapters(document, request, anew=False)
+    if not twofold:
+        document = with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
     gpus = devices_of_script(document, stated) if request.gpus is None else request.gpus
     if source.devices is not None and gpus == source.devices and not stated_cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
-    document = with_usual_size(document) if gpus is None and assume_size else document
     document = with_price(document, request.price, anew=False)
     problems = (*unsized, *mistyped, *twofold, *untargeted)
     if mistyped:  # what the changes would have mended is no fault

@@ -85,15 +85,11 @@ def question_of(request: SearchRequest) -> Question:
     job = replace(request.job, gpus=None, plan=plan, offload=None)
     clusters, stacks = (each_once(names(each)) for each in (request.clusters, request.stacks))
     limits = map(_limited, each_once(request.power_limits))
+    make = of_training(open_job_of, assume_size=request.job.gpus is None)
     opened = []
     for cluster, stack, limit, varied in product(clusters, stacks, limits, _varied(changes)):
         one = replace(job, changes=(*varied, *limit), cluster=cluster, stack=stack)
-        opened.append(
-            faults.of(
-                partial(made_from, one, of_training(open_job_of), assume_size=request.job.gpus is None),
-                None,
-            )
-        )
+        opened.append(faults.of(partial(made_from, one, make), None))
     jobs = [each for each in opened if each is not None]
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}

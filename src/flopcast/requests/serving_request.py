@@ -17,6 +17,7 @@ from flopcast.library.engine_releases import engine_of_release, release_in_name
 from flopcast.library.published_formats import published_formats
 from flopcast.library.traffic_text import slo_of, traffic_words
 from flopcast.records import replace
+from flopcast.requests.cluster_options import with_usual_size
 from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
@@ -66,7 +67,7 @@ def answered(request: JobRequest, answer: Callable[[ServingJob], Made]) -> Made:
     """
 
     def answer_of(document: Document, read: ReadFile) -> Made:
-        job = serving_job_of(document, read)
+        job = serving_job_of(with_usual_size(document), read)
         try:
             return answer(job)
         except SpecError as error:
