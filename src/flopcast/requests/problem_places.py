@@ -147,12 +147,12 @@ def _with_key(data: object, path: Path, meant: re.Match[str]) -> object:
     """Return data with the key, or the part, that a fix writes in place of an unknown key."""
     holder, (*above, key) = value_at(data, path[:-1]), path
     if isinstance(holder, str) and not meant[2]:
-        return edited(data, [*map(str, above)], re.sub(rf"\b{key}=", f"{meant[1]}=", holder))
+        text = re.sub(rf"\b{re.escape(str(key))}=", f"{meant[1]}=", holder)
+        return edited(data, [*map(str, above)], text)
     if not isinstance(holder, dict) or key not in holder:
         return data
     rest = {name: value for name, value in holder.items() if name != key}
-    text = f"{meant[1]}{meant[2]}".encode()
-    part = read_yaml(text, "").mapping if meant[2] else {meant[1]: holder[key]}
+    part = read_yaml(f"{meant[1]}{meant[2]}".encode(), "").mapping if meant[2] else {meant[1]: holder[key]}
     return data if rest.keys() & part.keys() else edited(data, [*map(str, above)], rest | part)
 
 
