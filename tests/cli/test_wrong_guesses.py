@@ -79,7 +79,6 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     ),
     "predict llama-3.2-1b --cluster dgx-a100 --plan precision=fp8": "set precision to bf16",
     f"{JOB} --power-limit 400": 'write site.power_limit_w="400 W"',
-    f"{JOB} site.power_limit_w='900 W'": "set power_limit_w to 700 W",
     "search llama-3.2-1b --gpus 8 --power-limit 500": 'write --power-limit "500 W"',
     f"{JOB} --engine vllm --plan 'tp=1 precision=fp8'": 'write "weights=fp8"',
     f"{JOB} --engine vllm --plan 'tp=1 drafting=eagle'": 'write "draft=eagle"',

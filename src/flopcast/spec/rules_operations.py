@@ -4,8 +4,6 @@ Answers: which prices, limits and clocks contradict the cluster, why, and which 
 Elsewhere: what can be stated (operations.py), what a rule is (checks.py).
 """
 
-import math
-
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.site import LEAST_LIMIT_FRACTION
 
@@ -54,13 +52,6 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"at least {_least_limit_w(c):.0f} W on {c.cluster.node.device.name}",
         because="limits below 30 % of the board power were never measured",
         fix=lambda c: f"set power_limit_w to {_least_limit_w(c):.0f} W",
-    ),
-    Rule(
-        field="site.power_limit_w",
-        holds=lambda c: (c.site.power_limit_w or 0.0) <= (_board_w(c) or math.inf),
-        allowed=lambda c: f"at most {_board_w(c):.0f} W on {c.cluster.node.device.name}",
-        because="this is the board power, which the device cannot exceed",
-        fix=lambda c: f"set power_limit_w to {_board_w(c):.0f} W",
     ),
     Rule(
         field="site.clock_hz",
