@@ -154,7 +154,7 @@ def print_release_fit():
 
 
 def print_interval_widths():
-    """Print the width of the 90 % intervals of times between tokens, and the width that holds 90 %.
+    """Print how wide the 90 % intervals of times between tokens are, and how wide they would have to be.
 
     A class is an engine, a family of models, a generation of devices, and whether one or several serve.
     """

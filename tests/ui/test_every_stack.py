@@ -1,4 +1,4 @@
-"""Every stack draws its report and its page, for each kind of model and on 1, 8 and 64 devices."""
+"""Every stack writes its report and its page for each kind of model, and for each number of devices."""
 
 import json
 

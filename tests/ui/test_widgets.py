@@ -229,7 +229,7 @@ PAGES = ("/", f"/?{WHOLE}", *FAULTY, "/search", "/upload")
 def test_a_page_loads_without_a_move_and_its_text_and_controls_suit_every_width_and_scheme(
     browser, server, path
 ):
-    """Text stands out from its ground; every control has a name and room; no page is scrolled sideways."""
+    """Text has enough contrast, controls have names and enough room, and no page scrolls sideways."""
     for width in (390, 1300):
         left(browser)
         page = opened(browser, server, path, width=width, height=900)

@@ -59,7 +59,7 @@ def shell(line, folder):
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory):
-    """The plans that a search without workers lists, in this process."""
+    """Return the plans that a search in this process lists, without workers."""
     file = tmp_path_factory.mktemp("plain") / "plans.csv"
     words = shlex.split(SEARCH.replace("--workers 2", ""))[2:]
     assert flopcast(*words, "--csv", file).code == 0

@@ -42,10 +42,13 @@ class Length(click.IntRange):
 
 
 class Sequences(click.IntRange):
-    """The type of an option that is a number of sequences; a number of tokens is refused with the job."""
+    """Type of an option that takes a number of sequences.
+
+    A number of tokens passes, because the errors of the job convert it to sequences.
+    """
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of sequences; fail if the value is not such a number, or too small."""
+        """Return the number of sequences, or a text with a number of tokens; fail for all other values."""
         given: Any = value
         return given if re.search(r"\d ?[kKMBT]? ?tok", str(given)) else super().convert(given, param, ctx)
 

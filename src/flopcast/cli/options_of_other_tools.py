@@ -27,10 +27,8 @@ PLAN = {  # a key of the plan → its long name, whose other names are known, an
     "recompute": ("recompute", "full"),
     "weights": ("weights", "fp8"),
 }
-NODES, PER_NODE = (
-    "nodes nnodes num-nodes",
-    "gpus-per-node nproc-per-node num-gpus-per-node devices-per-node",
-)
+NODES = "nodes nnodes num-nodes"
+PER_NODE = "gpus-per-node nproc-per-node num-gpus-per-node devices-per-node"
 KINDS_OF_DEVICES = "device gpu gpu-type accelerator hardware machine"  # with a number: how many devices
 OPTIONS = {  # an edit → the option that it uses, and options that state the same elsewhere
     "write --cluster dgx-h100, or another name from flopcast catalog clusters": (

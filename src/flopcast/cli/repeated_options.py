@@ -103,7 +103,7 @@ def repeated(
 
 
 def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None:
-    """Return the fault of a list of numbers for an option with one value; None for other values."""
+    """Return the error of a list of numbers that follows an option with one value; None otherwise."""
     if name not in SEVERAL or not _is_list(value):
         return None
     first, second = value.split(",")[:2]

@@ -117,6 +117,17 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     >>> job.cluster.num_devices, job.plan.num_micro_batches
     (16, 4)
     """
+    job, document, fixed = checked_job(document, read)
+    if fixed is None:
+        return job
+    try:
+        return with_chosen_plan(job, fixed)
+    except SpecError as error:
+        raise SpecError(with_places(error.problems, document)) from None
+
+
+def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
+    """Return what `_described` returns, of a job that breaks no rule; no plan is chosen yet."""
     job, document, fixed = _described(document, read)
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
@@ -124,12 +135,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     faults = faults_of_whole if fixed is None else partial(unmendable, fixed=fixed)
     if problems := faults(job):
         raise SpecError(with_places(with_stacks(problems, job, faults), document))
-    if fixed is None:
-        return job
-    try:
-        return with_chosen_plan(job, fixed)
-    except SpecError as error:
-        raise SpecError(with_places(error.problems, document)) from None
+    return job, document, fixed
 
 
 OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of more than how it runs

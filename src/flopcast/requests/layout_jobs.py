@@ -10,7 +10,7 @@ from flopcast.errors import InfeasibleError, SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.library.edits import merged
 from flopcast.records import replace
-from flopcast.requests.job_files import AUTO, built, job_of
+from flopcast.requests.job_files import AUTO, built, checked_job, job_of
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from, of_training
 from flopcast.requests.usual_values import stated_plan
@@ -30,7 +30,9 @@ def resolve_chain(request: JobRequest) -> Job:
     SpecError
         Every fault of the files and the other values.
     """
-    return made_from(request, of_training(lambda document, read: job_of(_with_stages(document), read)))
+    make = of_training(lambda document, read: job_of(_with_stages(document), read))
+    check = of_training(lambda document, read: checked_job(_with_stages(document), read))
+    return made_from(request, make, check)
 
 
 def resolve_blocks(request: JobRequest, *, placements: bool) -> Job:
@@ -49,11 +51,12 @@ def resolve_blocks(request: JobRequest, *, placements: bool) -> Job:
         The request omits fields of the plan, and no plan fits.
     """
     make = of_training(lambda document, read: job_of(_with_one_chunk(document), read))
+    check = of_training(lambda document, read: checked_job(_with_one_chunk(document), read))
     offloads = (None, *ON_HOST) if placements else (request.offload,)
     for offload in offloads[:-1]:
         with suppress(InfeasibleError):
-            return made_from(replace(request, offload=offload), make)
-    return made_from(replace(request, offload=offloads[-1]), make)
+            return made_from(replace(request, offload=offload), make, check)
+    return made_from(replace(request, offload=offloads[-1]), make, check)
 
 
 def _with_one_chunk(document: Document) -> Document:

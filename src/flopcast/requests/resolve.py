@@ -26,7 +26,7 @@ from flopcast.requests.cluster_options import (
     with_usual_size,
 )
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
-from flopcast.requests.job_files import NOUNS, ReadFile, built, job_of, read_file
+from flopcast.requests.job_files import NOUNS, ReadFile, built, checked_job, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.own_files import OF_JOB, is_config
 from flopcast.requests.problem_places import as_typed, with_accepted_fixes
@@ -58,6 +58,7 @@ OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 WITH_VALUE = re.compile(rf'{OPTION.pattern} ("[^"]*"|[A-Z]+\b|(?=\S*[\d.])[\w.:/-]*\w)')
 LOG = re.compile(r'write log="(.+)", which .*')  # of a log that was given as a job
 Made = TypeVar("Made")
+Make = Callable[[Document, ReadFile], Made]  # from a document and what reads the files that it names
 
 
 def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
@@ -74,17 +75,16 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     InfeasibleError
         The request has no plan, and none fits.
     """
-    make = of_training(job_of)
-    return made_from(
-        request,
-        lambda document, read: make(_without_serving(document), read),
-        assume_cluster=assume_cluster,
-    )
+
+    def of_no_serving(make: Make[Made]) -> Make[Made]:
+        made = of_training(make)
+        return lambda document, read: made(_without_serving(document), read)
+
+    make, check = of_no_serving(job_of), of_no_serving(checked_job)
+    return made_from(request, make, check, assume_cluster=assume_cluster)
 
 
-def of_training(
-    make: Callable[[Document, ReadFile], Made], *, assume_size: bool = True
-) -> Callable[[Document, ReadFile], Made]:
+def of_training(make: Make[Made], *, assume_size: bool = True) -> Make[Made]:
     """Return a function for `made_from` that gives a document the usual size, stack and batch first."""
     sized = with_usual_size if assume_size else lambda document: document
     return lambda document, read: make(with_defaults(sized(document)), read)
@@ -112,13 +112,15 @@ def _without_serving(document: Document) -> Document:
 
 
 def made_from(
-    request: JobRequest, make: Callable[[Document, ReadFile], Made], *, assume_cluster: bool = True
+    request: JobRequest, make: Make[Made], check: Make[object] | None = None, *, assume_cluster: bool = True
 ) -> Made:
     """Return what `make` makes of the document that a request describes.
 
     Parameters
     ----------
     make : gets the document, and the function that reads the files that it names
+    check : finds the faults that `make` finds, but chooses and predicts nothing; it tries the fixes of
+        faults. By default, `make`.
     assume_cluster : whether a job without a cluster runs on the usual one
 
     Raises
@@ -126,7 +128,8 @@ def made_from(
     SpecError
         Every fault of the request, and what `make` raises.
     """
-    source = (request := with_named_model(request)).source or _source_of(request)
+    request = with_named_model(request)
+    source = request.source or _source_of(request)
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
@@ -140,10 +143,8 @@ def made_from(
         stated = stated or devices_of_plan(document)
     document = with_price(document, request.price, anew=True)
     document, twofold = _tried(document, lambda given: _with_training_options(given, request))
-    document, mistyped = _tried(
-        _with_changed_stack(with_run(document, request), request),
-        lambda given: edited_document(given, request.changes),
-    )
+    document = _with_changed_stack(with_run(document, request), request)
+    document, mistyped = _tried(document, lambda given: edited_document(given, request.changes))
     if not twofold:
         document = with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
@@ -158,11 +159,10 @@ def made_from(
     try:
         made = make(document, read)
     except SpecError as error:
-        follows = {"plan", "plan.data_parallel"} if unsized else set()  # their devices are unknown then
-        follows |= {"model.adapters.targets"} if untargeted else set()
-        follows |= set() if names_cluster(document, request) else {"--gpus"}
-        faults = with_accepted_fixes(error.problems, document, lambda given: make(given, read))
+        faults = with_accepted_fixes(error.problems, document, lambda given: (check or make)(given, read))
         every = as_typed((*problems, *faults), document, request.changes)
+        named = names_cluster(document, request)
+        follows = _follows(named_cluster=named, unsized=bool(unsized), untargeted=bool(untargeted))
         raise SpecError(each for each in every if each.field not in follows) from None
     except InfeasibleError:
         if problems:  # no plan is possible on what was not meant
@@ -171,6 +171,13 @@ def made_from(
     if problems:
         raise SpecError(problems)
     return made
+
+
+def _follows(*, named_cluster: bool, unsized: bool, untargeted: bool) -> set[str]:
+    """Return the fields whose faults follow from other faults, or from the cluster that was assumed."""
+    fields = {"plan", "plan.data_parallel"} if unsized else set()  # their devices are unknown then
+    fields |= {"model.adapters.targets"} if untargeted else set()
+    return fields if named_cluster else fields | {"--gpus"}
 
 
 def _source_of(request: JobRequest) -> JobSource:

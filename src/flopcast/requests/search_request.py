@@ -133,13 +133,10 @@ def _varied(changes: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _limited(watts: object) -> tuple[str, ...]:
     """Return the change that sets the power limit of a device; none if no limit is given."""
-    if (
-        several := re.findall(r"[\d.]+", str(watts))
-        if re.fullmatch(r"[\d.]+(,[\d. W]+)+", str(watts))
-        else []
-    ):
+    if re.fullmatch(r"[\d.]+(,[\d. W]+)+", str(watts)):
         allowed, because = "one limit", "each limit stands behind an option of its own"
-        fix = f"write {' '.join(f'--power-limit {each}W' for each in several)}"
+        limits = re.findall(r"[\d.]+", str(watts))
+        fix = f"write {' '.join(f'--power-limit {each}W' for each in limits)}"
         raise spec_error("--power-limit", watts, allowed, because, fix)
     if re.fullmatch(r"[\d.]+", str(watts)):
         allowed, because = "a number and a unit, such as 500 W", "the number has no unit"

@@ -66,8 +66,11 @@ def answered(request: JobRequest, answer: Callable[[ServingJob], Made]) -> Made:
         Every fault of the files and the other values, options of training among them.
     """
 
+    def job_in(document: Document, read: ReadFile) -> ServingJob:
+        return serving_job_of(with_usual_size(document), read)
+
     def answer_of(document: Document, read: ReadFile) -> Made:
-        job = serving_job_of(with_usual_size(document), read)
+        job = job_in(document, read)
         try:
             return answer(job)
         except SpecError as error:
@@ -76,7 +79,7 @@ def answered(request: JobRequest, answer: Callable[[ServingJob], Made]) -> Made:
     refuse_options_of_serving(request)
     if wrong := list(_options_of_training(request)):
         raise SpecError(wrong)
-    return made_from(request, answer_of)
+    return made_from(request, answer_of, job_in)
 
 
 def _options_of_training(request: JobRequest) -> Iterator[Problem]:

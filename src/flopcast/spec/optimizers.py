@@ -73,15 +73,19 @@ def state_bytes(name: str, kept: Optimizer) -> float:
 def moved_bytes(name: str, kept: Optimizer) -> float:
     """Return bytes that the update of one parameter reads and writes.
 
-    Adafactor writes its update and reads it twice: its mean square is needed before it can be applied.
+    Adafactor writes its update and reads it twice: its mean square is needed before it can be applied. If
+    states have 16 bits, an update moves half of the bytes.
 
     Examples
     --------
     >>> [moved_bytes(name, Optimizer(moved_bytes=30.0)) for name in ("adamw", "sgd", "adafactor")]
     [30.0, 14.0, 26.0]
+    >>> moved_bytes("adamw", Optimizer(moved_bytes=28.0, state_bytes=4.0))
+    14.0
     """
     passes_bytes = OPTIMIZERS[name].passes * FP32_BYTES
-    return kept.moved_bytes - 2 * _saved_bytes(name, kept) + passes_bytes
+    width = ELEMENT_BYTES[kept.states_dtype] / FP32_BYTES
+    return width * (kept.moved_bytes - 2 * _saved_bytes(name, kept) + passes_bytes)
 
 
 def _saved_bytes(name: str, kept: Optimizer) -> float:

@@ -91,7 +91,8 @@ class Optimizer(StrictModel):
         Number of bytes that AdamW with fp32 states reads and writes per parameter.
     state_bytes : float
         Number of bytes per parameter that AdamW with fp32 states stores: 4 for the main weight and 8 for
-        two moments.
+        two moments. With less than 8, the weights and both moments have 16 bits, and an update moves half
+        of `moved_bytes`.
     exp_avg_dtype : str
         Dtype of the first moment (Adam) or of the momentum (SGD, Muon).
     exp_avg_sq_dtype : str
