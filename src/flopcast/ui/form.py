@@ -13,7 +13,6 @@ from html import escape
 from urllib.parse import parse_qsl
 
 from flopcast.render.search_table import objective_name
-from flopcast.requests.missing_parts import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.ui.chosen_plan import CHOSEN
 from flopcast.ui.form_fields import FIELDS, FINDS, Field
@@ -24,32 +23,7 @@ JOB = ("model", "cluster", "gpus", "gbs", "seq", "stack")
 RUN = ("tokens", "samples", "epochs", "checkpoint", "lora", "qlora")
 PLAN = (*(name for name in OF_PLAN if name != "gbs"), "plan")
 MORE = ("price", "power_limit", "slow", "loader", "images", "changes")
-SLIDERS = ("gpus", "gbs")
 POWERS = tuple(2**power for power in range(15))  # that sliders stop at
-WIDE = {  # fields that take the width of a form
-    "gpus", "gbs", "seq", "model", "cluster", "stack", "objectives", "find", "evolve", "engine", "slo",
-    "price", "power_limit", "images", "slow", "loader", "offload", "plan", "settings", "changes", "tokens",
-    "checkpoint", "headroom",
-}  # fmt: skip
-PICKED = ("model", "cluster", "stack")  # lists that are long enough to search in
-
-
-EMPTY = {  # what a list shows while nothing is selected
-    "model": "as in the file",
-    "cluster": f"the file's, or {USUAL['cluster']}",
-    "stack": f"default: {USUAL['stack']}",
-    "find": "the best plans",
-    "objectives": "step time",
-    "evolve": "no",
-    "tp_beyond_domain": "no",
-    "no_refine": "no",
-    "zero": "any",
-    "recompute": "any",
-    "precision": "usual: bf16",
-    "engine": "vllm",
-    "weights": "as published",
-    "cache": "bf16",
-}
 
 
 def predict_form(words: Fields) -> str:
@@ -59,15 +33,6 @@ def predict_form(words: Fields) -> str:
         '<button type="submit" name="choose" value="1">Choose the plan for me</button>'
     )
     return _job(words, "") + _buttons(buttons)
-
-
-SEVERAL = {  # hints of fields that a search takes several values for
-    "cluster": "one or more, separated by commas",
-    "stack": "one or more, separated by commas",
-    "gpus": "such as 64 or 64..512",
-    "gbs": "such as 512 or 256,512",
-    "power_limit": "such as 500 W; separate several with commas",
-}
 
 
 def search_form(words: Fields) -> str:
@@ -179,22 +144,23 @@ def _folded(
 def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False) -> str:
     inner = ""
     for name in names:
-        one = not several or name not in (*OF_PLAN, *SEVERAL)
-        inner += _input(prefix + name, FIELDS[name], words.get(prefix + name, ""), one=one)
+        field = FIELDS[name]
+        one = not several or (name not in OF_PLAN and not field.several)
+        inner += _input(prefix + name, field, words.get(prefix + name, ""), one=one)
     return inner
 
 
 def _input(name: str, field: Field, value: str, *, one: bool) -> str:
     """Return one field with its label; a field that may hold several values accepts any text."""
-    key, own = f"field-{name}", name.rpartition(".")[2]
-    slides = " slides" if own in SLIDERS and one else ""
-    beside = field.hint if one else SEVERAL.get(own, field.hint)
+    key = f"field-{name}"
+    slides = " slides" if field.slides and one else ""
+    beside = field.hint if one else field.several or field.hint
     hint = f' <small id="{key}-hint">{escape(beside)}</small>' if beside else ""
     described = f' aria-describedby="{key}-hint"' if beside else ""
     shared = f'id="{key}" name="{name}"{described}'
     if field.choices and one:
-        picked = " data-picker" if own in PICKED else ""
-        options = _options(field.choices, value, EMPTY.get(own, ""))
+        picked = " data-picker" if field.searched else ""
+        options = _options(field.choices, value, field.empty)
         control = f"<select {shared}{picked}>{options}</select>"
     else:
         digits = ' inputmode="numeric"' if field.counts and one else ""
@@ -204,7 +170,7 @@ def _input(name: str, field: Field, value: str, *, one: bool) -> str:
         if field.choices:
             options = "".join(f'<option value="{escape(each)}">' for each in field.choices)
             control += f'<datalist id="{key}-offered">{options}</datalist>'
-    wide = " wide" if own in WIDE else ""
+    wide = " wide" if field.wide else ""
     return (
         f'<div class="field{wide}{slides}" title="{escape(field.about)}">'
         f'<label for="{key}">{escape(field.label)}{hint}</label>{control}</div>'

@@ -1,12 +1,14 @@
 """The description of the JSON API, in OpenAPI 3.1.
 
 Answers: which requests exist, which fields may they have, and what do the answers contain?
-Elsewhere: the meaning of the fields (request_fields.py), the answers (responses.py).
+Elsewhere: the meaning of the fields (request_fields.py), the answers (responses.py), their
+description (tables/openapi.yaml).
 """
 
 from collections.abc import Mapping, Sequence
 
 import flopcast
+from flopcast.files.package_table import read_table
 from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.requests.search_request import OF_SPACE
 from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
@@ -15,51 +17,8 @@ from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 # Numbers, or texts such as "4/s" or "2T".
 BARE = ("rate", "prompt", "output", "tokens", "samples", "epochs")
-OPERATIONS = {
-    "predict": (
-        "Step time, throughput, memory, cost and energy of one training step, each with its interval",
-        "Prediction",
-    ),
-    "memory": ("The memory of each device by category, and whether it fits", "Prediction"),
-    "compare": (
-        "A comparison of two jobs: ratios of time, cost and energy, each with its interval",
-        "Pair",
-    ),
-    "diagnose": (
-        "Possible causes of a slow job, each with the seconds that it costs and the evidence for it",
-        "Run",
-    ),
-    "serve": ("How an engine serves requests: latencies, throughput, memory, cost and energy", "Serving"),
-    "search": (
-        "The best plans of a search space, ranked, each with the interval of its ratio to the best plan",
-        "Question",
-    ),
-}
-REFUSALS = {
-    "400": "The input is wrong. The response lists every error, each with the allowed values and a fix",
-    "413": "The body is larger than 256 KiB",
-    "422": "No plan is feasible, or the request would exceed the limit of CPU time or memory",
-    "503": "The server is busy; the header Retry-After says when to try again",
-}
-FREE: dict[str, object] = {
-    "plan": {"type": "string", "description": 'Other settings of the plan, such as "sp optimizer=adamw".'},
-    "changes": {
-        "type": "string",
-        "description": "Changes to the job, as KEY=VALUE separated by spaces, such as plan.vpp=2.",
-    },
-    "job": {
-        "type": "object",
-        "description": "A job with the keys of a job file. The other fields of the request change it.",
-    },
-}
-PROPOSALS = {
-    "type": "boolean",
-    "description": (
-        "Whether to find, for a plan that does not fit into memory, the fastest way to offload tensors so "
-        "that the plan fits. The default is false, because this search takes time."
-    ),
-}
-LOG = {"type": "string", "description": "The training log of the run, as text."}
+_TABLE = read_table(__package__, "tables/openapi.yaml")
+OPERATIONS: Mapping[str, Mapping[str, str]] = _TABLE["operations"]
 Schema = dict[str, object]
 
 
@@ -74,12 +33,13 @@ def described() -> Schema:
         side: {"$ref": "#/components/schemas/Job", "description": f"The {place} job."}
         for side, place in (("a", "first"), ("b", "second"))
     }
-    of_job = _words(OF_JOB) | _words(OF_PLAN) | FREE
+    of_job = _words(OF_JOB) | _words(OF_PLAN) | _TABLE["of_every_job"]
     schemas: Schema = {
         "Job": _object(of_job) | {"additionalProperties": False},
-        "Prediction": _object(of_job | {"proposals": PROPOSALS}) | {"additionalProperties": False},
-        "Run": _object(of_job | {"log": LOG}) | {"additionalProperties": False},
-        "Question": _object(several | FREE | _words(OF_SEARCH)) | {"additionalProperties": False},
+        "Prediction": _object(of_job | _TABLE["of_predictions"]) | {"additionalProperties": False},
+        "Run": _object(of_job | _TABLE["of_runs"]) | {"additionalProperties": False},
+        "Question": _object(several | _TABLE["of_every_job"] | _words(OF_SEARCH))
+        | {"additionalProperties": False},
         "Serving": _object(_words(OF_SERVING)) | {"additionalProperties": False},
         "Pair": _object(pair, required=["a", "b"]) | {"additionalProperties": False},
         "Refusal": _refusal(),
@@ -88,8 +48,8 @@ def described() -> Schema:
         "openapi": "3.1.0",
         "info": {"title": "flopcast", "version": flopcast.__version__, "license": {"name": "Apache-2.0"}},
         "paths": {
-            f"/api/v1/{name}": {"post": _operation(name, *description)}
-            for name, description in OPERATIONS.items()
+            f"/api/v1/{name}": {"post": _operation(name, **operation)}
+            for name, operation in OPERATIONS.items()
         },
         "components": {"schemas": schemas},
     }
@@ -113,7 +73,7 @@ def _word(name: str, *, several: bool) -> Schema:
     return {"type": kinds, "description": description}
 
 
-def _operation(name: str, summary: str, body: str) -> Schema:
+def _operation(name: str, summary: str, schema: str) -> Schema:
     refused = {"content": _content({"$ref": "#/components/schemas/Refusal"})}
     command = {"serve": "predict --engine …"}.get(name, name)
     answers = {
@@ -122,9 +82,12 @@ def _operation(name: str, summary: str, body: str) -> Schema:
     return {
         "operationId": name,
         "summary": summary,
-        "requestBody": {"required": True, "content": _content({"$ref": f"#/components/schemas/{body}"})},
+        "requestBody": {"required": True, "content": _content({"$ref": f"#/components/schemas/{schema}"})},
         "responses": answers
-        | {status: {"description": description} | refused for status, description in REFUSALS.items()},
+        | {
+            status: {"description": description} | refused
+            for status, description in _TABLE["refusals"].items()
+        },
     }
 
 

@@ -10,11 +10,13 @@ from functools import lru_cache
 from html import escape
 from urllib.parse import quote_plus, urlencode
 
+from flopcast.files.package_table import read_table
 from flopcast.requests.missing_parts import USUAL
 from flopcast.ui.chosen_plan import without_chosen
 from flopcast.ui.form import compare_form, machine_fields, predict_form, search_form, serve_form
 from flopcast.ui.request_values import OF_SEARCH
 
+Fields = Mapping[str, str]
 PAGES = {
     "predict": ("/", "Predict"),
     "search": ("/search", "Search"),
@@ -27,65 +29,17 @@ FILES = {"/report.html": "Whole report", "/report.json": "JSON", "/job.yaml": "J
 MOST_PACKED = 48_000  # characters of an address
 _quoted = lru_cache(maxsize=256)(quote_plus)  # all links of a page have the same fields
 SIDES = ("a.", "b.")  # what fields of the two jobs of a comparison begin with
-START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
-START_OTHER = {"cluster": "dgx-b200"}  # of the second of two jobs
 OF_MACHINE = ("model", "cluster", "gpus", "price")  # fields that pages of training and of serving share
-START_SERVING = {
-    "model": "llama-3.1-70b",
-    "cluster": "dgx-h200",
-    "gpus": "8",
-    "engine": "vllm",
-    "rate": "4/s",
-    "prompt": "2000",
-    "output": "300",
-    "slo": "ttft_p99=2s tpot_p99=50ms",
-}
-EXAMPLES = (  # path, words, name, what it is
-    (
-        "/",
-        {
-            "model": "llama-2-7b",
-            "cluster": "dgx-h100",
-            "gpus": "16",
-            "seq": "512",
-            "samples": "52k",
-            "epochs": "3",
-        },
-        "Fine-tune Llama 2 7B",
-        "16 H100, 3 epochs of 52,000 samples of 512 tokens",
-    ),
-    (
-        "/",
-        {"model": "llama-3-70b", "cluster": "dgx-h100", "gpus": "512", "tokens": "2T"},
-        "Pretrain Llama 3 70B",
-        "512 H100, 2 trillion tokens",
-    ),
-    (
-        "/",
-        {
-            "model": "llama-3-8b",
-            "cluster": "rtx-4090-8",
-            "gpus": "1",
-            "qlora": "16",
-            "seq": "512",
-            "samples": "10k",
-        },
-        "QLoRA of Llama 3 8B",
-        "one RTX 4090, 10,000 samples of 512 tokens",
-    ),
-    (
-        "/search",
-        {"model": "deepseek-v3", "cluster": "hgx-h800", "gpus": "2048", "go": "1"},
-        "Find a plan for DeepSeek-V3",
-        "2,048 H800, every degree of parallelism",
-    ),
-)
+_TABLE = read_table(__package__, "tables/examples.yaml")
+START: Fields = _TABLE["start"]
+START_OTHER: Fields = _TABLE["start_of_other"]  # of the second of two jobs
+START_SERVING: Fields = _TABLE["start_of_serving"]
+EXAMPLES = _TABLE["examples"]
 MARK = (
     '<svg viewBox="0 0 24 24" aria-hidden="true"><rect class="hue-0" x="2" y="4" width="12" height="4"'
     ' rx="1"/><rect class="hue-1" x="6" y="10" width="12" height="4" rx="1"/><rect class="hue-2" x="10"'
     ' y="16" width="12" height="4" rx="1"/></svg>'
 )
-Fields = Mapping[str, str]
 
 
 def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
@@ -128,9 +82,9 @@ def search_hint() -> str:
 def _opening() -> str:
     """Return the first page's content before a request: questions that it answers, and examples."""
     examples = "".join(
-        f'<li><a href="{path}?{escape(urlencode(words))}"><strong>{escape(name)}</strong>'
-        f"<small>{escape(about)}</small></a></li>"
-        for path, words, name, about in EXAMPLES
+        f'<li><a href="{each["path"]}?{escape(urlencode(each["fields"]))}">'
+        f"<strong>{escape(each['name'])}</strong><small>{escape(each['about'])}</small></a></li>"
+        for each in EXAMPLES
     )
     return (
         '<section class="opening"><h2>How long does a training step take, does it fit, and what does it'
