@@ -34,7 +34,7 @@ def marked_text(found: SlowStep) -> str:
     if not found.suspects:
         lines += ["", "no suspects: flopcast knows no change that would make this step shorter"]
     elif len(found.suspects) > 1:
-        lines += ["", "suspects, ordered by the seconds that they cost and by their certainty"]
+        lines += ["", "suspects, ordered by the seconds that they cost; guesses come last"]
     for place, suspect in enumerate(found.suspects, 1):
         lines += ["", *_suspect(place, suspect)]
     if found.cleared:

@@ -123,11 +123,23 @@ def test_what_neither_the_network_nor_clocks_can_explain_is_unexplained():
 
     told = judged((record(step, 40.0) for step in range(1, 20)), one)
 
-    assert suspects(told, "possible") == {}
+    assert list(suspects(told, "possible")) == ["other_causes"]
     assert any("cannot explain the whole difference" in text for text in told.advice)
 
 
 def test_a_network_whose_messages_compute_hides_is_possible_whatever_it_exposes():
     told = judged(record(step, 3.0 * STEP_S) for step in range(1, 20))
 
-    assert list(suspects(told, "possible")) == ["network"]
+    assert list(suspects(told, "possible")) == ["network", "other_causes"]
+
+
+def test_settings_that_surely_cost_time_come_before_guesses_of_more_seconds():
+    one = job(**GOOD | {"stack": "megatron-core"}, changes=("plan.recompute=full",))
+
+    told = judged((record(step, 8.0) for step in range(1, 20)), one)
+
+    bases = [suspect.basis for suspect in told.suspects]
+    assert bases == sorted(bases, key=["predicted", "unsettled", "possible"].index)
+    network = suspects(told, "possible")["network"]
+    assert network.cost_s > told.suspects[0].cost_s > 0
+    assert any("implausible" in text for text in network.against)

@@ -37,7 +37,9 @@ from flopcast.spec.job import Job
 from flopcast.units import show_seconds
 
 LEAST_LEFT = 0.02  # of the step, that no suspect explains
-MOST_NETWORK, MOST_CLOCKS = 30.0, 1.7  # ratios by which communication and compute can plausibly be slower
+MOST_NETWORK, MOST_CLOCKS = 30.0, 1.7  # ratios by which communication and compute can be slower at all
+# beyond the usual oversubscription of the upper tiers of a network, two to four ports to one
+IMPLAUSIBLE_NETWORK = 4.0
 NO_STEPS = (
     "The trace contains no step marks, so flopcast does not compare it with a step: call step() of the"
     " profiler after each step (torch.profiler), or mark steps with NVTX ranges (Nsight Systems)"
@@ -53,6 +55,11 @@ UNEXPLAINED = (
     "A slow network or low clocks cannot explain the whole difference. Check that the job describes this "
     "run (its stack, recompute, precision and attention kernel), then give a trace of the PyTorch "
     "profiler (--trace)"
+)
+OTHER_CAUSES = (
+    "compare the step times of single hosts (a slow device delays all), run with synthetic data (the"
+    " loader), look for idle time in a trace (the host), and list the processes on the devices (nvidia-smi;"
+    " rocm-smi)"
 )
 
 
@@ -90,7 +97,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
     settings += better_plan(report, predict, settings)
     left_s = _left_s(report, found) if describes_run else 0.0
     possible = list(_possible(report, left_s)) if left_s > 0 else []
-    if possible:
+    if len(possible) > 1:
         timed = log is not None and bool(log.timers)
         found.advice.append(_tell_apart(report.job, timed=timed, traced=trace is not None))
     elif left_s > 0:
@@ -107,7 +114,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         step=found.step,
         trace_name=trace.name if trace is not None else "",
         traced_step_s=trace.step_time_s if trace is not None else None,
-        suspects=tuple(sorted(suspects, key=lambda one: -one.rank)),
+        suspects=tuple(sorted(suspects, key=lambda one: one.order)),
         cleared=tuple(found.cleared),
         negligible=tuple(map(little_saved, sorted(negligible, key=lambda one: -(one.cost_s or 0.0)))),
         advice=tuple(filter(None, (*found.advice, *_does_not_fit(report)))),
@@ -224,10 +231,14 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
     }
     hides, often = _hides_communication(report.job), report.job.plan.devices > 1
     text = f"{show_seconds(left_s)} are unexplained"
-    against = "the measurements do not distinguish this cause from others"
+    against = ("the measurements do not distinguish this cause from others",)
     if often and (hides or ratios["network"] <= MOST_NETWORK):
         spent = show_seconds(exposed_s)
         times = f"{ratios['network']:.2f} times as long"
+        fallen_back = (
+            f"a factor of {ratios['network']:.0f} is implausible, unless the collectives run over another"
+            " network than the cluster describes, such as TCP over Ethernet"
+        )
         slower = f"if the network is the only cause, the exposed communication of {spent} takes {times}"
         if hides:
             slower = (
@@ -240,7 +251,7 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
             cost_s=left_s,
             basis="possible",
             evidence=(f"{text}; {slower}",),
-            against=(against,),
+            against=(*against, *[fallen_back] * (ratios["network"] > IMPLAUSIBLE_NETWORK and not hides)),
             change=NETWORK,
         )
     if ratios["clocks"] <= MOST_CLOCKS:
@@ -254,9 +265,18 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
                 f"{text}; if low clocks are the only cause, the compute of {spent} takes"
                 f" {ratios['clocks']:.2f} times as long",
             ),
-            against=(against,),
+            against=against,
             change=CLOCKS,
         )
+    yield Suspect(
+        name="other_causes",
+        title="A slow device, the data loader, the host or another job on the devices could delay the step",
+        cost_s=left_s,
+        basis="possible",
+        evidence=(text,),
+        against=against,
+        change=OTHER_CAUSES,
+    )
 
 
 def _hides_communication(job: Job) -> bool:

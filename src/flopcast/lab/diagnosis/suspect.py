@@ -23,6 +23,7 @@ CERTAINTY: dict[Basis, float] = {  # by which the seconds of suspects are compar
     "within doubt": 0.4,  # measured, but the prediction is not more certain than that
     "possible": 0.2,  # nothing measured tells it apart from others
 }
+GUESSES: tuple[Basis, ...] = ("unsettled", "possible")  # listed after all other suspects, in this order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +67,11 @@ class Suspect:
         """Return the seconds, weighted by their certainty; unknown seconds come first."""
         return math.inf if self.cost_s is None else abs(self.cost_s) * CERTAINTY[self.basis]
 
+    @property
+    def order(self) -> tuple[int, float]:
+        """Return the key by which a diagnosis sorts suspects: guesses come last, a high rank first."""
+        return (GUESSES.index(self.basis) + 1 if self.basis in GUESSES else 0), -self.rank
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
@@ -92,7 +98,7 @@ class SlowStep:
     between the log and the job. `describes_run` is False if the run has another model, or if flopcast
     cannot predict its sizes. In this case measurements are not compared with the prediction. `log` is the
     log of the run, if there is one; `step` summarises its steady steps, and is None if the log has no
-    times. `traced_step_s` is the step of the trace. `suspects` are ordered by seconds times certainty.
+    times. `traced_step_s` is the step of the trace. `suspects` are sorted by `Suspect.order`.
     `cleared` holds sentences about parts that agree with the prediction, `negligible` holds sentences
     about changes of settings that would save too little, and `advice` states what to measure next.
     """
