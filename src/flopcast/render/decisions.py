@@ -11,53 +11,16 @@ from flopcast.lab.validation.decision_statistics import LARGEST, Judged, by_sour
 from flopcast.lab.validation.decisions import Sweep
 from flopcast.lab.validation.published import JUDGED, Constants
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
-from flopcast.render.tables import PrintedTable, as_markdown, as_text
+from flopcast.render.tables import PrintedTable, as_markdown, as_text, table_of, texts_of
 from flopcast.render.terminal import capital
 from flopcast.report.labels import component_label
 from flopcast.units import nine_digits
 
-HEADINGS = (
-    "sweeps", "plans", "rank correlation", "mean regret", "worst regret",
-    "baseline rank correlation", "baseline mean regret", "baseline worst regret",
-    "pairs of plans", "right order", "ties found", "sure but wrong", "ratio inside 90 %",
-)  # fmt: skip
-IN_ONE = [heading not in ("sweeps", "worst regret", "baseline worst regret") for heading in HEADINGS]
 SAME = f"{TIED_RATIO - 1.0:.0%}"
-LEGEND = {  # heading → what it holds
-    "sweep": "a set of measured runs that differ only in the settings that the caption of a table names",
-    "rank correlation": "Spearman's correlation of predicted and measured speeds; it is 1 if flopcast"
-    " predicts the measured order of the plans",
-    "regret": "measured time of the recommended plan, divided by the measured time of the fastest plan,"
-    " minus 1",
-    "baseline": "the same numbers for a baseline that ranks plans by FLOP and pipeline bubble (–: the"
-    " baseline ranks all plans equally)",
-    "right order": "fraction of pairs of plans whose measured order flopcast predicts; pairs whose measured"
-    f" times differ by at most {SAME} do not count",
-    "ties found": f"of the pairs whose measured times differ by at most {SAME}, the number that flopcast"
-    " calls tied, because it cannot say which plan is faster",
-    "sure but wrong": "of the pairs that flopcast does not call tied, the number for which it"
-    " predicts the wrong order",
-    "ratio inside 90 %": "fraction of pairs whose measured ratio of times lies in the predicted 90 %"
-    " interval of this ratio",
-}
-FREE = {  # what a sweep varies → the caption of its table
-    "plan": "Sweeps that vary only the plan, and not the devices, the global batch or the precision:",
-    "batch": "Sweeps that vary the plan and the global batch. Plans are ranked by time per token:",
-    "precision": "Sweeps that vary the plan and the precision:",
-    "devices": "Sweeps that vary the plan, the batch and the number of devices. Plans are ranked by"
-    " device-seconds per token:",
-}
-HEAD = """# Decisions
-
-Some sources measured one model with several plans. This page compares the plan that flopcast recommends
-with the fastest measured plan. The three sections use different [constants](constants.md): constants
-that were fitted on all runs, constants that were fitted without the source of the predicted runs, and
-no constants. Only the last section contains the suites `headlines` and `paper`. The
-[journal](journal.md#decisions) explains why flopcast ranks some plans wrongly. `flopcast validate --runs
-TABLE --suite headlines --suite paper --decisions --markdown` prints this page; without `--markdown`, the
-command prints plain text.
-
-The columns of the tables are:"""
+TEXTS = texts_of("decisions")
+HEADINGS, FREE = TEXTS["headings"], TEXTS["free"]  # FREE: what a sweep varies → the caption of its table
+LEGEND = {heading: meaning.format(same=SAME) for heading, meaning in TEXTS["legend"].items()}
+IN_ONE = [heading not in ("sweeps", "worst regret", "baseline worst regret") for heading in HEADINGS]
 
 
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:
@@ -81,7 +44,9 @@ def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:
     for free, question in FREE.items():
         lines = [(source, _cells(members)) for (kind, source), members in groups.items() if kind == free]
         if lines:
-            yield PrintedTable(caption=question, first="source", headings=HEADINGS, lines=tuple(lines))
+            yield PrintedTable(
+                caption=question, first="source", headings=tuple(HEADINGS), lines=tuple(lines)
+            )
     plans = [sweep for sweep in sweeps if sweep.free == "plan"]
     if plans:
         yield _one_by_one(plans)
@@ -97,10 +62,8 @@ def _one_by_one(sweeps: Sequence[Sweep]) -> PrintedTable:
         )
         for sweep in sweeps
     )
-    headings = tuple(heading for heading, kept in zip(HEADINGS, IN_ONE, strict=True) if kept)
-    return PrintedTable(
-        caption="Each sweep that varies only the plan:", first="sweep", headings=headings, lines=lines
-    )
+    headings = [heading for heading, kept in zip(HEADINGS, IN_ONE, strict=True) if kept]
+    return table_of(TEXTS["tables"]["one_by_one"], lines, headings)
 
 
 def _cells(sweeps: Sequence[Sweep]) -> list[str]:
@@ -136,16 +99,7 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
             "yes" if sweep.fastest_is_called_equal else "no",
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
-    return PrintedTable(
-        caption=f"In these sweeps, the regret is more than {SAME}. Times are device-seconds per"
-        " token. The predicted difference compares the recommended plan with the plan that was fastest in"
-        " measurements: it is the ratio of their predicted times, minus 1. A positive difference means that"
-        " the fastest plan is predicted not to fit into memory, and is therefore not recommended. The next"
-        " column shows the components that cause this difference:",
-        first="recommended",
-        headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
-        lines=tuple(lines),
-    )
+    return table_of(TEXTS["tables"]["wrong"], lines, same=SAME)
 
 
 def decisions_as_text(judged: Judged) -> str:
@@ -155,7 +109,7 @@ def decisions_as_text(judged: Judged) -> str:
 
 def decisions_as_markdown(judged: Judged) -> str:
     """Return the page of the documentation, without its last line break."""
-    return as_markdown(HEAD, LEGEND, _all_tables(judged))
+    return as_markdown(TEXTS["head"], LEGEND, _all_tables(judged))
 
 
 def _all_tables(judged: Judged) -> Iterator[PrintedTable]:

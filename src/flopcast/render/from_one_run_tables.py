@@ -8,43 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.from_one_run import Guess, machine_of, statistics_of
-from flopcast.render.tables import PrintedTable, as_markdown, as_text
+from flopcast.render.tables import PrintedTable, as_markdown, as_text, texts_of
 
 Calibrated = Mapping[str, Sequence[Guess]]
 
-HEAD = """# Calibration with runs of a cluster: how much it improves predictions of other runs
-
-This page shows how much a [calibration](../howto/calibrate.md) with measured runs of a cluster improves
-the predictions of other runs on this cluster. Each *machine* in the tables is a cluster on which one
-source measured at least three runs with one version of a framework. `flopcast validate --runs TABLE
---from-one-run --markdown` prints this page; without `--markdown`, the command prints plain text.
-
-Before the calibration, predictions use constants that were fitted without the source of the run ([left
-out](left-out.md)). The tables compare two calibrations:
-
-- *one run*: flopcast is calibrated with one run of a machine and then predicts every other run of the
-  machine. This is repeated with each run of the machine.
-- *all other runs*: to predict a run, flopcast is calibrated with all other runs of the machine.
-
-The first table combines all machines. Some rows of this table contain only pairs of runs (the run for
-calibration and the predicted run) that differ by a certain percentage. Two runs differ by 0 % if they
-spend equal fractions of the step time on each kind of kernel and collective, and by 100 % if they have no
-such kind in common.
-
-The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))
-HEADINGS = (
-    *("runs", "mean before", "mean after", "median before", "median after", "reduction of mean"),
-    *("inside 90 % before", "inside 90 % after", "half-width before", "half-width after"),
-)
-LEGEND = {
-    "mean, median": "mean and median of the absolute error of the step time, before and after the"
-    " calibration",
-    "reduction of mean": "the percentage by which the calibration lowers the mean error",
-    "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
-    "half-width": "median distance from the prediction to the upper end of its 90 % interval, as a"
-    " percentage of the prediction",
-}
+TEXTS = texts_of("from_one_run")
+HEADINGS, LEGEND = tuple(TEXTS["headings"]), TEXTS["legend"]
 
 
 def tables(calibrated: Calibrated) -> Iterator[PrintedTable]:
@@ -105,7 +75,7 @@ def from_one_run_as_text(calibrated: Calibrated) -> str:
 
 def from_one_run_as_markdown(calibrated: Calibrated) -> str:
     """Return the page of the documentation, without its last line break."""
-    return as_markdown(HEAD, LEGEND, tables(calibrated))
+    return as_markdown(TEXTS["head"], LEGEND, tables(calibrated))
 
 
 def from_one_run_as_json(calibrated: Calibrated) -> dict[str, object]:

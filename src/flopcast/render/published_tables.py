@@ -25,56 +25,18 @@ from flopcast.lab.validation.published_statistics import (
 from flopcast.lab.validation.statistics import grouped
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.published_text import cells, plan_words
-from flopcast.render.tables import PrintedTable, as_markdown
+from flopcast.render.tables import PrintedTable, as_markdown, table_of, texts_of
 from flopcast.report.labels import component_label
 from flopcast.units import show_seconds
 
-COLUMNS = (  # headings of a page, which has more room than a terminal; in the order of HEADINGS
-    "rows", "fully stated", "median", "mean", "p90", "bias", "inside 90 %", "half-width",
-    "mean without repeats", "noise of repeats", "noise of releases", "baseline", "memory",
-)  # fmt: skip
-OF_FAMILY = (  # headings of each family
-    "rows", "median", "mean", "p90", "bias", "inside 90 %", "half-width", "mean without repeats",
-)  # fmt: skip
-LEGEND = {  # heading → what it holds
-    "fully stated": "number of runs whose source states all settings, so that flopcast makes no"
-    " assumptions",
-    "median, mean, p90": "median, mean and 90th percentile of the absolute error of the step time; the"
-    " error is the predicted time divided by the measured time, minus 1",
-    "bias": "mean error, with its sign; negative if the predicted times are too short on average",
-    "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
-    "half-width": "median distance between the prediction and the upper end of its 90 % interval, divided"
-    " by the prediction",
-    "mean without repeats": "mean absolute error if repeated measurements of a configuration count once",
-    "noise of repeats": "mean difference between measurements of one configuration with one release of the"
-    " software",
-    "noise of releases": "mean difference between measurements of one configuration with different"
-    " releases",
-    "baseline": "mean absolute error of a simple model, which predicts the step time from the FLOP, the"
-    " pipeline bubble, and the mean efficiency of other runs with the same device, precision and kind of"
-    " model",
-    "memory": "median absolute error of the predicted peak memory, for runs with a published peak",
-}
-CAPTIONS = {  # kind of rows → by what its table divides them
-    "device": "device",
-    "generation": "device generation",
-    "family": "kind of model: dense, mixture of experts (experts) or with Mamba-2 layers (hybrids)",
-    "precision": "precision",
-    "devices": "number of devices, rounded up to a power of two",
-    "stack": "software and its version",
-}
-HEAD = """# Published runs
-
-This page compares predicted and measured step times of published training runs. If a row of a published
-table omits a setting, flopcast uses the documented default of the framework
-(`catalog/runs/stacks.yaml`). The [journal](journal.md) explains large errors, and the
-[overview](overview.md) explains the words *fitted* and *left out*. `flopcast validate --runs TABLE
---markdown` prints this page; without `--markdown`, the command prints plain text."""
+TEXTS = texts_of("published_runs")
+LEGEND, TABLES = TEXTS["legend"], TEXTS["tables"]
+COLUMNS, OF_FAMILY = TEXTS["columns"], TEXTS["of_family"]  # a page has more room than a terminal
 
 
 def runs_as_markdown(published: Published) -> str:
     """Return docs/accuracy/runs.md and its like, without the last line break."""
-    head = f"{HEAD}\n\n**{published.constants_sentence}**\n\nThe columns of the tables are:"
+    head = f"{TEXTS['head']}\n\n**{published.constants_sentence}**\n\nThe columns of the tables are:"
     return as_markdown(head, LEGEND, tables(published))
 
 
@@ -85,27 +47,18 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         yield _families(published)
         for name, key in KINDS.items():
             kinds = sorted(grouped(published.rows, key).items())
-            lines = tuple((kind, cells(of_rows(rows_of_kind))) for kind, rows_of_kind in kinds)
-            yield PrintedTable(caption=f"By {CAPTIONS[name]}:", first=name, headings=COLUMNS, lines=lines)
+            lines = ((kind, cells(of_rows(rows_of_kind))) for kind, rows_of_kind in kinds)
+            caption = f"By {TEXTS['divided_by'][name]}:"
+            yield table_of({"caption": caption, "first": name}, lines, COLUMNS)
         yield _worst(published)
         yield _unfitted(published)
         yield memory_table(published.rows)
         yield _not_fitting(published)
-        yield PrintedTable(
-            title="FLOP as printed",
-            caption="If a source states both FLOP/s and tokens/s, their ratio shows by which formula the"
-            " authors counted FLOP. `report/flop_conventions.py` defines the formulas.",
-            first="formula",
-            headings=("rows",),
-            lines=tuple((name, [str(number)]) for name, number in formulas(published.rows).items()),
-        )
-    counts = reasons(published.left_out)
-    yield PrintedTable(
-        title=f"Runs that flopcast cannot predict: {len(published.left_out)}",
-        first="source",
-        headings=("rows", "reason"),
-        lines=tuple((source, [str(number), why]) for (source, why), number in counts.items()),
-    )
+        counted = formulas(published.rows).items()
+        yield table_of(TABLES["formulas"], ((name, [str(number)]) for name, number in counted))
+    left_out = reasons(published.left_out).items()
+    lines = ((source, [str(number), why]) for (source, why), number in left_out)
+    yield table_of(TABLES["left_out"], lines, number=len(published.left_out))
 
 
 def _sources(published: Published) -> PrintedTable:
@@ -113,17 +66,16 @@ def _sources(published: Published) -> PrintedTable:
     rows = published.rows
     full = [row for row in rows if row.run.fully_specified]
     groups = [*by_source(rows).items(), ("all", rows), ("all without assumptions", full)]
-    lines = tuple((name, cells(of_rows(members))) for name, members in groups if members)
-    return PrintedTable(caption="By source:", first="source", headings=COLUMNS, lines=lines)
+    lines = ((name, cells(of_rows(members))) for name, members in groups if members)
+    return table_of(TABLES["sources"], lines, COLUMNS)
 
 
 def _families(published: Published) -> PrintedTable:
     """Return a table with one line per source, which separates dense rows from rows of experts."""
     groups = [*by_source(published.rows).items(), ("all", published.rows)]
-    lines = tuple((name, _family_cells(by_family(members))) for name, members in groups)
-    headings = tuple(f"{family}: {of}" for family in FAMILIES for of in OF_FAMILY)
-    caption = "By source and kind of model (dense, experts, or hybrids with Mamba-2 layers):"
-    return PrintedTable(caption=caption, first="source", headings=headings, lines=lines)
+    lines = ((name, _family_cells(by_family(members))) for name, members in groups)
+    headings = [f"{family}: {of}" for family in FAMILIES for of in OF_FAMILY]
+    return table_of(TABLES["families"], lines, headings)
 
 
 def _family_cells(families: dict[str, dict[str, float]]) -> list[str]:
@@ -155,18 +107,7 @@ def _worst(published: Published) -> PrintedTable:
         )
         for row in worst(published.rows)
     )
-    headings = (
-        "model", "measured", "predicted", "error", "error in σ", "likely cause", "part of the step",
-        "needed factor", "largest component", "plan",
-    )  # fmt: skip
-    caption = (
-        "One σ is the predicted standard deviation of the step time. The likely cause of an error is the"
-        " factor that contributes most to σ. This factor affects only a part of the step. The prediction"
-        " would be right if the time of this part were multiplied by the needed factor."
-    )
-    return PrintedTable(
-        title="Largest errors", caption=caption, first="run", headings=headings, lines=lines
-    )
+    return table_of(TABLES["worst"], lines)
 
 
 def _unfitted(published: Published) -> PrintedTable:
@@ -178,11 +119,7 @@ def _unfitted(published: Published) -> PrintedTable:
         (why, [str(len(own)), " to ".join(dict.fromkeys(f"{each(own):+.1%}" for each in (min, max)))])
         for why, own in errors.items()
     )
-    title = f"Runs on which no constant is fitted: {len(published.unfitted)} of {len(published.rows)}"
-    caption = "flopcast predicts these runs, but fits no constant on them, for the reason in the table:"
-    return PrintedTable(
-        title=title, caption=caption, first="reason", headings=("rows", "errors"), lines=lines
-    )
+    return table_of(TABLES["unfitted"], lines, number=len(published.unfitted), rows=len(published.rows))
 
 
 def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
@@ -195,16 +132,7 @@ def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
         lines.append(
             (framework, [family, kind, str(len(ratios)), *numbers, f"{statistics.mean(inside):.0%}"])
         )
-    return PrintedTable(
-        title="Peak memory",
-        caption="The table shows the predicted peak divided by the measured peak. *allocated* is the memory"
-        " of all allocated tensors, *reserved* also includes the cache of the framework's allocator, and"
-        " *device* is the used memory that the driver reports."
-        " The last column is the fraction of measured peaks inside their 90 % intervals.",
-        first="framework",
-        headings=("kind of model", "memory", "rows", "median", "range", "inside 90 %"),
-        lines=tuple(lines),
-    )
+    return table_of(TABLES["memory"], lines)
 
 
 def _not_fitting(published: Published) -> PrintedTable:
@@ -214,16 +142,7 @@ def _not_fitting(published: Published) -> PrintedTable:
         (row.run.id, [f"{row.used_fraction:.0%}", ", ".join(row.largest_categories), plan_words(row)])
         for row in wrong
     )
-    title = (
-        f"Runs that flopcast wrongly predicts not to fit in memory: {len(wrong)} of {len(published.rows)}"
-    )
-    return PrintedTable(
-        title=title,
-        caption="These runs fitted into memory, but their predicted peak exceeds the memory of a device.",
-        first="run",
-        headings=("predicted peak, as a fraction of device memory", "largest categories of memory", "plan"),
-        lines=lines,
-    )
+    return table_of(TABLES["not_fitting"], lines, number=len(wrong), rows=len(published.rows))
 
 
 def runs_as_json(published: Published) -> dict[str, object]:

@@ -12,9 +12,11 @@ from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
 from flopcast.lab.validation.memory import ComparedMemory, summary
 from flopcast.lab.validation.statistics import by_component, by_source
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
+from flopcast.render.tables import markdown_rows, texts_of
 from flopcast.render.terminal import caution, good
 from flopcast.units import show_memory, show_seconds
 
+TEXTS = texts_of("suites")
 Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and why others are left out
 
 
@@ -106,22 +108,7 @@ def _resident_error(row: ComparedRow) -> float:
 
 def as_markdown(comparisons: Sequence[ComparedSuite]) -> str:
     """Return the page `docs/accuracy/suites.md`: every row, every class of component, what was fitted."""
-    lines = [
-        "# Suites: measured runs, row by row",
-        "",
-        "This page compares predicted and measured step times for each run of four suites. For each",
-        "suite, the first table shows the errors by system, and the second table has one row for each run.",
-        "Predictions use benchmarks of kernels and collectives, and no [constants](constants.md).",
-        "`flopcast validate --markdown` prints this page; `flopcast validate` prints plain text.",
-        "",
-        "- *error*: the predicted time divided by the measured time, minus 1.",
-        "- *reference*: the measured step time. *best* is the fastest profiled step, predicted without",
-        "  jitter. *mean* is the mean of the steps after the warm-up, predicted with jitter.",
-        "- *mean error*, *median*, *worst*: mean, median and maximum of the absolute errors.",
-        "- *bias*: the mean of the errors with their signs.",
-        "- *inside 90 %*: the fraction of the measurements that lie in their predicted 90 % interval.",
-        "- *peak memory*: the error of the predicted peak memory, for runs with a measured peak.",
-    ]
+    lines = [TEXTS["head"]]
     for comparison in comparisons:
         lines += ["", *_markdown_of(comparison)]
     return "\n".join(lines) + "\n"
@@ -135,31 +122,40 @@ def _markdown_of(comparison: ComparedSuite) -> Iterable[str]:
     yield f"- Fitted on these runs: {suite.fitted}."
     if suite.peers:
         yield f"- Mean errors of other performance models on these runs: {suite.peers}."
-    yield from ("", "| system | reference | rows | mean error | median | worst | bias | inside 90 % |")
-    yield "|---|---|--:|--:|--:|--:|--:|--:|"
-    for entry in by_source(comparison.rows):
-        yield (
-            f"| {entry['system']} | {entry['reference']} | {entry['rows']} | {entry['mape']:.1%} |"
-            f" {entry['median']:.1%} | {entry['worst']:.1%} | {entry['bias']:+.1%} |"
-            f" {entry['coverage']:.0%} |"
+    systems = [
+        (
+            *(entry[key] for key in ("system", "reference", "rows")),
+            *(f"{entry[key]:.1%}" for key in ("mape", "median", "worst")),
+            f"{entry['bias']:+.1%}",
+            f"{entry['coverage']:.0%}",
         )
-    yield from ("", "| run | reference | measured | predicted | error | 90 % interval | peak memory |")
-    yield "|---|---|--:|--:|--:|---|--:|"
-    for row in comparison.rows:
-        memory = f"{_memory_error(row):+.1%}" if row.measured_memory_bytes else ""
-        yield (
-            f"| {row.id} | {row.reference} | {show_seconds(row.measured_step_time_s)} |"
-            f" {show_seconds(row.predicted_step_time_s)} | {row.relative_error:+.1%} |"
-            f" {show_seconds(row.low_s)} to {show_seconds(row.high_s)} | {memory} |"
+        for entry in by_source(comparison.rows)
+    ]
+    yield from ("", *markdown_rows(TEXTS["systems"], systems, "<<>>>>>>"))
+    runs = [
+        (
+            row.id,
+            row.reference,
+            show_seconds(row.measured_step_time_s),
+            show_seconds(row.predicted_step_time_s),
+            f"{row.relative_error:+.1%}",
+            f"{show_seconds(row.low_s)} to {show_seconds(row.high_s)}",
+            f"{_memory_error(row):+.1%}" if row.measured_memory_bytes else "",
         )
-    classes = by_component(comparison.components)
-    if classes:
-        yield from ("", "| component | rows | mean error | worst | bias |", "|---|--:|--:|--:|--:|")
-        for name, scores in classes.items():
-            yield (
-                f"| {name} | {scores['rows']:.0f} | {scores['mape']:.1%} | {scores['worst']:.1%} |"
-                f" {scores['bias']:+.1%} |"
-            )
+        for row in comparison.rows
+    ]
+    yield from ("", *markdown_rows(TEXTS["runs"], runs, "<<>>><>"))
+    parts = [
+        (
+            name,
+            f"{scores['rows']:.0f}",
+            *(f"{scores[key]:.1%}" for key in ("mape", "worst")),
+            f"{scores['bias']:+.1%}",
+        )
+        for name, scores in by_component(comparison.components).items()
+    ]
+    if parts:
+        yield from ("", *markdown_rows(TEXTS["components"], parts, "<>>>>"))
     if suite.remarks:
         yield ""
         yield from (f"- {remark}" for remark in suite.remarks)
@@ -244,12 +240,16 @@ def memory_as_markdown(tables: Tables) -> str:
             f" {scores['median']:.2%} and the largest {scores['largest']:.2%}. The table compares the peak"
             " of the fullest rank. Nothing is fitted on these runs.",
             "",
-            "| run | quantity | measured | predicted | error |",
-            "|---|---|---|---|---|",
         ]
-        lines += [
-            f"| {row.id} | {row.quantity} | {show_memory(row.measured_bytes)} |"
-            f" {show_memory(row.predicted_bytes)} | {row.relative_error:+.1%} |"
+        cells = [
+            (
+                row.id,
+                row.quantity,
+                show_memory(row.measured_bytes),
+                show_memory(row.predicted_bytes),
+                f"{row.relative_error:+.1%}",
+            )
             for row in rows
         ]
+        lines += markdown_rows(("run", "quantity", "measured", "predicted", "error"), cells)
     return "\n".join(lines) + "\n" if lines else ""

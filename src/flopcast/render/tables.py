@@ -2,12 +2,14 @@
 
 Answers: how are columns aligned, and how does a table become Markdown below its legend?
 Elsewhere: tables of HTML pages (page/table.py), which tables there are (published_tables.py, decisions.py,
-from_one_run_tables.py).
+from_one_run_tables.py), the texts of pages (texts/).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
+from typing import Any
 
+from flopcast.files.package_table import read_table
 from flopcast.records import dataclass
 from flopcast.render.terminal import padded, shown_length
 
@@ -27,6 +29,22 @@ class PrintedTable:
     lines: tuple[tuple[str, list[str]], ...]
     title: str = ""
     caption: str = ""
+
+
+def texts_of(page: str) -> dict[str, Any]:
+    """Return the texts of a page of the documentation: its head, its legend, and captions."""
+    return read_table(__package__, f"texts/{page}.yaml")
+
+
+def table_of(
+    texts: Mapping[str, Any],
+    lines: Iterable[tuple[str, list[str]]],
+    headings: Sequence[str] = (),
+    **values: object,
+) -> PrintedTable:
+    """Return a table with the texts of a page; `values` fill the blanks of its title and its caption."""
+    words = {name: texts.get(name, "").format(**values) for name in ("title", "caption", "first")}
+    return PrintedTable(headings=tuple(headings or texts["headings"]), lines=tuple(lines), **words)
 
 
 def in_paragraphs(*parts: Sequence[str]) -> str:
@@ -96,7 +114,15 @@ def _markdown_lines(table: PrintedTable) -> Iterator[str]:
             yield from ("", head)
     if not table.headings:
         return
-    headings = " | ".join(table.headings)
-    yield from ("", f"| {table.first} | {headings} |", "|---" * (len(table.headings) + 1) + "|")
-    for name, line in table.lines:
-        yield f"| {name} | " + " | ".join(line) + " |"
+    rows = ((name, *line) for name, line in table.lines)
+    yield from ("", *markdown_rows((table.first, *table.headings), rows))
+
+
+def markdown_rows(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], signs: str = ""
+) -> Iterator[str]:
+    """Yield the lines of a table in Markdown; `signs` are as in `aligned`, all "<" if there are none."""
+    yield f"| {' | '.join(headings)} |"
+    ends = {"<": "---", ">": "--:"}
+    yield f"|{'|'.join(ends[sign] for sign in signs or '<' * len(headings))}|"
+    yield from (f"| {' | '.join(map(str, row))} |" for row in rows)
