@@ -5,6 +5,7 @@ Elsewhere: what the tables mean (in interop: configs/keys.py, configs/formats.py
 hugging_face/unsupported.py), the catalogue (library/catalog.py).
 """
 
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -29,3 +30,12 @@ def read_table(package: str, name: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InternalError(f"{name} of {package} is not a mapping")
     return data
+
+
+def meanings(table: Mapping[str, str]) -> dict[str, str]:
+    """Return what each word means, of a table that maps a meaning to its words, separated by blanks.
+
+    >>> meanings({"bf16": "bf16 bfloat16", "fp16": "half"})
+    {'bf16': 'bf16', 'bfloat16': 'bf16', 'half': 'fp16'}
+    """
+    return {word: meaning for meaning, words in table.items() for word in words.split()}

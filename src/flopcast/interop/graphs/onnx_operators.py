@@ -1,139 +1,22 @@
 """Operators of ONNX by the canonical names of flopcast.
 
 Answers: which canonical operator is `ConvTranspose`, and which of its inputs does it read?
-Elsewhere: the canonical operators (graph/canonical.py), the file that holds the nodes (onnx_file.py). An
-operator that this table lacks is unknown and is priced by its bytes.
+Elsewhere: the names (operators.yaml), the canonical operators (graph/canonical.py), the file that holds
+the nodes (onnx_file.py). An operator that this table lacks is unknown and is priced by its bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
+from flopcast.files.package_table import meanings, read_table
 from flopcast.graph.operator_graph import Attribute
 from flopcast.records import dataclass, field
 
 NEWEST_OPSET = 26  # of the domain "ai.onnx"; later ones may change what a name means
 DOMAINS = ("", "ai.onnx", "com.microsoft", "ai.onnx.contrib", "pkg.onnxscript.torch_lib")
 CONSTANTS = ("Constant",)  # their tensors are known without a kernel
-OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONNX
-    "view": (
-        *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Split", "Slice"),
-        *("Expand", "SplitToSequence", "SequenceAt", "Optional", "OptionalGetElement"),
-        *("SequenceConstruct", "SequenceInsert", "SequenceErase"),
-    ),
-    "shape": ("Shape", "Size"),
-    "constant": (
-        *("ConstantOfShape", "Range", "EyeLike", "OneHot", "SequenceEmpty", "MelWeightMatrix"),
-        *("HannWindow", "HammingWindow", "BlackmanWindow"),
-    ),
-    "random": (
-        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"),
-        "Multinomial",
-    ),
-    "matmul": (
-        *("MatMul", "MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat"),
-        *("DynamicQuantizeMatMul", "MatMulNBits"),
-    ),
-    "einsum": ("Einsum",),
-    "convolution": ("Conv", "FusedConv", "ConvInteger", "QLinearConv", "DeformConv"),
-    "transposed_convolution": ("ConvTranspose",),
-    "recurrent": ("LSTM", "GRU", "RNN"),
-    "add": ("Add", "Sum", "Mean"),
-    "subtract": ("Sub",),
-    "negate": ("Neg",),
-    "multiply": ("Mul",),
-    "divide": ("Div", "Mod"),
-    "maximum": ("Max",),
-    "minimum": ("Min",),
-    "round": ("Round", "Floor", "Ceil", "Sign"),
-    "comparison": (
-        *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "And", "Or", "Xor", "IsNaN"),
-        *("IsInf", "BitwiseAnd", "BitwiseOr", "BitwiseNot", "BitwiseXor", "BitShift"),
-    ),
-    "relu": ("Relu", "ThresholdedRelu"),
-    "sigmoid": ("Sigmoid",),
-    "tanh": ("Tanh",),
-    "exp": ("Exp",),
-    "sqrt": ("Sqrt",),
-    "reciprocal": ("Reciprocal",),
-    "gelu": ("Gelu", "FastGelu", "QuickGelu", "BiasGelu"),
-    "silu": ("Swish",),
-    "mish": ("Mish",),
-    "unary": ("Asinh", "Acosh", "Atanh", "Shrink"),
-    "rotary": ("RotaryEmbedding",),
-    "local_response_norm": ("LRN",),
-    "elu": ("Elu", "Selu", "Celu"),
-    "softplus": ("Softplus",),
-    "softsign": ("Softsign",),
-    "hardswish": ("HardSwish",),
-    "hardsigmoid": ("HardSigmoid",),
-    "leaky_relu": ("LeakyRelu",),
-    "prelu": ("PRelu",),
-    "clamp": ("Clip",),
-    "abs": ("Abs",),
-    "log": ("Log",),
-    "sin": ("Sin", "Sinh", "Asin", "Tan"),
-    "cos": ("Cos", "Cosh", "Acos", "Atan"),
-    "erf": ("Erf",),
-    "power": ("Pow",),
-    "dropout": ("Dropout",),
-    "where": ("Where",),
-    "cast": ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
-    "softmax": ("Softmax", "Hardmax"),
-    "log_softmax": ("LogSoftmax",),
-    "layer_norm": ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"),
-    "rms_norm": ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"),
-    "group_norm": ("GroupNormalization", "GroupNorm"),
-    "instance_norm": ("InstanceNormalization", "MeanVarianceNormalization"),
-    "batch_norm": ("BatchNormalization",),
-    "sum": ("ReduceSum", "ReduceSumSquare", "ReduceL1"),
-    "mean": ("ReduceMean",),
-    "norm": ("ReduceL2", "LpNormalization"),
-    "amax": ("ReduceMax", "ReduceMin"),
-    "logsumexp": ("ReduceLogSumExp", "ReduceLogSum"),
-    "product_of_elements": ("ReduceProd",),
-    "argmax": ("ArgMax", "ArgMin"),
-    "max_pool": ("MaxPool", "GlobalMaxPool"),
-    "average_pool": ("AveragePool", "LpPool"),
-    "adaptive_average_pool": ("GlobalAveragePool", "GlobalLpPool"),
-    "interpolate": ("Resize", "Upsample"),
-    "grid_sample": ("GridSample", "AffineGrid"),
-    "region_pool": ("RoiAlign", "MaxRoiPool"),
-    "concatenate": ("Concat", "ConcatFromSequence"),
-    "copy": ("DepthToSpace", "SpaceToDepth", "ReverseSequence"),
-    "pad": ("Pad", "CenterCropPad"),
-    "repeat": ("Tile",),
-    "triangle": ("Trilu",),
-    "unfold": ("Col2Im",),
-    "gather": ("Gather", "GatherElements", "GatherND", "Compress"),
-    "scatter": ("Scatter", "ScatterElements", "ScatterND", "TensorScatter"),
-    "nonzero": ("NonZero", "Unique"),
-    "top_k": ("TopK",),
-    "suppress_overlaps": ("NonMaxSuppression",),
-    "cumulative_sum": ("CumSum", "CumProd"),
-    "fourier": ("DFT", "STFT"),
-}
-UNCOUNTED = (  # contain products, in a form that flopcast does not read
-    *("MoE", "QMoE", "QAttention", "LongformerAttention", "SparseAttention", "PagedAttention"),
-    *("PackedAttention", "PackedMultiHeadAttention", "DecoderMaskedMultiHeadAttention", "DecoderAttention"),
-    *(
-        "LinearAttention",
-        "CausalConvWithState",
-        "BeamSearch",
-        "GreedySearch",
-        "Sampling",
-        "WhisperBeamSearch",
-    ),
-    *(
-        "QGemm",
-        "QOrderedMatMul",
-        "QOrderedAttention",
-        "GatedRelativePositionBias",
-        "NhwcConv",
-        "SequenceMap",
-    ),
-    *("MatMulFpQ4", "MatMulBnb4", "GemmFloat8", "FusedGemm", "GemmFastGelu", "TransposeMatMul"),
-    "FusedMatMul",
-)
-NAMES = {name: canonical for canonical, names in OPERATORS.items() for name in names}
+_TABLE = read_table(__package__, "operators.yaml")
+UNCOUNTED = frozenset(_TABLE["onnx"]["uncounted"].split())
+NAMES = meanings({name: words.get("onnx", "") for name, words in _TABLE["canonical"].items()})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +147,7 @@ SPECIAL: dict[str, Callable[[OnnxCall], Found]] = {
     **dict.fromkeys(ATTENTION, _attention),
 }
 DATA_INPUTS = {  # how many inputs hold data, for operators whose others state shapes, axes or scales
-    **dict.fromkeys(OPERATORS["view"], 1),
+    **dict.fromkeys(_TABLE["canonical"]["view"]["onnx"].split(), 1),
     **dict.fromkeys(("Pad", "Tile", "Resize", "Upsample", "Clip", "TopK", "CumSum", "Trilu"), 1),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"), 1),
     **dict.fromkeys(("ConstantOfShape", "Range", "OneHot", "Shape", "Size", "QuantizeLinear"), 1),
