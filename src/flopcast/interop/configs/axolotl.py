@@ -19,18 +19,9 @@ NAMES = Names(
     context=("context_parallel_size", "sequence_parallel_degree"),
 )
 ADAPTERS = {"lora": "lora", "qlora": "qlora", "": ""}
-CHECKPOINTS = {
-    "true": "full",
-    "false": "",
-    "unsloth": "offload",
-    "offload": "offload",
-    "offload_disk": "disk",
-}
 OFFLOADING = "activation_offloading"
 RL, REWARD, OWN_REFERENCE = "rl", "reward_model", "rl_adapter_ref_model"
-LOSSES = {"dpo": "reference", "ipo": "reference", "kto": "kto", "orpo": "alone", "simpo": "alone"}
 PAIRED = ("reference", "alone", "reward")
-PLACES = {"true": "offload", "legacy": "offload", "false": "", "disk": "disk"}
 
 
 def read(reader: JobReader) -> None:
@@ -67,7 +58,7 @@ def _learns_from(reader: JobReader) -> str:
     if str(reader.raw(RL)).lower() in ("grpo", "gdpo"):
         reader.refuse(RL, "reinforcement learning in Axolotl")
         return ""
-    kind = reader.choice(RL, LOSSES, "")
+    kind = reader.choice(RL, reader.words("losses"), "")
     return "reward" if reader.flag(REWARD) else kind
 
 
@@ -115,11 +106,11 @@ def _recompute(reader: JobReader) -> None:
     Checkpoints may be on the host. "unsloth" and "offload" are old names for this setting.
     """
     key = "gradient_checkpointing"
-    mode = reader.choice(key, CHECKPOINTS, "")
+    mode = reader.choice(key, reader.words("checkpoints"), "")
     inner = reader.first(
         "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
     )
-    moved = reader.choice(OFFLOADING, PLACES, "")
+    moved = reader.choice(OFFLOADING, reader.words("offloads"), "")
     if moved and not mode and not reader.faulty(key):
         because = "Axolotl offloads only checkpointed activations, and does not start without checkpointing"
         reader.fault(OFFLOADING, f"false, unless {key} is true", because, f"add {key}: true")

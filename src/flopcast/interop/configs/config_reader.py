@@ -96,6 +96,10 @@ class ConfigReader:
         size = self.part("plan").get(name, 1)
         return size if isinstance(size, int) else 1
 
+    def words(self, setting: str) -> Mapping[str, str]:
+        """Return what the program's words for a setting mean in flopcast, such as those for "dtypes"."""
+        return self.keys.words[setting]
+
     def where(self, key: str) -> str:
         """Return "file:line" of a key's value, or of the section in which it would be."""
         return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))
@@ -168,10 +172,10 @@ class ConfigReader:
         self.fault(key, "true or false", "the setting is either on or off", f"write {str(default).lower()}")
         return default
 
-    def choice(self, key: str, values: Mapping[str, str], default: str, auto: str | None = None) -> str:
-        """Return the meaning of a word, in any case, from a list. Other parameters are those of `count`."""
+    def choice(self, key: str, values: Mapping[str, str], default: str) -> str:
+        """Return the meaning of a word, in any case, from a list."""
         value = self.raw(key)
-        if value is None or self._automatic(key, value, default, auto):
+        if value is None:
             return default
         text = str(value).lower()
         if text not in values:

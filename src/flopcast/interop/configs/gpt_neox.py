@@ -28,7 +28,6 @@ from flopcast.spec.precision import scales_loss
 
 PIPE, TENSOR = "pipe_parallel_size", "model_parallel_size"
 CHECKPOINTS = "checkpoint_activations"
-PRECISIONS = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw",
     "cpu_torch_adam": "adamw", "lion": "lion",
@@ -147,7 +146,7 @@ def _stated(reader: JobReader) -> int | None:
 
 def _precision(reader: JobReader) -> str:
     """Return the precision, fp16 or bf16; training in fp32 is not modelled."""
-    named = reader.choice("precision", PRECISIONS, "")
+    named = reader.choice("precision", reader.words("precisions"), "")
     half = reader.flag("fp16.enabled")
     if half and reader.text("fp16.type") == "bfloat16":
         named, half = named or "bf16", False

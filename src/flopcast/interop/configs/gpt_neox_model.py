@@ -20,8 +20,6 @@ from flopcast.interop.megatron.flags import TOKENIZER_NAMES
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm", "te_rmsnorm": "rmsnorm"}
 NORMS |= {"te_layernorm": "layernorm", "non_parametric_layernorm": "layernorm"}
 POSITIONS = {name: name for name in ("learned", "rotary", "sinusoidal", "alibi", "none")}
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "swish": "silu", "silu": "silu", "softsign": "silu"}
-ACTIVATIONS |= {"mish": "silu"}
 GATED = {"geglu": "geglu", "swiglu": "swiglu", "reglu": "geglu", "bilinear": "geglu", "glu": "geglu"}
 NEAREST = ("softsign", "mish", "reglu", "bilinear", "glu")  # counted as one that moves as many bytes
 KINDS = ("global", "flash")
@@ -177,7 +175,7 @@ def _feed_forward(reader: JobReader, hidden: int) -> None:
     """
     inner = (*BLOCK, "feed_forward")
     llama = reader.choice("mlp_type", {"regular": "", "llama": "llama"}, "") == "llama"
-    activation = reader.choice("activation", ACTIVATIONS | GATED, "gelu")
+    activation = reader.choice("activation", {**reader.words("activations"), **GATED}, "gelu")
     named = reader.text("activation")
     gated = named in GATED
     if named in NEAREST:

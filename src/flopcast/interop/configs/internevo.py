@@ -26,9 +26,6 @@ FAMILIES = {  # model_type → whether attention has biases unless no_bias is tr
     "llama2": PLAIN,
     "baichuan2": PLAIN,
 }
-NORMS = {"rmsnorm": "rmsnorm", "layernorm": "layernorm"}
-MODES = {"mtp": "", "msp": "sp", "fsp": "sp", "isp": "isp"}
-TYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.half": "fp16"}
 LENGTH, MICRO, STEPS = "data.seq_len", "data.micro_bsz", "data.micro_num"
 CHECKPOINT, CHUNKS, KEPT_HEADS = "model.checkpoint", "model.num_chunks", "model.num_kv_attention_heads"
 BUCKET, OVERLAP = "hybrid_zero_optimizer.reduce_bucket_size", "hybrid_zero_optimizer.overlap_sync_grad"
@@ -62,7 +59,8 @@ def read(reader: JobReader) -> None:
     micro = reader.required(MICRO)
     reader.put(("plan", "micro_batch"), micro, MICRO)
     reader.put(("plan", "global_batch"), micro * reader.count(STEPS) * replicas, STEPS, MICRO)
-    reader.put(("plan", "precision"), reader.choice("model.dtype", TYPES, "bf16"), "model.dtype")
+    dtype = reader.choice("model.dtype", reader.words("dtypes"), "bf16")
+    reader.put(("plan", "precision"), dtype, "model.dtype")
     layers = reader.required("model.num_layers")
     _recompute(reader, layers)
     if not reader.options.model:
@@ -86,7 +84,7 @@ def _degrees(reader: JobReader) -> int:
     """Put degrees and the sharding of optimizer states into the plan; return the number of replicas."""
     (tensor, tensor_key), (pipeline, pipeline_key) = _size(reader, "tensor"), _size(reader, "pipeline")
     weight, weight_key = _size(reader, "weight")
-    mode = reader.choice(MODE, MODES, "")
+    mode = reader.choice(MODE, reader.words("tensor_modes"), "")
     if weight > 1 and mode != "isp":
         reader.refuse(weight_key, "weight parallelism without the mode isp", "write weight=dict(size=1)")
     share = tensor * pipeline
@@ -172,7 +170,7 @@ def _model(reader: JobReader, layers: int) -> None:
     inner = ceil(int(hidden * float(str(4 if ratio is None else ratio))) / INNER_MULTIPLE) * INNER_MULTIPLE
     block = {
         "count": layers,
-        "norm": reader.choice("model.norm_type", NORMS, "rmsnorm"),
+        "norm": reader.choice("model.norm_type", reader.words("norms"), "rmsnorm"),
         "mixer": mixer,
         "feed_forward": {"ffn_hidden": inner, "activation": "swiglu"},
     }

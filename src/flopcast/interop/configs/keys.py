@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 
-from flopcast.files.package_table import read_table
+from flopcast.files.package_table import meanings, read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
 from flopcast.files.yaml_text import Path
 from flopcast.records import dataclass, field
@@ -40,6 +40,9 @@ class Keys:
         Sections whose fields are all in a dump; switched-on fields that are not read give one note.
     fine : mapping
         Maps a key to values, besides `NOTHING`, that switch nothing on.
+    words : mapping
+        Maps the name of a setting to what each word of the program means in flopcast. A table lists the
+        words of each meaning, separated by blanks.
     """
 
     program: str
@@ -49,6 +52,7 @@ class Keys:
     refused: Mapping[str, str] = field(default_factory=dict)
     listed: str = ""
     fine: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def asks_for_nothing(self, key: str, value: object) -> bool:
         """Return whether a value switches nothing on."""
@@ -133,9 +137,11 @@ def keys_of(name: str) -> Keys:
     other = keys_of(included) if included else Keys(program="")
     fine = {key: tuple(values) for key, values in table.get("fine", {}).items()}
     free = {reason: _without(names.split(), own) for reason, names in other.free.items()}
+    words = {setting: meanings(named) for setting, named in table.get("words", {}).items()}
     return Keys(
         **table
         | {"free": free | table.get("free", {}), "fine": {**other.fine, **fine}}
+        | {"words": {**other.words, **words}}
         | {
             name: {key: text for key, text in getattr(other, name).items() if not covered(key, own)}
             | table.get(name, {})

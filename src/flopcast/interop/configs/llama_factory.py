@@ -17,11 +17,6 @@ from flopcast.library import catalog
 CHECKPOINTING = "fsdp_config.fsdp_activation_checkpointing"
 ON_HOST = "use_unsloth_gc"  # Unsloth keeps checkpoints on the host
 STAGES = {name: name for name in ("sft", "pt", "dpo", "kto", "rm")}
-LOSSES = dict.fromkeys(("sigmoid", "hinge", "ipo", "kto_pair"), "reference") | dict.fromkeys(
-    ("orpo", "simpo"), "alone"
-)
-KINDS = {"lora": "lora", "full": "full"}
-ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "materialised"}
 
 
 def read(reader: JobReader) -> None:
@@ -55,7 +50,7 @@ def read(reader: JobReader) -> None:
         reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
         reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
         reader.place_if(ON_HOST, ACTIVATIONS)
-    if reader.choice("flash_attn", ATTENTION, "flash") == "materialised":
+    if reader.choice("flash_attn", reader.words("attention"), "flash") == "materialised":
         reader.write_scores("flash_attn")
 
 
@@ -87,7 +82,8 @@ def _tuning(reader: JobReader, stage: str) -> None:
         reader.put_score("stage")
     if stage == "dpo":
         reader.note_pairs("stage")
-    loss = reader.choice("pref_loss", LOSSES, "reference") if stage == "dpo" else "reference"
+    losses = reader.words("losses")
+    loss = reader.choice("pref_loss", losses, "reference") if stage == "dpo" else "reference"
     if stage == "kto" or (stage == "dpo" and loss == "reference"):
         passes = KTO_PASSES if stage == "kto" else 1
         reader.put_reference("stage", passes=passes, own=reader.has("ref_model"))
@@ -132,7 +128,7 @@ def _method(reader: JobReader) -> None:
     if str(reader.raw(key)) in ("freeze", "oft"):
         reader.refuse(key, f"finetuning_type {reader.raw(key)}", "write lora or full")
         return
-    kind = reader.choice(key, KINDS, "lora")
+    kind = reader.choice(key, reader.words("tuning"), "lora")
     bits = reader.count("quantization_bit", 0) if reader.has("quantization_bit") else 0
     if bits and bits != 4:
         reader.refuse("quantization_bit", f"frozen weights in {bits} bits", "write 4")

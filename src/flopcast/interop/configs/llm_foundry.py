@@ -23,7 +23,6 @@ from flopcast.spec.precision import scales_loss
 
 TOTAL, MICRO = "global_train_batch_size", "device_train_microbatch_size"
 NAMED = "model.pretrained_model_name_or_path"
-MODELS = {"mpt_causal_lm": "mpt", "hf_causal_lm": "named", "fused_hf_causal_lm": "named"}
 SIZES = ("d_model", "n_heads", "n_layers", "vocab_size")
 MPT: dict[str, object] = {
     "expansion_ratio": 4,
@@ -32,8 +31,6 @@ MPT: dict[str, object] = {
     "resid_pdrop": 0.0,
     "emb_pdrop": 0.0,
 }
-PRECISIONS = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp16": "fp16", "fp16": "fp16", "amp_fp8": "fp8"}
-KERNELS = {"flash": "flash", "triton": "flash", "torch": "materialised"}
 SHARDINGS = {
     "full_shard": 3,
     "shard_grad_op": 3,
@@ -42,11 +39,6 @@ SHARDINGS = {
     "_hybrid_shard_zero2": 3,
 }
 KEEPING = ("shard_grad_op", "_hybrid_shard_zero2")
-REDUCTIONS = {"pure": "narrow", "default": "fp32", "full": "refused"}
-OPTIMIZERS = {
-    "decoupled_adamw": "adamw", "adamw": "adamw", "decoupled_sgdw": "sgd_momentum",
-    **dict.fromkeys(("decoupled_lionw", "adalr_lion", "clip_lion"), "lion"),
-}  # fmt: skip
 SAMPLES = "train_loader.dataset.max_seq_len"  # the length of a sample, whatever the model could take
 STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
 SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
@@ -73,7 +65,7 @@ def read(reader: JobReader) -> None:
         reader.assume(
             f"flopcast predicts samples of {reader.count(key)} tokens instead of max_seq_len {length}", key
         )
-    kind = reader.choice("model.name", MODELS, "named")
+    kind = reader.choice("model.name", reader.words("models"), "named")
     if kind == "named":
         reader.read_model(NAMED)
     elif not reader.options.model:
@@ -83,7 +75,7 @@ def read(reader: JobReader) -> None:
     reader.put(("plan", "data_parallel"), replicas)
     _batch(reader)
     precision = _precision(reader)
-    reader.put_named_optimizer(reader.text("optimizer.name"), OPTIMIZERS, "optimizer.name")
+    reader.put_named_optimizer(reader.text("optimizer.name"), reader.words("optimizers"), "optimizer.name")
     reader.put(("stack",), _stack(reader, replicas, precision, kind))
 
 
@@ -129,7 +121,7 @@ def _precision(reader: JobReader) -> str:
     if reader.text("precision") == "fp32":
         reader.refuse("precision", "training in fp32", "write amp_bf16")
         return "bf16"
-    precision = reader.choice("precision", PRECISIONS, "bf16")
+    precision = reader.choice("precision", reader.words("precisions"), "bf16")
     reader.put(("plan", "precision"), precision, "precision")
     return precision
 
@@ -148,7 +140,7 @@ def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[
     reader.place_if("fsdp_config.cpu_offload", SHARDED_STATES)
     reader.place_if("fsdp_config.activation_cpu_offload", ACTIVATIONS)
     reader.put_checkpointing("fsdp_config.activation_checkpointing")
-    reduced = reader.choice(MIXED, REDUCTIONS, "fp32")
+    reduced = reader.choice(MIXED, reader.words("reductions"), "fp32")
     if reduced == "refused":
         reader.refuse(MIXED, "all-gathers of parameters in fp32", "write PURE or DEFAULT")
     narrow = "fp16" if scales_loss(precision) else "bf16"
@@ -158,7 +150,7 @@ def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[
     if strategy in KEEPING:
         changes["sharding"] = {"gathers": "every_micro_batch"}
     if kind == "mpt":
-        kernel = reader.choice("model.attn_config.attn_impl", KERNELS, "flash")
+        kernel = reader.choice("model.attn_config.attn_impl", reader.words("attention"), "flash")
         if kernel == "materialised":
             changes |= {"attention_kernel": kernel, "attention_generation": "newest"}
         elif reader.text("model.attn_config.attn_impl") != "triton":

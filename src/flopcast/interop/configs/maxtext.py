@@ -20,15 +20,6 @@ from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.library import catalog
 from flopcast.units import counted
 
-AXES = {  # of the mesh → field of the plan; both tensor axes cut what blocks hand on, too
-    "data": "data_parallel",
-    "fsdp": "data_shard",
-    "tensor": "tensor_parallel",
-    "tensor_sequence": "tensor_parallel",
-    "pipeline": "pipeline_parallel",
-    "context": "context_parallel",
-    "expert": "expert_parallel",
-}
 ICI, DCN = "ici_{}_parallelism", "dcn_{}_parallelism"
 BALANCED = "context_parallel_load_balance"
 OFFLOADED_POLICY = "minimal_offloaded"  # outputs of all linear layers move to the host
@@ -52,8 +43,6 @@ ATTENTION = {
 }
 QUANTISED = {"": "", "fp8": "fp8_current", "nanoo_fp8": "fp8_current", "te_fp8_delayedscaling": "fp8"}
 QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_full": "fp8_current"}
-TYPES = {"bfloat16": "bf16", "float16": "fp16"}
-OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd"}
 OVERRIDE, LAYERS = "override_model_config", "base_num_decoder_layers"
 # a size → its place in a model; "-" is the number of the last run of blocks
 SIZES: dict[str, tuple[str, ...]] = {
@@ -65,12 +54,6 @@ SIZES: dict[str, tuple[str, ...]] = {
     "head_dim": ("blocks", "-", "mixer", "head_size"),
     "vocab_size": ("vocabulary",),
 }
-DEEPSEEK = {  # MaxText's names of DeepSeek's models
-    "deepseek2-16b": "deepseek-v2-lite",
-    "deepseek2-236b": "deepseek-v2",
-    "deepseek3-671b": "deepseek-v3",
-}
-GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 
 
 def read(reader: JobReader) -> None:
@@ -112,7 +95,7 @@ def _sizes(reader: JobReader, known: int | None) -> dict[str, int]:
     """Return the product of both meshes' degrees by axis; a degree of -1 takes the remaining devices."""
     sizes: dict[str, int] = {}
     left: list[str] = []
-    for axis in AXES:
+    for axis in reader.words("axes"):
         sizes[axis] = 1
         for pattern, usual in ((ICI, -1 if axis == "fsdp" else 1), (DCN, -1 if axis == "data" else 1)):
             key = pattern.format(axis)
@@ -136,8 +119,8 @@ def _degrees(reader: JobReader) -> int:
     """Return degrees of the plan, and the number of devices that they need."""
     known = reader.options.devices
     sizes = _sizes(reader, known)
-    open_axes = any(reader.raw(pattern.format(axis)) == -1 for axis in AXES for pattern in (ICI, DCN))
-    is_open = open_axes or not reader.has(*(ICI.format(axis) for axis in AXES))
+    inside, across = ([pattern.format(axis) for axis in reader.words("axes")] for pattern in (ICI, DCN))
+    is_open = any(reader.raw(key) == -1 for key in (*inside, *across)) or not reader.has(*inside)
     stated = None if is_open else prod(sizes.values())
     if known is None and stated is None and reader.options.whole:
         sizes = _sizes(reader, reader.options.whole)
@@ -150,7 +133,7 @@ def _degrees(reader: JobReader) -> int:
     reader.put(("plan", "data_parallel"), replicas, ICI.format("fsdp"), DCN.format("data"))
     for axes in (("tensor", "tensor_sequence"), ("pipeline",), ("context",), ("expert",)):
         keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]
-        reader.put_degree(AXES[axes[0]], prod(sizes[axis] for axis in axes), *keys)
+        reader.put_degree(reader.words("axes")[axes[0]], prod(sizes[axis] for axis in axes), *keys)
     if sizes["context"] > 1 and not reader.flag(BALANCED, True):
         reader.put(("plan", "context_order"), "contiguous", BALANCED)
     cuts = [axis for axis in ("tensor_sequence", "tensor") if sizes[axis] > 1]
@@ -213,9 +196,9 @@ def _modes(reader: JobReader) -> None:
         )
         reader.assume(text, "remat_policy")
     narrow = reader.choice("quantization", QUANTISED, "")
-    dtype = reader.choice("dtype", TYPES, "bf16")
+    dtype = reader.choice("dtype", reader.words("dtypes"), "bf16")
     reader.put(("plan", "precision"), narrow or dtype, "quantization" if narrow else "dtype")
-    reader.put_optimizer(reader.choice("opt_type", OPTIMIZERS, "adamw"), "opt_type")
+    reader.put_optimizer(reader.choice("opt_type", reader.words("optimizers"), "adamw"), "opt_type")
     offloaded = {
         "optimizer_memory_host_offload": "optimizer:host",
         "parameter_memory_host_offload": "parameters:host",
@@ -271,7 +254,8 @@ def _model(reader: JobReader) -> None:
         return
     name = reader.text("model_name")
     if name not in ("", "default"):
-        named = DEEPSEEK.get(name) or catalog.known("models", name.replace("llama", "llama-")) or name
+        known = catalog.known("models", name.replace("llama", "llama-")) or name
+        named = reader.words("deepseek").get(name, known)
         reader.read_model("model_name", named)
         _override(reader)
         return
@@ -290,7 +274,7 @@ def _model(reader: JobReader) -> None:
     hidden = reader.count("base_emb_dim", 2048)
     words = [word.lower() for word in reader.texts("mlp_activations")] or ["silu", "linear"]
     gated = "linear" in words
-    activation = GATES.get(words[0], "") if gated else {"gelu": "gelu", "relu": "relu"}.get(words[0], "")
+    activation = reader.words("gated_activations" if gated else "activations").get(words[0], "")
     if not activation:
         allowed = "[silu, linear], [gelu, linear], [gelu] or [relu]"
         because = "flopcast does not support this value yet"

@@ -34,9 +34,7 @@ DEGREES = {
     "context_parallel": "parallelism.context_parallel_size",
     "expert_parallel": "parallelism.expert_parallel_size",
 }
-ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
 TYPES = {"bfloat16": "bf16", "float16": "fp16", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
-OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd"}
 MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"
 BUCKET_MB = 25  # ddp_bucket_cap_mb
 
@@ -82,7 +80,7 @@ def _modes(reader: JobReader, sizes: Mapping[str, int]) -> None:
     mode = reader.choice("parallelism.tp_mode", modes, "")
     if mode and sizes["tensor_parallel"] > 1:
         reader.put(("plan", "sequence_parallel"), True, "parallelism.tp_mode")
-    engine = reader.choice("parallelism.pp_engine", ENGINES, "gpipe")
+    engine = reader.choice("parallelism.pp_engine", reader.words("schedules"), "gpipe")
     if sizes["pipeline_parallel"] > 1:
         reader.put(("plan", "schedule"), engine, "parallelism.pp_engine")
     stage = reader.count("optimizer.zero_stage", 0, least=0)
@@ -97,7 +95,7 @@ def _modes(reader: JobReader, sizes: Mapping[str, int]) -> None:
         reader.put(("plan", "recompute"), recompute, "parallelism.recompute_layer", older)
     reader.put(("plan", "precision"), reader.choice("model.dtype", TYPES, "bf16"), "model.dtype")
     key = "optimizer.optimizer_factory.name"
-    reader.put_optimizer(reader.choice(key, OPTIMIZERS, "adamw"), key)
+    reader.put_optimizer(reader.choice(key, reader.words("optimizers"), "adamw"), key)
 
 
 def _model(reader: JobReader) -> None:

@@ -20,28 +20,14 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
-from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
+from flopcast.interop.configs.nemo_stack import stack_of
 from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.interop.megatron.programs import BOTH, ENCODER, STATE, other_class, other_model
 from flopcast.records import replace
 
 PRODUCT = re.compile(r"\$\{multiply:\s*([0-9]{1,6})\s*,\s*\$\{\.([a-z_]+)\}\s*\}")
 SUM = re.compile(r"\$\{sum:\s*\$\{\.([a-z_]+)\}\s*,\s*(-?[0-9]{1,6})\s*\}")
-NORMS = {
-    "layernorm": "LayerNorm", "layernorm1p": "LayerNorm", "low_precision_layernorm": "LayerNorm",
-    "rmsnorm": "RMSNorm",
-}  # fmt: skip
-ACTIVATIONS = {
-    "gelu": "", "approx-gelu": "", "openai-gelu": "", "squared-relu": "--squared-relu",
-    "swiglu": "--glu-activation", "fast-swiglu": "--glu-activation", "geglu": "--glu-activation",
-    "fast-geglu": "--glu-activation",
-}  # fmt: skip
-PRECISIONS = {
-    "16": "--fp16", "16-mixed": "--fp16", "bf16": "--bf16", "bf16-mixed": "--bf16", "bf16-true": "--bf16",
-}  # fmt: skip
 WHOLE = "adam"
-OPTIMIZERS = dict.fromkeys(("megatron_fused_adam", "fused_adam", "adam", "adamw"), WHOLE)
-OPTIMIZERS |= {APEX: APEX, CORE: CORE}
 OTHERWISE = (  # fields of Megatron-Core that NeMo fills from keys of other names, or has not
     "normalization", "vocab_size", "seq_length", "rotary_percent", "recompute_granularity",
     "recompute_method", "recompute_num_layers", "recompute_modules", "distribute_saved_activations",
@@ -95,7 +81,7 @@ def read(reader: JobReader) -> None:
         flags.add("--group-query-attention", groups)
         flags.add("--num-query-groups", groups, reader.raw(groups))
     if reader.has("model.normalization"):
-        norm = reader.choice("model.normalization", NORMS, "LayerNorm")
+        norm = reader.choice("model.normalization", reader.words("norms"), "LayerNorm")
         flags.add("--normalization", "model.normalization", norm)
     for key, flag in UNSET.items():
         if reader.has(f"model.{key}") and not reader.flag(f"model.{key}", True):
@@ -104,7 +90,7 @@ def read(reader: JobReader) -> None:
     _tokenizer(reader, flags)
     _recompute(reader, flags)
     _precision(reader, flags)
-    optimizer = reader.choice("model.optim.name", OPTIMIZERS, WHOLE)
+    optimizer = reader.choice("model.optim.name", reader.words("optimizers"), WHOLE)
     if optimizer != WHOLE:
         flags.add("--use-distributed-optimizer", "model.optim.name")
     changes = flags.read(_devices(reader), "nemo")
@@ -179,9 +165,9 @@ def _devices(reader: JobReader) -> int | None:
 def _activation(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read the activation, which is gated if its name ends in "glu"; "fast" ones use fused kernels."""
     key = "model.activation"
-    known = {name: name for name in ACTIVATIONS}
+    known = {name: name for name in reader.words("activations")}
     name = reader.choice(key, known, "gelu")
-    flag = ACTIVATIONS[name]
+    flag = reader.words("activations")[name]
     if flag:
         flags.add(flag, key, name.removeprefix("fast-") if flag == "--glu-activation" else None)
 
@@ -230,8 +216,9 @@ def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     """
     key = "trainer.precision"
     if not reader.has(key):
-        reader.fault(key, ", ".join(PRECISIONS), "training in fp32 is not supported yet", "write bf16")
-    flags.add(reader.choice(key, PRECISIONS, "--bf16"), key)
+        allowed = ", ".join(reader.words("precisions"))
+        reader.fault(key, allowed, "training in fp32 is not supported yet", "write bf16")
+    flags.add(reader.choice(key, reader.words("precisions"), "--bf16"), key)
     if not reader.flag("model.megatron_amp_O2"):
         reader.assume(
             "flopcast assumes weights in 16 bits in addition to fp32, as with megatron_amp_O2",

@@ -13,7 +13,8 @@ the type `grad_accum_dtype`, `overlap_comm` off, and Adam on the host with `adam
 
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
-from flopcast.interop.configs.trainers import OPTIMIZERS, read_adapters
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.trainers import read_adapters
 
 COMMAND, RANKS = "launcher.command", "launcher.ranks"
 MODEL = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
@@ -29,7 +30,6 @@ CHECKPOINTING = (
     "actor.gradient_checkpointing_enable",
 )
 ATTENTION = ("attn_implementation", "ds.attn_implementation")
-KERNELS = {"flash_attention_2": "flash", "flash_attention_3": "flash", "sdpa": "flash", "eager": "eager"}
 TYPES, TYPE = {"bf16": "bf16", "fp16": "fp16"}, ("param_dtype", "ds.param_dtype")
 ADAPTER_RANK, TARGETS = ("lora_rank", "lora.rank"), ("target_modules", "lora.target_modules")
 FOUR_BITS = ("load_in_4bit", "ds.load_in_4bit")
@@ -65,7 +65,7 @@ def read(reader: JobReader) -> None:
         reader.put_score(COMMAND)
     reader.put_checkpointing(reader.first(*CHECKPOINTING))
     usual = "flash" if reader.flag("flash_attn", True) else "eager"
-    if reader.choice(reader.first(*ATTENTION), KERNELS, usual) == "eager":
+    if reader.choice(reader.first(*ATTENTION), reader.words("attention"), usual) == "eager":
         reader.write_scores(reader.first(*ATTENTION), "flash_attn")
 
 
@@ -98,7 +98,8 @@ def put_states(reader: JobReader) -> None:
     if reader.count(key, 2, least=0) > 3:
         reader.fault(key, "0, 1, 2 or 3", "DeepSpeed has no other stage", "write 3")
     reader.put(("plan", "zero"), stage, key)
-    reader.put_named_optimizer(reader.text(OPTIMIZER).lower(), OPTIMIZERS, OPTIMIZER)
+    optimizers = keys_of("trainers").words["optimizers"]
+    reader.put_named_optimizer(reader.text(OPTIMIZER).lower(), optimizers, OPTIMIZER)
     gradients = {"dtype": precision, "overlap": reader.flag(reader.first(*OVERLAPS))}
     stack: dict[str, object] = {"base": "deepspeed-zero", "gradients": gradients}
     if reader.flag(reader.first(*ON_HOST)):

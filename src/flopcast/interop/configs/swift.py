@@ -25,9 +25,6 @@ NAMES = Names(micro=MICRO, steps=STEPS, optimizer="optim", default_micro=1, cont
 KINDS = {name: name for name in ("dpo", "kto", "rm", "orpo", "simpo", "cpo")}
 GENERATING = ("grpo", "ppo", "gkd")
 PAIRED = ("dpo", "rm", "orpo", "simpo", "cpo")
-ATTENTION = dict.fromkeys(("flash_attn", "flash_attention_2", "flash_attention_3", "sdpa"), "flash")
-ATTENTION |= {"eager": "materialised"}
-TYPES = {"bfloat16": "bf16", "float16": "fp16"}
 USUAL = Adapter(8, 0.05, ())
 
 
@@ -69,13 +66,13 @@ def read(reader: JobReader) -> None:
         if not reader.has(CHECKPOINTING):
             reader.assume("recompute full, ms-swift's default")
         reader.put(("plan", "recompute"), "full", CHECKPOINTING)
-    if reader.choice("attn_impl", ATTENTION, "flash") == "materialised":
+    if reader.choice("attn_impl", reader.words("attention"), "flash") == "materialised":
         reader.write_scores("attn_impl")
 
 
 def _dtype(reader: JobReader) -> None:
     """Check that the type of weights equals that of the GEMMs; weights in fp32 are not supported."""
-    dtype = reader.choice("torch_dtype", TYPES, "")
+    dtype = reader.choice("torch_dtype", reader.words("dtypes"), "")
     if dtype == "fp16" and not reader.flag("fp16"):
         because = "the keys fp16 and bf16 state the data type of GEMMs, and fp16 is not true"
         reader.fault("torch_dtype", "bfloat16, unless fp16 is true", because, "add fp16: true")

@@ -47,13 +47,6 @@ CLASSES = {
     "SelectiveAC": ("selective", "op"),
     "MemoryBudgetAC": ("memory_budget", ""),
 }
-LINEARS = {
-    "Float8": "fp8_current",
-    "MXFP8": "mxfp8",
-    "NVFP4": "",
-    "LoRA": "",
-}  # → precision, "" if not supported
-OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
 
 
 def read(reader: JobReader) -> None:
@@ -186,7 +179,9 @@ def _modes(reader: JobReader) -> None:
             reader.put(("plan", "context_order"), "contiguous", balancer)
     _recompute(reader)
     reader.put(("plan", "precision"), _precision(reader), "model.converters", "model_converters.converters")
-    reader.put_optimizer(reader.choice("optimizer.name", OPTIMIZERS, "adamw"), "optimizer.name")
+    reader.put_optimizer(
+        reader.choice("optimizer.name", reader.words("optimizers"), "adamw"), "optimizer.name"
+    )
     reader.place_if("training.enable_cpu_offload", SHARDED_STATES)
 
 
@@ -224,11 +219,12 @@ def _precision(reader: JobReader) -> str:
     """Return bf16, or the recipe of the converter that replaces linears."""
     if reader.raw(wide := "training.mixed_precision_param") == "float32":
         reader.refuse(wide, "training in fp32", 'write "bfloat16"')
-    replaced = re.findall(rf"\b({'|'.join(LINEARS)})Linear\b", str(reader.section("model_spec.model")))
+    linears = reader.words("linears")
+    replaced = re.findall(rf"\b({'|'.join(linears)})Linear\b", str(reader.section("model_spec.model")))
     for kind in dict.fromkeys(replaced):
-        if not LINEARS[kind]:
+        if not linears[kind]:
             reader.refuse("model_spec.model.layers", f"linears of the class {kind}Linear")
-        return LINEARS[kind] or "bf16"
+        return linears[kind] or "bf16"
     converters = str(reader.raw("model.converters") or "") + str(
         reader.raw("model_converters.converters") or ""
     )

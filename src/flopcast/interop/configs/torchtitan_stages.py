@@ -16,13 +16,6 @@ from flopcast.interop.configs.job_reader import JobReader
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
 
-NAMES = {
-    "1f1b": "1f1b",
-    "gpipe": "gpipe",
-    "interleaved1f1b": "interleaved_1f1b",
-    "zbvzerobubble": "zb_v",
-    "dualpipev": "dualpipe_v",
-}
 NOT_BUILT = ("interleavedzerobubble", "loopedbfs", "pipelineschedulesingle", "pipelineschedulemulti")
 SCHEDULE, SPLITS = "pipeline_parallel_schedule", "pipeline_parallel_split_points"
 PER_STAGE = "pipeline_parallel_layers_per_stage"
@@ -58,7 +51,7 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
     if str(reader.raw(key)).lower() in NOT_BUILT:
         reader.refuse(key, f"the schedule {reader.raw(key)}", 'write "1F1B" or "Interleaved1F1B"')
         return
-    schedule = reader.choice(key, NAMES, "1f1b")
+    schedule = reader.choice(key, reader.words("schedules"), "1f1b")
     reader.put(("plan", "schedule"), schedule, key)
     fewest = chunks = SCHEDULES[schedule].least_chunks
     layers = _layers(reader)

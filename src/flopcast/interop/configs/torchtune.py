@@ -20,22 +20,9 @@ from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.spec.memory_software import OTHER_CODE
 
 BUILDER = "model._component_"
-MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}
 MLP = ("gate", "up", "down")
-OPTIMIZERS = {
-    "adamw": "adamw",
-    "adam": "adamw",
-    "pagedadamw": "adamw",
-    "pagedadamw8bit": "adamw_8bit",
-    "adamw8bit": "adamw_8bit",
-    "adamwfp8": "adamw_fp8",
-    "adamw4bit": "adamw_4bit",
-    "muon": "muon",
-    "sgd": "sgd",
-}
 PREFERENCES = ("loss.beta", "base_model_path")
 TEACHER = "teacher_model._component_"
-DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
 TENSOR, CONTEXT = "tensor_parallel_dim", "context_parallel_dim"
 CHECKPOINTING, OFFLOADING = "enable_activation_checkpointing", "enable_activation_offloading"
 REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
@@ -68,7 +55,7 @@ def read(reader: JobReader) -> None:
     reader.put(
         ("plan", "global_batch"), micro * steps * replicas, "gradient_accumulation_steps", "batch_size"
     )
-    dtype = reader.choice("dtype", DTYPES, "bf16")
+    dtype = reader.choice("dtype", reader.words("dtypes"), "bf16")
     if not dtype:
         reader.refuse("dtype", "training in fp32", "write dtype: bf16")
     reader.put(("plan", "precision"), dtype or "bf16", "dtype")
@@ -144,7 +131,7 @@ def _optimizer(reader: JobReader) -> None:
     """Put the optimizer into the plan, by the name of its class."""
     key = "optimizer._component_"
     name = reader.text(key).rpartition(".")[2].lower() or "adamw"
-    reader.put_named_optimizer(name, OPTIMIZERS, key)
+    reader.put_named_optimizer(name, reader.words("optimizers"), key)
     if name.startswith("paged"):
         reader.assume("paged optimizer states are assumed to be in device memory", key)
 
@@ -169,11 +156,11 @@ def _recompute(reader: JobReader) -> None:
 def _adapters(reader: JobReader, builder: str) -> None:
     """Put adapters on the named linears into the model; frozen weights have 16 or 4 bits."""
     key = "model.lora_attn_modules"
-    named = {name: MODULES.get(name, "") for name in reader.texts(key)}
+    named = {name: reader.words("modules").get(name, "") for name in reader.texts(key)}
     named |= {name: name for name in MLP if reader.flag("model.apply_lora_to_mlp")}
     if reader.flag("model.apply_lora_to_output"):
         reader.refuse("model.apply_lora_to_output", "an adapter of the head", "write false")
-    targets = reader.linears(key, named, MODULES)
+    targets = reader.linears(key, named, reader.words("modules"))
     reader.put_adapters(targets, key, ("model.lora_rank", 8), ("model.lora_dropout", 0.0))
     if builder.startswith("qlora_") or reader.flag("model.quantize_base"):
         reader.put(("model", "adapters", "base_dtype"), "nf4", "model.quantize_base", BUILDER)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.job_reader import PAGEABLE, SHARDED_STATES, JobReader
+from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.layers.adapted_linears import separate_linears
@@ -24,21 +25,6 @@ TARGETS = {  # a module's name in transformers → which linear it is
     "query_key_value": "qkv", "fc1": "up", "fc2": "down",
 }  # fmt: skip
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
-_OPTIMIZERS: dict[str, tuple[str, ...]] = {
-    "adamw_8bit": ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "ademamix_8bit"),
-    "adamw_4bit": ("adamw_torch_4bit", "ao_adamw_4bit"),
-    "adamw_fp8": ("ao_adamw_fp8",),
-    "adafactor": ("adafactor",),
-    "lion": ("lion", "lion_32bit", "paged_lion_32bit"),
-    "lion_8bit": ("lion_8bit", "paged_lion_8bit"),
-    "muon": ("muon",),
-    "sgd": ("sgd",),
-    "adamw": (
-        "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_anyprecision", "adamw",
-        "paged_adamw_32bit", "paged_adamw", "adamw_torch_npu_fused", "adamw_torch_xla",
-    ),
-}  # fmt: skip
-OPTIMIZERS = {name: kind for kind, names in _OPTIMIZERS.items() for name in names}
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
 PINNED = "fsdp_config.cpu_offload_pin_memory"
@@ -176,7 +162,7 @@ def _precision(reader: JobReader) -> str:
 def _optimizer(reader: JobReader, key: str) -> None:
     """Read the optimizer by its name in transformers."""
     name = reader.text(key).lower()
-    reader.put_named_optimizer(name, OPTIMIZERS, key)
+    reader.put_named_optimizer(name, keys_of("trainers").words["optimizers"], key)
     if name.startswith("paged"):
         reader.assume("paged optimizer states are assumed to be in device memory", key)
 

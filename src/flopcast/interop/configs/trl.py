@@ -34,27 +34,6 @@ TEACHER = "teacher_model_name_or_path"
 PREFERENCES = ("beta", "max_prompt_length", "precompute_ref_log_probs", "reference_free")
 KTO = ("desirable_weight", "undesirable_weight")
 OF_TOKENS = ("nll", "dft", "chunked_nll")
-LOSSES = dict.fromkeys(
-    [
-        "sigmoid",
-        "hinge",
-        "ipo",
-        "exo_pair",
-        "nca_pair",
-        "robust",
-        "bco_pair",
-        "sppo_hard",
-        "aot",
-        "aot_pair",
-        "aot_unpaired",
-        "discopop",
-        "apo_zero",
-        "apo_down",
-        "apo_zero_unpaired",
-        "kto",
-    ],
-    "reference",
-) | {"simpo": "alone", "sft": "alone"}
 LOADED = ("torch_dtype", "dtype")
 USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
 LENGTH = 1024  # max_length of SFTConfig
@@ -67,7 +46,6 @@ ATTENTION |= {"eager": "materialised"}
 LAUNCHES = ("no", "multi_gpu", "fsdp", "deepspeed")
 DEFAULT_STAGE = 2  # ZeRO stage of accelerate's DeepSpeedPlugin if its file states none
 TYPE, MIXED = "accelerate.distributed_type", "accelerate.mixed_precision"
-PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
 CHECKPOINTING, OFFLOADING = "gradient_checkpointing", "activation_offloading"
 
 
@@ -121,7 +99,7 @@ def _tuning(reader: JobReader) -> None:
         reader.put_score(REWARD)
     elif _prefers(reader):
         keys = ("loss_type", *PREFERENCES, *KTO)
-        loss = reader.choice("loss_type", LOSSES, "reference")
+        loss = reader.choice("loss_type", reader.words("losses"), "reference")
         reader.fraction("beta", 0.1)
         if not reader.has(*KTO):
             reader.note_pairs(*keys)
@@ -266,7 +244,7 @@ def check_launch(reader: JobReader) -> None:
     kind = reader.text(TYPE).lower()
     if kind and kind not in LAUNCHES:
         reader.refuse(TYPE, f"distributed_type {kind.upper()}", "write FSDP, DEEPSPEED or MULTI_GPU")
-    reader.choice(MIXED, PRECISIONS, "")
+    reader.choice(MIXED, reader.words("launched_precisions"), "")
     if not kind and not _shards(reader):
         reader.assume(
             "flopcast assumes DDP, because no accelerate configuration is given; add it as a second "

@@ -37,8 +37,6 @@ RANK, TARGETS = "model.lora_rank", "model.target_modules"
 CONTEXT = ("ulysses_sequence_parallel_size", "engine.ulysses_sequence_parallel_size")
 NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
 RANKS = "launcher.ranks"  # which torchrun starts
-ENGINES = {"fsdp": "fsdp", "fsdp2": "fsdp", "megatron": "megatron"}
-STRATEGIES = {"fsdp": "fsdp", "fsdp2": "fsdp"}  # of the older trainer
 GROUP = "engine.group"  # `engine=megatron` of a script
 MEGATRON = "engine.tensor_model_parallel_size"
 CORE = "engine.override_transformer_config"
@@ -79,7 +77,7 @@ def _engine(reader: JobReader) -> str:
             reader.refuse(f"engine.{name}", "states that move to the host and back in every step")
     if reader.has(MEGATRON):
         return "megatron"
-    return reader.choice(reader.first(GROUP, "engine.strategy"), ENGINES, "fsdp")
+    return reader.choice(reader.first(GROUP, "engine.strategy"), reader.words("engines"), "fsdp")
 
 
 def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
@@ -110,7 +108,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     reader.put(("plan", "zero"), 3)
     reader.put(("plan", "precision"), "bf16")
     if not newer:
-        reader.choice("model.strategy", STRATEGIES, "fsdp")
+        reader.choice("model.strategy", reader.words("older_engines"), "fsdp")
     group = reader.count("engine.fsdp_size", -1, least=-1) // context
     reader.put_shards(group, replicas, "engine.fsdp_size")
     older, policy = "model.fsdp_config.cpu_offload", "engine.offload_policy"

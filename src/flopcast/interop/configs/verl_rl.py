@@ -33,7 +33,6 @@ NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
 RANK, TARGETS = f"{MODEL}.lora_rank", f"{MODEL}.target_modules"
 CHECKPOINTING, PACKED = f"{MODEL}.enable_gradient_checkpointing", f"{MODEL}.use_remove_padding"
 CONTEXT = f"{ACTOR}.ulysses_sequence_parallel_size"
-ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "hf": "hugging-face"}
 LIMITS = {"max_sequences": ("max_num_seqs", 1024), "max_tokens": ("max_num_batched_tokens", 8192)}
 ADVANTAGE, KL_LOSS, KL_REWARD = (
     "algorithm.adv_estimator",
@@ -180,7 +179,7 @@ def _batch(reader: JobReader, replicas: int) -> None:
 
 def _rollout(reader: JobReader) -> None:
     """Put the engine, its deployment and the lengths into the rollout."""
-    engine: dict[str, object] = {"base": reader.choice(f"{ROLLOUT}.name", ENGINES, "vllm")}
+    engine: dict[str, object] = {"base": reader.choice(f"{ROLLOUT}.name", reader.words("engines"), "vllm")}
     memory = f"{ROLLOUT}.gpu_memory_utilization"
     engine["memory_fraction"] = reader.fraction(memory, 0.5)
     reader.put(("rollout", "engine"), engine, f"{ROLLOUT}.name")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from flopcast.errors import SpecError
-from flopcast.files.package_table import read_table
+from flopcast.files.package_table import meanings, read_table
 from flopcast.files.yaml_text import Document, read_yaml, resolve
 from flopcast.interop.configs.keys import Keys, flattened
 from flopcast.interop.shell.variables import Word
@@ -77,7 +77,9 @@ class LaunchKeys(Keys):
 @cache
 def keys_of_engine(kind: str) -> LaunchKeys:
     """Return the settings of an engine by the name of its table."""
-    return LaunchKeys(**read_table(__package__, f"tables/{kind}.yaml"))
+    table = read_table(__package__, f"tables/{kind}.yaml")
+    words = {setting: meanings(named) for setting, named in table.pop("words").items()}
+    return LaunchKeys(**table, words=words)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

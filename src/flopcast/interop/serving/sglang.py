@@ -16,26 +16,6 @@ from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, li
 from flopcast.library import catalog
 from flopcast.spec.serving_job import ServingJob
 
-FORMATS = {  # --quantization → weights; "" where the checkpoint says how it is stored
-    "fp8": "fp8",
-    "w8a8_fp8": "fp8",
-    "modelopt": "fp8",
-    "modelopt_fp8": "fp8",
-    "modelopt_fp4": "nvfp4",
-    "petit_nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "awq": "int4",
-    "awq_marlin": "int4",
-    "gptq": "int4",
-    "gptq_marlin": "int4",
-    "marlin": "int4",
-    "bitsandbytes": "int4",
-    "compressed-tensors": "",
-    "none": "",
-}
-DRAFTERS = {"eagle": "eagle", "eagle3": "eagle", "nextn": "mtp", "ngram": "ngram", "standalone": "model"}
-ROLES = {"prefill": "prefill", "decode": "decode", "null": "", "none": ""}
-EXCHANGES = {"none": "", "deepep": "all", "mooncake": "all", "flashinfer": "all", "ascend_fuseep": "all"}
 STEPS = 3  # drafted tokens, where the command does not say
 QUANTISED = {"fp8": "fp8", "int4": "awq", "nvfp4": "modelopt_fp4", "mxfp4": "mxfp4"}
 ALGORITHMS = {"eagle": "EAGLE3", "mtp": "NEXTN", "ngram": "NGRAM", "model": "STANDALONE"}
@@ -69,7 +49,7 @@ def read(reader: LaunchReader) -> None:
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     _read_experts(reader, ranks, entry)
-    reader.read_weights("quantization", FORMATS, entry)
+    reader.read_weights("quantization", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
     _read_limits(reader, groups)
     _read_drafting(reader, entry)
@@ -77,7 +57,7 @@ def read(reader: LaunchReader) -> None:
         rank = reader.required("max-lora-rank")
         reader.put_adapters("max-lora-rank", rank, "max-loras-per-batch")
     if reader.has("disaggregation-mode"):
-        reader.role = reader.choice("disaggregation-mode", ROLES, "")
+        reader.role = reader.choice("disaggregation-mode", reader.words("roles"), "")
 
 
 def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
@@ -85,7 +65,7 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
     key = "expert-parallel-size"
     degree = reader.count(key)
     everywhere = reader.flag("enable-ep-moe") or reader.flag("enable-deepep-moe")
-    everywhere = everywhere or reader.choice("moe-a2a-backend", EXCHANGES, "") == "all"
+    everywhere = everywhere or reader.choice("moe-a2a-backend", reader.words("exchanges"), "") == "all"
     if everywhere:
         if reader.has(key) and degree != ranks:
             because = "with this all-to-all backend, experts are distributed over all ranks of the instance"
@@ -140,7 +120,7 @@ def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
     algorithm, steps = "speculative-algorithm", "speculative-num-steps"
     if not reader.has(algorithm):
         return
-    drafter = reader.choice(algorithm, DRAFTERS, "")
+    drafter = reader.choice(algorithm, reader.words("drafters"), "")
     draft, path = drafter, "speculative-draft-model-path"
     if drafter == "eagle" and not reader.has(path) and entry and catalog.model(entry).mtp:
         draft = "mtp"

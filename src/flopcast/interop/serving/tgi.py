@@ -11,15 +11,6 @@ with TGI's own defaults: 128 requests and all of the memory.
 
 from flopcast.interop.serving.launch_reader import LaunchReader
 
-FORMATS = {  # --quantize → weights; "" where the checkpoint says how it is stored
-    "fp8": "fp8",
-    "awq": "int4",
-    "gptq": "int4",
-    "marlin": "int4",
-    "bitsandbytes-nf4": "int4",
-    "bitsandbytes-fp4": "int4",
-    "compressed-tensors": "",
-}
 REQUESTS = 128  # --max-concurrent-requests, by default
 
 
@@ -38,7 +29,7 @@ def read(reader: LaunchReader) -> None:
         reader.assume(
             "num-shard is not given; TGI would use all visible devices, flopcast uses as few as possible"
         )
-    reader.read_weights("quantize", FORMATS, entry)
+    reader.read_weights("quantize", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
     limit = reader.first("max-batch-size", "max-concurrent-requests")
     if reader.has(limit):

@@ -17,24 +17,8 @@ from flopcast.library import catalog
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
 
-FORMATS = {  # quant_algo → weights; "" where the checkpoint says how it is stored
-    "fp8": "fp8",
-    "fp8_per_channel_per_token": "fp8",
-    "fp8_block_scales": "fp8_block",
-    "nvfp4": "nvfp4",
-    "w4a16": "int4",
-    "w4a16_awq": "int4",
-    "w4a16_gptq": "int4",
-    "w4a16_mxfp4": "mxfp4",
-    "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
-    "mixed_precision": "",
-    "no_quant": "",
-}
-DRAFTERS = {"eagle": "eagle", "eagle3": "eagle", "mtp": "mtp", "ngram": "ngram", "drafttarget": "model",
-            "draft_target": "model"}  # fmt: skip
 ROLES = {"context": "prefill", "generation": "decode", "prefill": "prefill", "decode": "decode",
          "prefill_and_decode": "", "agg": "", "none": ""}  # fmt: skip
-BACKENDS = {"pytorch": "", "tensorrt": "", "trt": ""}
 POLICIES = {"guaranteed_no_evict": "none", "max_utilization": "recompute"}
 QUANTISED = {"fp8": "FP8", "fp8_block": "FP8_BLOCK_SCALES", "int4": "W4A16_AWQ", "nvfp4": "NVFP4",
              "mxfp4": "W4A16_MXFP4", "mxfp4_mxfp8": "W4A8_MXFP4_MXFP8"}  # fmt: skip
@@ -53,10 +37,10 @@ def read(reader: LaunchReader) -> None:
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     _read_experts(reader, ranks, entry)
-    reader.read_weights("quant-config.quant-algo", FORMATS, entry)
+    reader.read_weights("quant-config.quant-algo", reader.words("weights"), entry)
     reader.read_cache("quant-config.kv-cache-quant-algo")
     reader.read_cache("kv-cache-config.dtype")
-    reader.choice("backend", BACKENDS, "")
+    reader.choice("backend", reader.words("backends"), "")
     _read_limits(reader)
     _read_drafting(reader)
     if reader.has("disaggregation-mode"):
@@ -111,7 +95,7 @@ def _read_drafting(reader: LaunchReader) -> None:
     kind, layers = f"{section}.decoding-type", f"{section}.num-nextn-predict-layers"
     if not reader.has(kind):
         return
-    drafter = reader.choice(kind, DRAFTERS, "")
+    drafter = reader.choice(kind, reader.words("drafters"), "")
     count = layers if reader.has(layers) else f"{section}.max-draft-len"
     drafted = reader.required(count)
     if drafter == "model":

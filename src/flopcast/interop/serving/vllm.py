@@ -19,30 +19,6 @@ from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, li
 from flopcast.library import catalog
 from flopcast.spec.serving_job import ServingJob
 
-FORMATS = {  # --quantization → weights; "" where the checkpoint says how it is stored
-    "fp8": "fp8",
-    "ptpc_fp8": "fp8",
-    "fbgemm_fp8": "fp8",
-    "modelopt": "fp8",
-    "modelopt_fp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "awq": "int4",
-    "awq_marlin": "int4",
-    "gptq": "int4",
-    "gptq_marlin": "int4",
-    "bitsandbytes": "int4",
-    "compressed-tensors": "",
-    "none": "",
-}
-DRAFTERS = {
-    "eagle": "eagle",
-    "eagle3": "eagle",
-    "mtp": "mtp",
-    "deepseek_mtp": "mtp",
-    **dict.fromkeys(("glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_mtp", "ernie_mtp", "mimo_mtp"), "mtp"),
-    "ngram": "ngram",
-    "draft_model": "model",
-}
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "", "prefill": "prefill",
          "decode": "decode", "agg": "", "none": ""}  # fmt: skip
 QUANTISED = {"fp8": "fp8", "int4": "awq", "nvfp4": "modelopt_fp4", "mxfp4": "mxfp4"}
@@ -74,7 +50,7 @@ def read(reader: LaunchReader) -> None:
             f"data-parallel-size {groups}: the deployment has {groups} independent replicas",
             "data-parallel-size",
         )
-    reader.read_weights("quantization", FORMATS, entry)
+    reader.read_weights("quantization", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
     _read_limits(reader)
     _read_drafting(reader)
@@ -117,7 +93,7 @@ def _read_drafting(reader: LaunchReader) -> None:
         usual = "eagle"
     if reader.text(f"{section}.model") == NGRAM:
         usual = "ngram"
-    drafter = reader.choice(method, DRAFTERS, usual)
+    drafter = reader.choice(method, reader.words("drafters"), usual)
     drafted = reader.required(count)
     if drafter == "model":
         drafter = reader.draft_model(f"{section}.model")
