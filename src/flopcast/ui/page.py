@@ -1,16 +1,18 @@
 """The pages: a form on one side and the answer on the other. They work completely without a script.
 
 Answers: which elements surround a form and an answer, and what does the first page show?
-Elsewhere: fields of a form (form.py), answers (responses.py), the scripts that avoid reloading the page
-(static/).
+Elsewhere: fields of a form (form.py), answers (responses.py), the HTML of pages (templates/), the
+scripts that avoid reloading the page (static/).
 """
 
+import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import escape
+from string import Template
 from urllib.parse import quote_plus, urlencode
 
-from flopcast.files.package_table import read_table
+from flopcast.files.package_table import read_table, read_text
 from flopcast.requests.missing_parts import USUAL
 from flopcast.ui.chosen_plan import without_chosen
 from flopcast.ui.form import compare_form, machine_fields, predict_form, search_form, serve_form
@@ -35,11 +37,19 @@ START: Fields = _TABLE["start"]
 START_OTHER: Fields = _TABLE["start_of_other"]  # of the second of two jobs
 START_SERVING: Fields = _TABLE["start_of_serving"]
 EXAMPLES = _TABLE["examples"]
-MARK = (
-    '<svg viewBox="0 0 24 24" aria-hidden="true"><rect class="hue-0" x="2" y="4" width="12" height="4"'
-    ' rx="1"/><rect class="hue-1" x="6" y="10" width="12" height="4" rx="1"/><rect class="hue-2" x="10"'
-    ' y="16" width="12" height="4" rx="1"/></svg>'
-)
+_BREAK = re.compile(r"(?<=>)\n|\n(?=<)")  # a line break of a template that stands for nothing
+
+
+@cache
+def _template(name: str) -> Template:
+    """Return a file of templates/ in one line: a break beside a tag is nothing, and others are blanks."""
+    text = read_text(__package__, f"templates/{name}.html").strip()
+    return Template(_BREAK.sub("", text).replace("\n", " "))
+
+
+def _made(template: str, /, **parts: str) -> str:
+    """Return HTML from a template; `parts` are HTML too."""
+    return _template(template).substitute(parts)
 
 
 def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
@@ -53,11 +63,15 @@ def page(name: str, words: Fields, html: str, *, opening: bool = False) -> str:
     opening : whether to explain the page and to show examples
     """
     path, heading = PAGES[name]
-    main = (
-        f'<main data-page="{name}"><h1 class="hidden">{heading}</h1>{_opening() if opening else ""}'
-        f'<form id="form" action="{path}" method="get" autocomplete="off">{FORMS[name](words)}</form>'
-        f'<div class="result">{_tools(name, words)}'
-        f'<section id="answer" aria-label="Answer" aria-busy="false">{html}</section></div></main>'
+    main = _made(
+        "form",
+        name=name,
+        heading=heading,
+        opening=_opening() if opening else "",
+        path=path,
+        form=FORMS[name](words),
+        tools=_tools(name, words),
+        answer=html,
     )
     if name == "predict":
         main += '<a id="glance" href="#answer" class="scripted" hidden></a>'
@@ -72,11 +86,7 @@ def pending(words: Fields) -> str:
 
 def search_hint() -> str:
     """Return the text on the search page before a search has run."""
-    return (
-        "<p>A search simulates the plans that your cluster allows and ranks them by step time, cost,"
-        " memory or energy. Fields of the plan limit it: <code>4,8</code> allows two values and"
-        " <code>1..8</code> a range. You can also give several GPU counts, clusters and stacks.</p>"
-    )
+    return _made("search_hint")
 
 
 def _opening() -> str:
@@ -86,12 +96,7 @@ def _opening() -> str:
         f"<strong>{escape(each['name'])}</strong><small>{escape(each['about'])}</small></a></li>"
         for each in EXAMPLES
     )
-    return (
-        '<section class="opening"><h2>How long does a training step take, does it fit, and what does it'
-        " cost?</h2><p>flopcast predicts the training of language models from measured kernels and links,"
-        " with a 90 % interval. Choose a model and a cluster on this page, or open an example:</p>"
-        f'<ul class="examples">{examples}</ul></section>'
-    )
+    return _made("opening", examples=examples)
 
 
 def _tools(name: str, words: Fields) -> str:
@@ -105,11 +110,7 @@ def _tools(name: str, words: Fields) -> str:
         f'<li><a href="{escape(_with_query(path, words))}">{caption}</a></li>'
         for path, caption in FILES.items()
     )
-    log = (
-        '<span class="scripted" hidden><label class="button" for="log">Compare with a training log</label>'
-        '<input type="file" id="log" class="hidden"></span>'
-    )
-    return f'<div class="toolbar">{share}{log}<nav aria-label="Files"><ul>{links}</ul></nav></div>'
+    return f'<div class="toolbar">{share}{_made("tools", links=links)}</div>'
 
 
 def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
@@ -122,29 +123,18 @@ def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
     preview : HTML with the content of the file, or ""
     """
     alert = f'<div role="alert">{errors}</div>' if errors else ""
-    form = (
-        f'<form id="upload" action="/upload" method="post"><h1>Upload a file</h1>'
-        "<p>Upload a model's config.json, a job file, a launch script, or a configuration of another"
-        " program. The next page shows what flopcast read from it, before you predict the job. flopcast"
-        " runs no code of the file. The address of the next page contains the file.</p>"
-        f"{alert}{preview}"
-        '<p class="scripted drop" hidden><label for="file">Choose a file, or drop it here</label>'
-        ' <input type="file" id="file"></p>'
-        '<p><label for="name">File name</label>'
-        f'<input id="name" name="name" value="{escape(given.get("name", "config.json"))}" required'
-        ' maxlength="100"></p>'
-        '<p><label for="text">Contents</label>'
-        '<textarea id="text" name="text" rows="16" required spellcheck="false">'
-        f"\n{escape(given.get('text', ''))}</textarea></p>"
-        f'<fieldset class="card"><legend>Machine</legend>{machine_fields(given)}'
-        f'<p class="field wide soft">Leave these fields empty to use the values of the file. A file without'
-        f" a cluster is predicted on {USUAL['cluster']}.</p></fieldset>"
-        '<fieldset class="card"><legend>Values of a launch script</legend>'
-        f"{_script_values(given)}</fieldset>"
-        '<p class="buttons"><button type="submit">Read this file</button>'
-        '<span id="told" role="status"></span></p></form>'
+    own = {name: escape(given.get(name, "")) for name in ("arg", "env")}
+    main = _made(
+        "upload",
+        alert=alert,
+        preview=preview,
+        name=escape(given.get("name", "config.json")),
+        text=f"\n{escape(given.get('text', ''))}",
+        machine=machine_fields(given),
+        cluster=USUAL["cluster"],
+        **own,
     )
-    return _document("upload a file", "upload", {}, f'<main id="answer" data-page="upload">{form}</main>')
+    return _document("upload a file", "upload", {}, main)
 
 
 def preview(rows: Mapping[str, str], assumed: tuple[str, ...], fields: Fields) -> str:
@@ -171,16 +161,6 @@ def preview(rows: Mapping[str, str], assumed: tuple[str, ...], fields: Fields) -
     )
 
 
-def _script_values(given: Fields) -> str:
-    """Return the fields for arguments and environment variables of a launch script."""
-    fields = (("arg", "Arguments", "1=8 2=4"), ("env", "Environment", "NNODES=4"))
-    return "".join(
-        f'<p class="field"><label for="{name}">{label}</label>'
-        f'<input id="{name}" name="{name}" value="{escape(given.get(name, ""))}" placeholder="{hint}"></p>'
-        for name, label, hint in fields
-    )
-
-
 def refused_page(html: str) -> str:
     """Return the page that is shown if a file cannot be created; `html` gives the reason."""
     main = f'<main id="answer" data-page="refused"><h1>This file cannot be made</h1>{html}</main>'
@@ -189,31 +169,13 @@ def refused_page(html: str) -> str:
 
 def lost_page() -> str:
     """Return the page for an unknown address."""
-    main = (
-        '<main id="answer" data-page="lost"><h1>There is no such page</h1><p>The links at the top lead to '
-        'all pages, such as <a href="/">Predict</a>.</p></main>'
-    )
-    return _document("no such page", "", {}, main)
+    return _document("no such page", "", {}, _made("lost"))
 
 
 def _document(title: str, name: str, words: Fields, main: str) -> str:
     """Return a page with the beginning and end that all pages share."""
     links = "".join(_link(key, name, words) for key in PAGES)
-    scheme = (
-        '<button type="button" id="scheme" class="scripted" hidden aria-label="Colours: as the system">'
-        "Colours: auto</button>"
-    )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<title>flopcast: {escape(title)}</title><link rel="stylesheet" href="/static/style.css">'
-        '<link rel="icon" href="data:,"><script src="/static/early.js"></script>'
-        '<script src="/static/app.js" type="module"></script></head>'
-        '<body class="ui"><a class="skip" href="#answer">To the answer</a>'
-        f'<header><a class="brand" href="/">{MARK}flopcast</a>'
-        f'<nav aria-label="Pages"><ul>{links}</ul></nav>{scheme}</header>'
-        f"{main}</body></html>\n"
-    )
+    return _made("document", title=escape(title), links=links, main=main) + "\n"
 
 
 def _link(key: str, here: str, words: Fields) -> str:
