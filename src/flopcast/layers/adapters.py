@@ -21,7 +21,14 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.adapted_linears import FUSED, Linear, Target, adapted
-from flopcast.layers.base import AbstractLayer, Split, Weight, leave_tensor_parallel
+from flopcast.layers.base import (
+    AbstractLayer,
+    Split,
+    Weight,
+    leave_tensor_parallel,
+    memory_pass,
+    row_parallel,
+)
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
@@ -140,13 +147,7 @@ class Adapted(AbstractLayer):
                 continue
             cut = (split.tensor, constant(1)) if linear.leaves_region else (constant(1), split.tensor)
             for part, size, ranks in zip("ab", (linear.rows, linear.columns), cut, strict=True):
-                weight = Weight(
-                    name=f"adapter.{name}.{part}",
-                    elements=size * rank / ranks,
-                    total=size * rank,
-                    matrix=(size / ranks, constant(rank)),
-                )
-                frozen.append(weight)
+                frozen.append(row_parallel(f"adapter.{name}.{part}", size, rank, ranks))
         return tuple(frozen)
 
     def _of_experts(self, name: str, linear: Linear, split: Split) -> list[Weight]:
@@ -275,7 +276,7 @@ class _Adapter:
 
     def _pass(self, kind: str, elements: Counts, source: str, output: str, split: Split) -> Item:
         """Return a memory-bound operator of the adapter."""
-        work = MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
+        work = memory_pass(kind, elements, split)
         name = f"{self.name}.{kind.partition('_')[0]}"
         return kernel(name, work, (source,), output, component=self.item.component)
 

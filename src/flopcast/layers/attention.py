@@ -11,6 +11,7 @@ Where queries and keys are normed, `unnormed` stands between `qkv` and `q`; wher
 `joined`, `gated` stands behind it.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -18,11 +19,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import Counts, Probability, constant
-from flopcast.layers.base import Split, Weight, linear_weights
+from flopcast.layers.base import Split, Weight, linear_weights, memory_pass, row_parallel
 from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.layers.head_norms import QkNorm, norm_heads, norms_of_heads
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.windows import WindowKind, mean_keys
+from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
@@ -195,12 +197,7 @@ class Attention(AbstractMixer):
         gates = self._gates / split.tensor
         columns = (self.heads + 2 * self.groups + self._gates) * size
         cut = columns / ((heads + 2 * groups + gates) * size)
-        out = Weight(
-            name="attention.out",
-            elements=inner * hidden / split.tensor,
-            total=inner * hidden,
-            matrix=(inner / split.tensor, constant(hidden)),
-        )
+        out = row_parallel("attention.out", inner, hidden, split.tensor)
         qkv = linear_weights("attention.qkv", hidden, columns, cut, self.qkv_bias)
         sinks = Weight(name="attention.sinks", elements=heads, total=self.heads)
         norms = norms_of_heads(self.qk_norm, heads, groups, size, (self.heads, self.groups))
@@ -246,16 +243,15 @@ class Attention(AbstractMixer):
         project = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)
         items = [_item("qkv", project, ("in.full",), "qkv")]
         if self.qkv_bias:
-            bias = MemoryBound(kind="bias_add", elements=tokens * width, dtype=dtype)
+            bias = memory_pass("bias_add", tokens * width, split)
             items.append(_item("qkv_bias", bias, ("qkv",), "qkv"))
-        split_heads = MemoryBound(kind="split_heads", elements=tokens * width, dtype=dtype)
+        split_heads = memory_pass("split_heads", tokens * width, split)
         items.append(_item("split_heads", split_heads, ("qkv",), "unnormed" if self._norms else "q"))
         items += norm_heads(self.qk_norm, heads, groups, size, split)
         if self.rotary_fraction:
             turned = tokens * (heads + groups) * size * self.rotary_fraction
             kind = "scaled_rope" if self.rotary_scaled else "rope"
-            rope = MemoryBound(kind=kind, elements=turned, dtype=dtype)
-            items.append(_item("rope", rope, ("q",), "q"))
+            items.append(_item("rope", memory_pass(kind, turned, split), ("q",), "q"))
         return items
 
     @property
@@ -267,7 +263,7 @@ class Attention(AbstractMixer):
         """Return scores, mask, softmax, dropout, context: the part that selective recompute repeats.
 
         All square tensors count every pair of tokens, masked or not: a kernel that writes the scores
-        computes the upper triangle too. Slopes and cap stand before the mask, which softmax may fuse.
+        computes the upper triangle too.
         """
         heads, groups = self.local_heads(split)
         scores = BatchedMatmul(
@@ -281,21 +277,15 @@ class Attention(AbstractMixer):
             mean_keys=self._mean_keys(split),
         )
         context = scores.gradients()[0][1]  # the same shape in the other role
-        pairs = scores.batch * split.queries * split.keys
-        items = [_item("scores", scores, ("q", "k"), "scores", CORE)]
-        square = "capped" if self.softcap else "scores"
-        if self.alibi:
-            items.append(_item("alibi", _over(pairs, "alibi", split), ("scores",), "scores", CORE))
-        if self.softcap:
-            items.append(_item("softcap", _over(pairs, "softcap", split), ("scores",), "capped", CORE))
-        if self.causal:
-            items.append(_item("mask", _over(pairs, "mask_fill", split), (square,), square, CORE))
-        items.append(_item("softmax", _over(pairs, "softmax", split), (square,), "weights", CORE))
-        if self.dropout:
-            drop = _over(pairs, "dropout", split)
-            items.append(_item("dropout", drop, ("weights",), "dropped", CORE))
-        kept = "dropped" if self.dropout else "weights"
-        return [*items, _item("context", context, (kept, "v"), "context", CORE)]
+        return core_items(
+            _item,
+            scores,
+            context,
+            alibi=self.alibi,
+            softcap=self.softcap,
+            causal=self.causal,
+            dropout=self.dropout > 0,
+        )
 
     def _mean_keys(self, split: Split) -> Counts | None:
         """Return the mean keys per query inside the window; None if windows hold whole sequences."""
@@ -309,9 +299,9 @@ class Attention(AbstractMixer):
         """
         heads, _ = self.local_heads(split)
         inner = heads * self.size(hidden)
-        copy = _over(split.tokens * inner, "copy", split)
+        copy = memory_pass("copy", split.tokens * inner, split, split.keys)
         out = Matmul(m=split.tokens, n=constant(hidden), k=inner, dtype=split.dtype)
-        gate = _over(split.tokens * inner, "sigmoid_gate", split)
+        gate = memory_pass("sigmoid_gate", split.tokens * inner, split, split.keys)
         gated = [_item("gate", gate, ("joined", "gates"), "gated")] if self.out_gate else []
         return [
             _item("join_heads", copy, ("context",), "joined"),
@@ -320,6 +310,33 @@ class Attention(AbstractMixer):
         ]
 
 
-def _over(elements: Counts, kind: str, split: Split) -> MemoryBound:
-    """Return a memory-bound operator whose rows, if it reduces any, are the keys of one query."""
-    return MemoryBound(kind=kind, elements=elements, width=split.keys, dtype=split.dtype)
+def core_items(
+    item: Callable[..., Item],
+    scores: BatchedMatmul,
+    context: AbstractOperator,
+    *,
+    alibi: bool = False,
+    softcap: bool = False,
+    causal: bool,
+    dropout: bool,
+) -> list[Item]:
+    """Return scores, what is done to them, and context; `item` makes an item of the part.
+
+    Slopes and cap stand before the mask, which softmax may fuse. The rows of all passes are the keys of
+    one query.
+    """
+    square, kept = "capped" if softcap else "scores", "dropped" if dropout else "weights"
+    steps = (
+        (alibi, "alibi", "alibi", "scores", "scores"),
+        (softcap, "softcap", "softcap", "scores", square),
+        (causal, "mask", "mask_fill", square, square),
+        (True, "softmax", "softmax", square, "weights"),
+        (dropout, "dropout", "dropout", "weights", kept),
+    )
+    pairs = scores.batch * scores.queries * scores.keys
+    items = [item("scores", scores, ("q", "k"), "scores", CORE)]
+    for wanted, name, kind, source, output in steps:
+        if wanted:
+            work = MemoryBound(kind=kind, elements=pairs, width=scores.keys, dtype=scores.dtype)
+            items.append(item(name, work, (source,), output, CORE))
+    return [*items, item("context", context, (kept, "v"), "context", CORE)]

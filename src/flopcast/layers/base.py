@@ -18,7 +18,7 @@ from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Floats, constant
 from flopcast.layers.images import Image
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
-from flopcast.operators.memory_bound import KINDS
+from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.records import dataclass, field, replace
 from flopcast.strict_model import StrictModel
@@ -202,10 +202,21 @@ def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) 
     cut : shards, shape (plans, 1)
         The tensor-parallel degree, or less where some columns are held by several ranks.
     """
-    shape = constant(rows), columns / cut
-    yield Weight(name=name, elements=rows * columns / cut, total=rows * columns, matrix=shape)
+    yield column_parallel(name, rows, columns, cut)
     if bias:
         yield Weight(name=f"{name}_bias", elements=columns / cut, total=columns)
+
+
+def column_parallel(name: str, rows: int, columns: int, cut: Counts) -> Weight:
+    """Return the weight of `out = x @ w` cut along its output, as in `linear_weights`."""
+    shape = constant(rows), columns / cut
+    return Weight(name=name, elements=rows * columns / cut, total=rows * columns, matrix=shape)
+
+
+def row_parallel(name: str, rows: int, columns: int, cut: Counts) -> Weight:
+    """Return the weight of `out = x @ w` cut along its input, whose product is a partial sum."""
+    shape = rows / cut, constant(columns)
+    return Weight(name=name, elements=rows * columns / cut, total=rows * columns, matrix=shape)
 
 
 def replicated(name: str, elements: int) -> Weight:
@@ -232,6 +243,11 @@ def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = Tr
     if KINDS[kind].has_bias and bias:
         return (*scales, replicated(f"{name}.bias", hidden))
     return scales
+
+
+def memory_pass(kind: str, elements: Counts, split: Split, width: Counts = ONE) -> MemoryBound:
+    """Return a memory-bound operator in the number format of activations; `width` is that of a row."""
+    return MemoryBound(kind=kind, elements=elements, width=width, dtype=split.dtype)
 
 
 def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> Item:

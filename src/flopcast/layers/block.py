@@ -27,7 +27,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from flopcast.dtypes import Counts, Probability, constant
+from flopcast.dtypes import Probability, constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.base import (
     SOURCE,
@@ -37,6 +37,7 @@ from flopcast.layers.base import (
     Weight,
     enter_tensor_parallel,
     leave_tensor_parallel,
+    memory_pass,
     norm_weights,
     replicated,
 )
@@ -47,7 +48,6 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.traced import NoFeedForward, Traced
 from flopcast.operators.item import Item, kernel
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 
 MIXERS_BY_FIELD = {"kv_lora_rank": "latent_attention", "key_heads": "gated_delta"}
@@ -235,7 +235,7 @@ class Block(AbstractLayer):
 
     def _result_of_encoder(self, hidden: int, split: Split) -> tuple[Item, Item]:
         """Return the norm behind the encoder, and its result, which stays for the decoder's blocks."""
-        kept = MemoryBound(kind="keep", elements=split.own_tokens * hidden, dtype=split.dtype)
+        kept = memory_pass("keep", split.own_tokens * hidden, split)
         norm = _wide(self.norm, "encoder.norm", ("y",), SOURCE, hidden, split, "norm")
         return norm, kernel("encoder.result", kept, (SOURCE,), "encoder.result", component="norm")
 
@@ -345,6 +345,5 @@ def _wide(
     component: str = "residual",
 ) -> Item:
     """Return a memory-bound operator over this rank's tokens at full width."""
-    elements: Counts = split.own_tokens * hidden
-    work = MemoryBound(kind=kind, elements=elements, width=constant(hidden), dtype=split.dtype)
+    work = memory_pass(kind, split.own_tokens * hidden, split, constant(hidden))
     return kernel(name, work, inputs, output, component=component)

@@ -19,9 +19,8 @@ context_parallel.py`.
 """
 
 from flopcast.dtypes import Counts
-from flopcast.layers.base import Split
+from flopcast.layers.base import Split, memory_pass
 from flopcast.operators.item import Item, blocking, kernel
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllToAll, RingPass
 from flopcast.records import dataclass
 
@@ -102,7 +101,7 @@ def gather_over_ranks(part: str, tensor: str, width: Counts, split: Split) -> It
 def _exchange(part: str, tensor: str, width: Counts, times: int, split: Split) -> list[Item]:
     """Return items that cut one tensor by heads instead of tokens, or back, with this many copies."""
     size, name = split.tokens * width, f"{part}.{tensor}"
-    copies = MemoryBound(kind="copy", elements=times * size, dtype=split.dtype)
+    copies = memory_pass("copy", times * size, split)
     message = AllToAll(axis="cp", message_bytes=size * split.element_bytes)
     return [
         kernel(f"{part}.order_{tensor}", copies, (name,), name, component=part),

@@ -19,13 +19,21 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from flopcast.dtypes import Counts, Probability, constant
-from flopcast.layers.attention import CORE
-from flopcast.layers.base import SOURCE, AbstractLayer, Split, Weight, enter_tensor_parallel, linear_weights
+from flopcast.layers.attention import CORE, core_items
+from flopcast.layers.base import (
+    SOURCE,
+    AbstractLayer,
+    Split,
+    Weight,
+    enter_tensor_parallel,
+    linear_weights,
+    memory_pass,
+    row_parallel,
+)
 from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, in_part, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
 
 _item = partial(in_part, "cross", component="attention")
 
@@ -82,23 +90,17 @@ class CrossAttention(AbstractLayer):
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return the projections of queries, of keys and values, and of the output without its bias."""
         inner, tensor = self.heads * self.size(hidden), split.tensor
-        out = Weight(
-            name="cross.out",
-            elements=inner * hidden / tensor,
-            total=inner * hidden,
-            matrix=(inner / tensor, constant(hidden)),
-        )
         return (
             *linear_weights("cross.q", hidden, inner, tensor, self.qkv_bias),
             *linear_weights("cross.kv", hidden, 2 * inner, tensor, self.qkv_bias),
-            out,
+            row_parallel("cross.out", inner, hidden, tensor),
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return the items from "cross.in.full" and SOURCE to "cross.partial", a rank's partial sum."""
         source, inner = split.of_source, self.heads * self.size(hidden) / split.tensor
         handed = Handed(queries=inner, keys=inner, values=inner, output=inner)
-        fork = MemoryBound(kind="fork", elements=source.own_tokens * hidden, dtype=split.dtype)
+        fork = memory_pass("fork", source.own_tokens * hidden, split)
         return (
             kernel("cross.fork", fork, (SOURCE,), SOURCE, component="attention"),
             enter_tensor_parallel(SOURCE, "cross.enter_source", hidden, source),
@@ -117,41 +119,28 @@ class CrossAttention(AbstractLayer):
         product = Matmul(m=tokens, n=width, k=constant(hidden), dtype=split.dtype)
         items = [kernel(f"cross.{name}", product, inputs, f"cross.{name}", component="attention")]
         if self.qkv_bias:
-            bias = MemoryBound(kind="bias_add", elements=tokens * width, dtype=split.dtype)
+            bias = memory_pass("bias_add", tokens * width, split)
             items.append(_item(f"{name}_bias", bias, (name,), name))
         return items
 
     def _attend(self, hidden: int, split: Split) -> list[Item]:
         """Return scores, softmax, dropout and context; every token attends to the whole source."""
         heads = self.heads / split.tensor / split.head_shards
-        keys = split.source_length * split.context
         scores = BatchedMatmul(
             role="scores",
             batch=split.sequences * heads,
             kv_batch=split.sequences * heads,
             queries=split.length * split.head_shards,
-            keys=keys,
+            keys=split.source_length * split.context,
             head_size=constant(self.size(hidden)),
             dtype=split.dtype,
         )
-        pairs = scores.batch * scores.queries * scores.keys
-
-        def over_pairs(kind: str) -> MemoryBound:
-            return MemoryBound(kind=kind, elements=pairs, width=keys, dtype=split.dtype)
-
-        items = [
-            _item("scores", scores, ("q", "k"), "scores", CORE),
-            _item("softmax", over_pairs("softmax"), ("scores",), "weights", CORE),
-        ]
-        if self.dropout:
-            items.append(_item("dropout", over_pairs("dropout"), ("weights",), "dropped", CORE))
         context = scores.gradients()[0][1]  # the same shape in the other role
-        kept = "dropped" if self.dropout else "weights"
-        return [*items, _item("context", context, (kept, "v"), "context", CORE)]
+        return core_items(_item, scores, context, causal=False, dropout=self.dropout > 0)
 
     def _join(self, inner: Counts, hidden: int, split: Split) -> list[Item]:
         """Return items that join the heads, then the output GEMM."""
-        copy = MemoryBound(kind="copy", elements=split.tokens * inner, dtype=split.dtype)
+        copy = memory_pass("copy", split.tokens * inner, split)
         out = Matmul(m=split.tokens, n=constant(hidden), k=inner, dtype=split.dtype)
         return [
             _item("join_heads", copy, ("context",), "joined"),

@@ -19,13 +19,13 @@ from flopcast.layers.base import (
     Split,
     Weight,
     leave_tensor_parallel,
+    memory_pass,
     norm_weights,
     replicated,
     whole_matrix,
 )
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.item import Item, kernel
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 
 
@@ -128,6 +128,6 @@ class Embedding(AbstractLayer):
         elements, width = split.own_tokens * hidden, constant(hidden)
         for wanted, kind, name, source, output in passes:
             if wanted:
-                work = MemoryBound(kind=kind, elements=elements, width=width, dtype=split.dtype)
+                work = memory_pass(kind, elements, split, width)
                 items.append(kernel(f"embedding.{name}", work, (source,), output, component="embedding"))
         return tuple(items)

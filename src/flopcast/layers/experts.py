@@ -27,7 +27,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import Counts, constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, replicated, whole_matrix
+from flopcast.layers.base import AbstractLayer, Split, Weight, memory_pass, replicated, whole_matrix
 from flopcast.layers.expert_load import ExpertLoads
 from flopcast.layers.latent_experts import ENTERED, LEFT, entering, leaving, projection_weights
 from flopcast.layers.mlp import Mlp
@@ -242,7 +242,7 @@ class Experts(AbstractLayer):
         sent = self.loads.sent_rows(split) * hidden
         return [
             replace(
-                _item("permute", _pass("permute", sent, split), source, "experts.sent"),
+                _item("permute", memory_pass("permute", sent, split), source, "experts.sent"),
                 inputs=(source, "experts.picks"),
             ),
             self._travel("dispatch", Dispatch, "sent", "received", hidden, split),
@@ -266,14 +266,14 @@ class Experts(AbstractLayer):
         return [
             _item("up", up, "experts.rows", "experts.up"),
             *self._bias("up", rows * up.n, split),
-            _item("activation", _pass(kind, rows * inner, split), "experts.up", "experts.inner"),
+            _item("activation", memory_pass(kind, rows * inner, split), "experts.up", "experts.inner"),
             _item("down", down, "experts.inner", "experts.partial"),
             *self._bias("partial", rows * hidden, split),
         ]
 
     def _bias(self, tensor: str, elements: Counts, split: Split) -> list[Item]:
         name = f"experts.{tensor}"
-        add = _pass("bias_add", elements, split)
+        add = memory_pass("bias_add", elements, split)
         return [_item(f"{tensor}_bias", add, name, name)] if self.expert_bias else []
 
     def _return(self, hidden: int, split: Split, output: str) -> list[Item]:
@@ -283,7 +283,7 @@ class Experts(AbstractLayer):
             _item("unsort", self._sorted(hidden, split), "experts.partial", "experts.ordered"),
             self._among_columns("scatter", ReduceScatter, "ordered", "back", hidden, split),
             self._travel("combine", Combine, "back", "home", hidden, split),
-            _item("unpermute", _pass("unpermute", home, split), "experts.home", output),
+            _item("unpermute", memory_pass("unpermute", home, split), "experts.home", output),
         ]
 
     def _travel(
@@ -339,11 +339,7 @@ class Experts(AbstractLayer):
     def _sorted(self, hidden: int, split: Split) -> MemoryBound:
         """Return rows of several ranks sorted by expert; those of a single rank are already sorted."""
         several = np.where(split.expert * split.expert_tensor > 1, 1.0, 0.0)
-        return _pass("permute", self.loads.multiplied_rows(split) * hidden * several, split)
-
-
-def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
-    return MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
+        return memory_pass("permute", self.loads.multiplied_rows(split) * hidden * several, split)
 
 
 def _item(name: str, work: AbstractOperator, source: str, output: str) -> Item:

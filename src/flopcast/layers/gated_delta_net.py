@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import ONE, Counts, constant
-from flopcast.layers.base import Split, Weight, linear_weights, replicated
+from flopcast.layers.base import Split, Weight, linear_weights, memory_pass, replicated, row_parallel
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.operators.gated_delta import GatedDelta
 from flopcast.operators.item import Item, in_part
@@ -152,7 +152,6 @@ class GatedDeltaNet(AbstractMixer):
         mamba = self.rule == "additive"
         inner, channels = self.heads * self.value_size, self.channels
         cut = channels / self.local_channels(split)
-        inside = constant(inner) / split.tensor
         rank, gated = self._decay_columns, self.rule == "gated"
         decays = (
             linear_weights("attention.decay", rank, self.heads * self.key_size, split.tensor, bias=True)
@@ -169,12 +168,7 @@ class GatedDeltaNet(AbstractMixer):
             _cut("attention.gated_norm", inner, split.tensor)
             if mamba
             else replicated("attention.gated_norm", self.value_size),
-            Weight(
-                name="attention.out",
-                elements=inside * hidden,
-                total=inner * hidden,
-                matrix=(inside, constant(hidden)),
-            ),
+            row_parallel("attention.out", inner, hidden, split.tensor),
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
@@ -212,9 +206,7 @@ class GatedDeltaNet(AbstractMixer):
             cycles=convolved * CONVOLUTION_CYCLES,
             gradient_cycles=convolved * (CONVOLUTION_GRADIENT_CYCLES + again * CONVOLUTION_CYCLES),
         )
-        norm = MemoryBound(
-            kind="gated_rmsnorm", elements=tokens * inner, width=constant(self.value_size), dtype=dtype
-        )
+        norm = memory_pass("gated_rmsnorm", tokens * inner, split, constant(self.value_size))
         convolved_items = (_item("convolve", convolve, ("mixed",), "convolved"),)
         return (
             _item("mix", product(channels + inner, constant(hidden)), ("in.full",), "mixed"),
@@ -236,7 +228,7 @@ class GatedDeltaNet(AbstractMixer):
             return (_item("decays", work, ("in.full",), "decays"),)
         lower = Matmul(m=tokens, n=constant(rank), k=constant(hidden), dtype=dtype)
         upper = Matmul(m=tokens, n=columns, k=constant(rank), dtype=dtype)
-        log = MemoryBound(kind="log_sigmoid", elements=tokens * columns, dtype=dtype)
+        log = memory_pass("log_sigmoid", tokens * columns, split)
         return (
             _item("decays.low", lower, ("in.full",), "decays.low"),
             _item("decays.wide", upper, ("decays.low",), "decays.wide"),

@@ -17,13 +17,13 @@ from flopcast.layers.base import (
     Split,
     Weight,
     enter_tensor_parallel,
+    memory_pass,
     norm_weights,
     replicated,
 )
 from flopcast.layers.embedding import padded_rows
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllReduce
 from flopcast.records import replace
 
@@ -42,9 +42,7 @@ class FinalNorm(AbstractLayer):
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from tensor "x" to tensor "y"."""
-        work = MemoryBound(
-            kind=self.norm, elements=split.own_tokens * hidden, width=constant(hidden), dtype=split.dtype
-        )
+        work = memory_pass(self.norm, split.own_tokens * hidden, split, constant(hidden))
         return (kernel("final_norm", work, ("x",), "y", component="norm"),)
 
 
@@ -119,8 +117,8 @@ class Head(AbstractLayer):
         tokens, dtype = split.tokens, split.dtype
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         logits = Matmul(m=tokens, n=rows, k=constant(hidden), dtype=dtype)
-        cast = MemoryBound(kind="cast_to_fp32", elements=tokens * rows, dtype=dtype)
-        loss = MemoryBound(kind="cross_entropy", elements=tokens * rows, width=rows, dtype=dtype)
+        cast = memory_pass("cast_to_fp32", tokens * rows, split)
+        loss = memory_pass("cross_entropy", tokens * rows, split, rows)
         one_number = AllReduce(axis="tp", message_bytes=tokens * ELEMENT_BYTES["fp32"])
         sums = [
             blocking(f"head.{name}", one_number, "logits", "logits")
@@ -139,7 +137,7 @@ class Head(AbstractLayer):
         """Return one number for each of the rank's own tokens, and the loss over them."""
         tokens, one = split.own_tokens, constant(1)
         score = Matmul(m=tokens, n=one, k=constant(hidden), dtype=split.dtype)
-        loss = MemoryBound(kind="cross_entropy", elements=tokens, width=one, dtype=split.dtype)
+        loss = memory_pass("cross_entropy", tokens, split, one)
         return (
             replace(kernel("head.score", score, ("x",), "scores", component="head"), wide=True),
             kernel("head.loss", loss, ("scores",), "loss", component="head"),
@@ -149,11 +147,7 @@ class Head(AbstractLayer):
         """Return bias and soft cap on this rank's logits, in place."""
         return [
             kernel(
-                f"head.{name}",
-                MemoryBound(kind=kind, elements=elements, dtype=split.dtype),
-                ("logits",),
-                "logits",
-                component="head",
+                f"head.{name}", memory_pass(kind, elements, split), ("logits",), "logits", component="head"
             )
             for wanted, kind, name in (
                 (self.bias, "bias_add", "bias"),

@@ -7,9 +7,8 @@ Elsewhere: the mixer that has them (layers/attention.py).
 from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
-from flopcast.layers.base import Split, Weight, replicated
+from flopcast.layers.base import Split, Weight, memory_pass, replicated
 from flopcast.operators.item import Item, blocking, kernel
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllReduce, Replicate
 
 QkNorm = Literal["none", "per_head", "unscaled", "whole"]
@@ -53,7 +52,7 @@ def norm_heads(kind: QkNorm, heads: Counts, groups: Counts, size: int, split: Sp
         return []
     width = heads * size if kind == "whole" else constant(size)
     elements = split.tokens * (heads + groups) * size
-    norm = MemoryBound(kind="rmsnorm", elements=elements, width=width, dtype=split.dtype)
+    norm = memory_pass("rmsnorm", elements, split, width)
     source = "attention.unnormed"
     normed = kernel("attention.qk_norm", norm, (source,), "attention.q", component="attention")
     if kind != "whole":

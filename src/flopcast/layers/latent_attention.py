@@ -26,12 +26,14 @@ from typing import ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from flopcast.dtypes import Counts, Probability, constant
-from flopcast.layers.attention import CORE
+from flopcast.layers.attention import CORE, core_items
 from flopcast.layers.base import (
     Split,
     Weight,
+    column_parallel,
     enter_tensor_parallel,
     leave_tensor_parallel,
+    memory_pass,
     replicated,
     whole_matrix,
 )
@@ -41,7 +43,6 @@ from flopcast.layers.sparse_index import SparseIndex
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 
 _item = partial(in_part, "attention")
@@ -177,19 +178,19 @@ class LatentAttention(AbstractMixer):
         """
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
         up, cut = self.heads * self._up_columns, split.tensor
-        query: tuple[Weight, ...] = (_cut("q", hidden, queries, cut),)
+        query: tuple[Weight, ...] = (column_parallel("attention.q", hidden, queries, cut),)
         if self.q_lora_rank:
             query = (
                 whole_matrix("attention.q_down", hidden, self.q_lora_rank),
                 replicated("attention.q_norm", self.q_lora_rank),
-                _cut("q_up", self.q_lora_rank, queries, cut),
+                column_parallel("attention.q_up", self.q_lora_rank, queries, cut),
             )
         return (
             *query,
             whole_matrix("attention.kv_down", hidden, self._down_columns),
             replicated("attention.kv_norm", self.latent_elements),
-            _cut("kv_up", self.kv_lora_rank, up, cut),
-            _cut("out", hidden, inner, cut),
+            column_parallel("attention.kv_up", self.kv_lora_rank, up, cut),
+            column_parallel("attention.out", hidden, inner, cut),
             *(self.index.weights(hidden, self.q_lora_rank or hidden) if self.index else ()),
         )
 
@@ -237,7 +238,7 @@ class LatentAttention(AbstractMixer):
         """
         width = self.heads / split.tensor * self._up_columns
         down = _linear(split.own_tokens, constant(self._down_columns), hidden, split)
-        cut = _pass("split_heads", split.own_tokens * self._down_columns, split)
+        cut = memory_pass("split_heads", split.own_tokens * self._down_columns, split)
         return [
             _item("kv_down", down, ("in",), "kv_latent"),
             _item("split_latent", cut, ("kv_latent",), "kv_latent"),
@@ -250,9 +251,7 @@ class LatentAttention(AbstractMixer):
 
     def _normed_and_gathered(self, which: str, rank: int, split: Split) -> list[Item]:
         """Return the norm of a latent over own tokens, then the gather of all for its projection up."""
-        work = MemoryBound(
-            kind="rmsnorm", elements=split.own_tokens * rank, width=constant(rank), dtype=split.dtype
-        )
+        work = memory_pass("rmsnorm", split.own_tokens * rank, split, constant(rank))
         source = f"attention.{which}_normed"
         return [
             _item(f"{which}_norm", work, (f"{which}_latent",), f"{which}_normed"),
@@ -270,9 +269,11 @@ class LatentAttention(AbstractMixer):
         queries = split.tokens * heads * self.query_size
         keys_and_values = split.tokens * heads * (self.query_size + self.value_head_size)
         return [
-            _item("rope", _pass("rope", turned, split), ("q_up", "kv_latent.full"), "q_up"),
-            _item("join_queries", _pass("copy", queries, split), ("q_up",), "q"),
-            _item("join_keys", _pass("copy", keys_and_values, split), ("kv_up", "kv_latent.full"), "k"),
+            _item("rope", memory_pass("rope", turned, split), ("q_up", "kv_latent.full"), "q_up"),
+            _item("join_queries", memory_pass("copy", queries, split), ("q_up",), "q"),
+            _item(
+                "join_keys", memory_pass("copy", keys_and_values, split), ("kv_up", "kv_latent.full"), "k"
+            ),
         ]
 
     def _attend(self, split: Split) -> list[Item]:
@@ -288,50 +289,18 @@ class LatentAttention(AbstractMixer):
             dtype=split.dtype,
         )
         context = replace(scores, role="context", head_size=constant(self.value_head_size))
-        square = ("mask", "mask_fill", "scores", "scores"), ("softmax", "softmax", "scores", "weights")
-        dropped = (("dropout", "dropout", "weights", "dropped"),) if self.dropout else ()
-        passes = [
-            _item(
-                name, _over_keys(kind, batch * split.queries * split.keys, split), (source,), output, CORE
-            )
-            for name, kind, source, output in (*square, *dropped)
-        ]
-        kept = "dropped" if self.dropout else "weights"
-        return [
-            _item("scores", scores, ("q", "k"), "scores", CORE),
-            *passes,
-            _item("context", context, (kept, "v"), "context", CORE),
-        ]
+        return core_items(_item, scores, context, causal=True, dropout=self.dropout > 0)
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
         """Return items that join the heads, the output projection, and the sum over ranks."""
         inner = self.heads / split.tensor * self.value_head_size
         out = Matmul(m=split.tokens, n=constant(hidden), k=inner, dtype=split.dtype)
         return [
-            _item("join_heads", _pass("copy", split.tokens * inner, split), ("context",), "joined"),
+            _item("join_heads", memory_pass("copy", split.tokens * inner, split), ("context",), "joined"),
             _item("out", out, ("joined",), "partial"),
             leave_tensor_parallel("attention.partial", "attention.sum", "attention.leave", hidden, split),
         ]
 
 
-def _cut(name: str, whole: int, shared: int, cut: Counts) -> Weight:
-    """Return a matrix of `whole` by `shared` elements that ranks share by heads, along the second."""
-    return Weight(
-        name=f"attention.{name}",
-        elements=whole * shared / cut,
-        total=whole * shared,
-        matrix=(constant(whole), shared / cut),
-    )
-
-
 def _linear(rows: Counts, columns: Counts, inputs: int, split: Split) -> Matmul:
     return Matmul(m=rows, n=columns, k=constant(inputs), dtype=split.dtype)
-
-
-def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
-    return MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
-
-
-def _over_keys(kind: str, pairs: Counts, split: Split) -> MemoryBound:
-    """Return a memory-bound operator whose rows are the keys of one query."""
-    return MemoryBound(kind=kind, elements=pairs, width=split.keys, dtype=split.dtype)

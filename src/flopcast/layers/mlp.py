@@ -13,10 +13,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from flopcast.dtypes import constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights
+from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights, memory_pass, row_parallel
 from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.operators.memory_bound import KINDS
 
 _item = partial(in_part, "mlp")
 
@@ -64,12 +64,7 @@ class Mlp(AbstractLayer):
         is needed between them.
         """
         inner = self.ffn_hidden
-        down = Weight(
-            name="mlp.down",
-            elements=inner * hidden / split.tensor,
-            total=inner * hidden,
-            matrix=(inner / split.tensor, constant(hidden)),
-        )
+        down = row_parallel("mlp.down", inner, hidden, split.tensor)
         return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
@@ -82,10 +77,10 @@ class Mlp(AbstractLayer):
         width, inner = self.up_columns / split.tensor, self.ffn_hidden / split.tensor
         up = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)
         down = Matmul(m=tokens, n=constant(hidden), k=inner, dtype=dtype)
-        act = MemoryBound(kind=self.activation, elements=tokens * inner, dtype=dtype)
+        act = memory_pass(self.activation, tokens * inner, split)
         items = [_item("up", up, ("in.full",), "up")]
         if self.bias:
-            bias = MemoryBound(kind="bias_add", elements=tokens * width, dtype=dtype)
+            bias = memory_pass("bias_add", tokens * width, split)
             items.append(_item("up_bias", bias, ("up",), "up"))
         items.append(_item("activation", act, ("up",), "inner"))
         items.append(_item("down", down, ("inner",), "partial"))

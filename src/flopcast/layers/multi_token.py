@@ -24,12 +24,19 @@ from typing import Literal
 from pydantic import Field
 
 from flopcast.dtypes import constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, enter_tensor_parallel, norm_weights
+from flopcast.layers.base import (
+    AbstractLayer,
+    Split,
+    Weight,
+    column_parallel,
+    enter_tensor_parallel,
+    memory_pass,
+    norm_weights,
+)
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather
 from flopcast.records import replace
 
@@ -65,12 +72,7 @@ class MultiTokenPrediction(AbstractLayer):
         """
         weights: list[Weight] = []
         for module in range(1, self.modules + 1):
-            projection = Weight(
-                name="projection",
-                elements=2 * hidden * hidden / split.tensor,
-                total=2 * hidden * hidden,
-                matrix=(constant(2 * hidden), hidden / split.tensor),
-            )
+            projection = column_parallel("projection", 2 * hidden, hidden, split.tensor)
             norms = [
                 weight
                 for name in ("hidden_norm", "token_norm", "final_norm")
@@ -110,7 +112,7 @@ class MultiTokenPrediction(AbstractLayer):
             for item in self._embedding.forward(hidden, split)
         ]
         product = Matmul(m=tokens, n=hidden / split.tensor, k=constant(2 * hidden), dtype=split.dtype)
-        both = MemoryBound(kind="copy", elements=2 * own * hidden, dtype=split.dtype)
+        both = memory_pass("copy", 2 * own * hidden, split)
         whole = AllGather(axis="tp", message_bytes=tokens * hidden * split.element_bytes)
         return [
             *look_up,
@@ -128,10 +130,7 @@ class MultiTokenPrediction(AbstractLayer):
 
     def _norm(self, name: str, source: str, output: str, hidden: int, split: Split) -> Item:
         """Return a norm of the block's kind over own tokens."""
-        elements = split.own_tokens * hidden
-        work = MemoryBound(
-            kind=self.block.norm, elements=elements, width=constant(hidden), dtype=split.dtype
-        )
+        work = memory_pass(self.block.norm, split.own_tokens * hidden, split, constant(hidden))
         return kernel(name, work, (source,), output, component="norm")
 
 

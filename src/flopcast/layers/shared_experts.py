@@ -9,11 +9,17 @@ arXiv:2401.06066, section 3.2. The gate: Qwen1.5-MoE.
 """
 
 from flopcast.dtypes import constant
-from flopcast.layers.base import Split, Weight, enter_tensor_parallel, leave_tensor_parallel, replicated
+from flopcast.layers.base import (
+    Split,
+    Weight,
+    enter_tensor_parallel,
+    leave_tensor_parallel,
+    memory_pass,
+    replicated,
+)
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 
 
@@ -45,7 +51,7 @@ def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item,
         for item in mlp.forward(hidden, split)
     ]
     leave = leave_tensor_parallel("shared.partial", "shared.sum", "shared.leave", hidden, split)
-    join = _pass("residual_add", hidden, split)
+    join = memory_pass("residual_add", split.own_tokens * hidden, split)
     return (
         replace(enter, output=whole),
         *inside,
@@ -58,7 +64,7 @@ def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item,
 def _gate(hidden: int, split: Split) -> tuple[Item, ...]:
     """Return the gate: one number per token, its sigmoid, and the product with the experts' result."""
     number = Matmul(m=split.own_tokens, n=constant(1), k=constant(hidden), dtype=split.dtype)
-    scale = _pass("scale_rows", hidden, split)
+    scale = memory_pass("scale_rows", split.own_tokens * hidden, split)
     return (
         replace(kernel("shared.gate", number, ("mlp.in",), "shared.gate", component="experts"), wide=True),
         kernel("shared.scale", scale, ("shared.sum", "shared.gate"), "shared.sum", component="experts"),
@@ -68,8 +74,3 @@ def _gate(hidden: int, split: Split) -> tuple[Item, ...]:
 def _shared(name: str) -> str:
     """Return a name of the dense MLP as one of the shared experts: "mlp.up" is "shared.up"."""
     return f"shared.{name.removeprefix('mlp.')}"
-
-
-def _pass(kind: str, hidden: int, split: Split) -> MemoryBound:
-    """Return a pass over this rank's own tokens."""
-    return MemoryBound(kind=kind, elements=split.own_tokens * hidden, dtype=split.dtype)

@@ -15,10 +15,9 @@ DeepSeek-V3.2, arXiv:2512.02556, section 2.1; `Indexer` in inference/model.py of
 from pydantic import Field
 
 from flopcast.dtypes import constant
-from flopcast.layers.base import Split, Weight, replicated, whole_matrix
+from flopcast.layers.base import Split, Weight, memory_pass, replicated, whole_matrix
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.strict_model import StrictModel
 
 
@@ -72,9 +71,7 @@ class SparseIndex(StrictModel):
         def product(columns: int, length: int) -> Matmul:
             return Matmul(m=tokens, n=constant(columns), k=constant(length), dtype=dtype)
 
-        norm = MemoryBound(
-            kind="layernorm", elements=tokens * self.size, width=constant(self.size), dtype=dtype
-        )
+        norm = memory_pass("layernorm", tokens * self.size, split, constant(self.size))
         source = "in" if queried == hidden else "q_normed"
         works = {
             "q": (product(self.heads * self.size, queried), source),

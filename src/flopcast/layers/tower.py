@@ -32,8 +32,10 @@ from flopcast.layers.base import (
     enter_tensor_parallel,
     leave_tensor_parallel,
     linear_weights,
+    memory_pass,
     norm_weights,
     replicated,
+    row_parallel,
     whole_matrix,
 )
 from flopcast.layers.block import Block
@@ -41,7 +43,6 @@ from flopcast.layers.images import Patching
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.strict_model import StrictModel
 
@@ -206,9 +207,7 @@ class Patches(TowerLayer):
         yield kernel("patches", product, ("pixels",), "y", component="vision")
         passes = ((self.bias, "bias_add"), (self.positions, "position_add"))
         for kind in (*(kind for wanted, kind in passes if wanted), *(self.norm,) * self.norms):
-            work = MemoryBound(
-                kind=kind, elements=split.tokens * self.width, width=constant(self.width), dtype=split.dtype
-            )
+            work = memory_pass(kind, split.tokens * self.width, split, constant(self.width))
             yield kernel(kind, work, ("y",), "y", component="vision")
 
 
@@ -237,12 +236,7 @@ class SeenBlock(TowerLayer):
         for item in self.block.forward(self.width, split):
             if self.block.layer_scale and item.name.endswith(".residual"):
                 source, output = item.inputs[0], f"{item.inputs[0]}.scaled"
-                work = MemoryBound(
-                    kind="scale_rows",
-                    elements=split.tokens * self.width,
-                    width=constant(self.width),
-                    dtype=split.dtype,
-                )
+                work = memory_pass("scale_rows", split.tokens * self.width, split, constant(self.width))
                 name = f"{item.name.partition('.')[0]}.scale"
                 yield kernel(name, work, (source,), output, component="vision")
                 yield replace(item, inputs=(output, *item.inputs[1:]))
@@ -286,8 +280,7 @@ class Projector(TowerLayer):
                 yield from linear_weights(name, rows, columns, split.tensor, own.bias)
                 continue
             ranks = split.tensor if cut == "input" else ONE
-            matrix = (rows / ranks, constant(columns))
-            yield Weight(name=name, elements=rows * columns / ranks, total=rows * columns, matrix=matrix)
+            yield row_parallel(name, rows, columns, ranks)
             if own.bias:
                 yield replicated(f"{name}_bias", columns)
 
@@ -299,7 +292,7 @@ class Projector(TowerLayer):
         at_tokens = replace(split, length=per_sequence)
 
         def over(kind: str, name: str, elements: Counts, width: int, source: str, output: str) -> Item:
-            work = MemoryBound(kind=kind, elements=elements, width=constant(width), dtype=dtype)
+            work = memory_pass(kind, elements, split, constant(width))
             return kernel(name, work, (source,), output, component="vision")
 
         last = "x"

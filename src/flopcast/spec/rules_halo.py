@@ -18,7 +18,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.halo",
         holds=lambda c: not c.structure.halo or has_neighbours(c.model),
-        value=lambda c: c.structure.halo,
         allowed="0, because the model is not an exported graph network",
         because="only operators that pick rows of a tensor read vertices of other ranks",
         fix="remove halo",
@@ -26,7 +25,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.halo",
         holds=lambda c: (c.structure.halo <= c.plans.data_parallel - 1) | (c.plans.data_parallel == 1),
-        value=lambda c: c.structure.halo,
         allowed=lambda c: f"at most {first(c.plans.data_parallel) - 1}, the number of other ranks",
         because="each other rank has as many vertices as this one",
         fix=lambda c: f"set halo to {first(c.plans.data_parallel) - 1}",
@@ -34,7 +32,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: bool(not c.structure.halo) | (c.plans.expert_parallel == c.plans.data_parallel),
-        value=lambda c: first(c.plans.expert_parallel),
         allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
         because="the expert-parallel ranks, which are all data-parallel ranks, share the graph",
         fix=lambda c: f"set expert_parallel to {first(c.plans.data_parallel)}",
