@@ -6,7 +6,10 @@ Elsewhere: the parts that timers show (timer_suspects.py), the parts that a trac
 """
 
 from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
+from flopcast.files.package_table import read_table
 from flopcast.lab.diagnosis.suspect import Basis, Suspect
 from flopcast.records import dataclass
 from flopcast.report.report import Report
@@ -31,6 +34,28 @@ class Excess:
     title: str
     change: str
     against: tuple[str, ...] = ()
+
+
+@cache
+def known_suspects() -> Mapping[str, Any]:
+    """Return the causes of a slow step that flopcast knows, by the source that shows them."""
+    return read_table(__package__, "suspects.yaml")
+
+
+def shown_by(source: str) -> Mapping[str, Excess]:
+    """Return the parts that a source shows, "timers" or "trace", each with its suspect.
+
+    >>> shown_by("timers")["data"].title
+    'The step waits for data'
+    """
+    return {
+        part: Excess(
+            **row
+            | {"change": row["change"].format(clocks=CLOCKS, network=NETWORK)}
+            | {"against": tuple(row.get("against", ()))}
+        )
+        for part, row in known_suspects()[source].items()
+    }
 
 
 def doubt_of(report: Report) -> float:

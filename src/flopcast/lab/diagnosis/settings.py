@@ -1,8 +1,8 @@
 """Settings of a job that make its step unnecessarily long.
 
 Answers: which change of a setting would save time, and how much?
-Elsewhere: the evidence in a log or a trace (timer_suspects.py, trace_suspects.py), how a plan is chosen
-(search/default_plan.py).
+Elsewhere: the titles (suspects.yaml), the evidence in a log or a trace (timer_suspects.py,
+trace_suspects.py), how a plan is chosen (search/default_plan.py).
 
 Each setting is changed alone, and the changed job is predicted. A change is not a suspect if it breaks a
 rule, if the job then no longer fits, or if the job's software has no switch for it (spec/switches.py).
@@ -11,9 +11,10 @@ precision and the optimizer.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from flopcast.errors import InfeasibleError, SpecError
+from flopcast.lab.diagnosis.excess import known_suspects
 from flopcast.lab.diagnosis.job_edits import difference, with_plan, with_stack
 from flopcast.lab.diagnosis.recompute_shown import with_recompute
 from flopcast.lab.diagnosis.suspect import Predict, Suspect
@@ -68,6 +69,19 @@ def _transfers_wait(job: Job) -> bool:
     return staged and job.stack.pipeline.style(interleaved=True) != "overlapped"
 
 
+def _gathers_wait(job: Job) -> bool:
+    sharded = job.plan.data_parallel > 1 and job.plan.zero in (1, 2)
+    return sharded and not job.stack.gradients.overlap_gather
+
+
+def _exchanges_wait(job: Job) -> bool:
+    return job.plan.expert_parallel > 1 and not job.stack.experts.overlaps_exchanges(job.plan.recompute)
+
+
+def _attention_is_old(job: Job) -> bool:
+    return job.stack.attention_kernel == "flash" and job.stack.attention_generation != "newest"
+
+
 def _less_recompute(job: Job) -> Sequence[Job]:
     less = {"full": ("none", "selective"), "selective": ("none",)}.get(job.plan.recompute, ())
     return [with_recompute(job, mode) for mode in less]
@@ -84,123 +98,41 @@ def _fewer_placements(job: Job) -> Sequence[Job]:
     return [with_plan(job, offload=rest) for rest in dict.fromkeys(fewer)] if placed else ()
 
 
-SETTINGS = (
-    Setting(
-        name="gradients_not_overlapped",
-        title="The reduction of gradients does not overlap with the backward pass",
-        switch="overlap_gradients",
-        changed=_of_stack(_gradients_wait, "gradients", {"overlap": True}),
+CHANGES: Mapping[str, Callable[[Job], Sequence[Job]]] = {  # by the name of the setting
+    "gradients_not_overlapped": _of_stack(_gradients_wait, "gradients", {"overlap": True}),
+    "parameters_not_overlapped": _of_stack(_gathers_wait, "gradients", {"overlap_gather": True}),
+    "tensor_messages_not_overlapped": _of_stack(
+        lambda job: job.plan.tensor_parallel > 1 and job.stack.tensor_overlap == "none",
+        "tensor_overlap",
+        "chunks",
     ),
-    Setting(
-        name="parameters_not_overlapped",
-        title="The all-gather of updated parameters does not overlap with the forward pass",
-        switch="overlap_gather",
-        changed=_of_stack(
-            lambda job: (
-                job.plan.data_parallel > 1
-                and job.plan.zero in (1, 2)
-                and not job.stack.gradients.overlap_gather
-            ),
-            "gradients",
-            {"overlap_gather": True},
-        ),
+    "transfers_not_overlapped": _of_stack(_transfers_wait, "pipeline", {"transfers": "overlapped"}),
+    "exchanges_not_overlapped": _of_stack(
+        _exchanges_wait, "experts", {"exchange_overlap": "other_micro_batch"}
     ),
-    Setting(
-        name="tensor_messages_not_overlapped",
-        title="Tensor-parallel communication does not overlap with GEMMs",
-        switch="overlap_tensor",
-        changed=_of_stack(
-            lambda job: job.plan.tensor_parallel > 1 and job.stack.tensor_overlap == "none",
-            "tensor_overlap",
-            "chunks",
-        ),
+    "dispatcher_slow": _of_stack(
+        lambda job: job.plan.expert_parallel > 1 and job.stack.experts.sends_every_row,
+        "experts",
+        {"dispatcher": "deepep"},
     ),
-    Setting(
-        name="transfers_not_overlapped",
-        title="Transfers between pipeline stages do not overlap with compute",
-        switch="overlap_transfers",
-        changed=_of_stack(_transfers_wait, "pipeline", {"transfers": "overlapped"}),
+    "recompute_not_needed": _less_recompute,
+    "micro_batch_small": _larger_micro_batch,
+    "offload_not_needed": _fewer_placements,
+    "copies_not_pinned": _of_stack(
+        lambda job: bool(job.plan.offload) and job.stack.offload.gradient_copies != "pinned",
+        "offload",
+        {"gradient_copies": "pinned"},
     ),
-    Setting(
-        name="exchanges_not_overlapped",
-        title="The all-to-all of tokens does not overlap with other work",
-        switch="overlap_exchanges",
-        changed=_of_stack(
-            lambda job: (
-                job.plan.expert_parallel > 1
-                and not job.stack.experts.overlaps_exchanges(job.plan.recompute)
-            ),
-            "experts",
-            {"exchange_overlap": "other_micro_batch"},
-        ),
+    "attention_not_fused": _of_stack(
+        lambda job: job.stack.attention_kernel != "flash", "attention_kernel", "flash"
     ),
-    Setting(
-        name="dispatcher_slow",
-        title="A token is sent once for each of its experts instead of once for each device",
-        switch="dispatcher",
-        changed=_of_stack(
-            lambda job: job.plan.expert_parallel > 1 and job.stack.experts.sends_every_row,
-            "experts",
-            {"dispatcher": "deepep"},
-        ),
+    "attention_kernel_old": _of_stack(_attention_is_old, "attention_generation", "newest"),
+    "launches": _of_stack(
+        lambda job: "iteration" not in job.stack.host.graphs, "host", {"graphs": ("iteration",)}
     ),
-    Setting(
-        name="recompute_not_needed",
-        is_of_plan=True,
-        title="More activations are recomputed than is necessary to fit into memory",
-        switch="recompute",
-        changed=_less_recompute,
-    ),
-    Setting(
-        name="micro_batch_small",
-        is_of_plan=True,
-        title="The micro-batch is smaller than memory allows",
-        switch="micro_batch",
-        changed=_larger_micro_batch,
-    ),
-    Setting(
-        name="offload_not_needed",
-        is_of_plan=True,
-        title="States are offloaded although they would fit on the devices",
-        switch="offload",
-        changed=_fewer_placements,
-    ),
-    Setting(
-        name="copies_not_pinned",
-        title="Gradients are copied to host memory that is not pinned",
-        switch="pinned_copies",
-        changed=_of_stack(
-            lambda job: bool(job.plan.offload) and job.stack.offload.gradient_copies != "pinned",
-            "offload",
-            {"gradient_copies": "pinned"},
-        ),
-    ),
-    Setting(
-        name="attention_not_fused",
-        title="Attention is not one fused kernel",
-        switch="attention_kernel",
-        changed=_of_stack(lambda job: job.stack.attention_kernel != "flash", "attention_kernel", "flash"),
-    ),
-    Setting(
-        name="attention_kernel_old",
-        title="The attention kernel is not the newest one for this device",
-        switch="attention_generation",
-        changed=_of_stack(
-            lambda job: (
-                job.stack.attention_kernel == "flash" and job.stack.attention_generation != "newest"
-            ),
-            "attention_generation",
-            "newest",
-        ),
-    ),
-    Setting(
-        name="launches",
-        title="The devices wait for the host to launch kernels",
-        switch="graphs",
-        changed=_of_stack(
-            lambda job: "iteration" not in job.stack.host.graphs, "host", {"graphs": ("iteration",)}
-        ),
-    ),
+}
+SETTINGS = tuple(
+    Setting(name=name, changed=CHANGES[name], **row) for name, row in known_suspects()["settings"].items()
 )
 
 

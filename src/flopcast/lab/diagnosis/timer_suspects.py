@@ -12,7 +12,7 @@ backward pass does not hide, and so does the prediction.
 from collections import defaultdict
 from collections.abc import Mapping
 
-from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK, Excess, Found, compared
+from flopcast.lab.diagnosis.excess import Found, compared, shown_by
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.lab.logs.timers import OF_A_NEWER_RELEASE, Part, TimedPart
 from flopcast.operators.item import Item
@@ -24,63 +24,7 @@ STRAGGLER_RATIO = 1.04  # slowest over fastest rank, beyond what stages of unequ
 LONGEST_RATIO = 1.1  # of a timer over the step that holds it
 BESIDE = ("checkpoints", "evaluation")  # parts that no step holds
 SEEN = "the timers of the log show"
-OF_TIMERS: Mapping[str, Excess] = {
-    "data": Excess(
-        name="data_loading",
-        part="the data loader",
-        title="The step waits for data",
-        change="use more workers and prefetch in the data loader, or move the data to faster storage",
-    ),
-    "gradients": Excess(
-        name="gradient_reduction",
-        part="the reduction of gradients",
-        title="The reduction of gradients takes longer than predicted",
-        change=f"{NETWORK}; look for a slow link or network card, and for a network card that nothing uses",
-        against=("a rank that computes longer than others makes all others wait in this reduction",),
-    ),
-    "parameters": Excess(
-        name="parameter_gather",
-        part="the all-gather of parameters",
-        title="The all-gather of updated parameters takes longer than predicted",
-        change=f"{NETWORK}; look for a slow link or network card",
-    ),
-    "optimizer": Excess(
-        name="optimizer",
-        part="the optimizer",
-        title="The optimizer takes longer than predicted",
-        change="use a fused optimizer, and look for work that runs in every step, such as logging norms",
-    ),
-    "compute": Excess(
-        name="compute",
-        part="forward and backward",
-        title="Forward and backward take longer than predicted",
-        change=f"{CLOCKS}, and give a trace with --trace to see which kernels are slow",
-    ),
-    "stages": Excess(
-        name="stage_waits",
-        part="waiting for other stages and transfers between them",
-        title="Waiting for other stages, or transfers between stages, takes longer than predicted",
-        change=f"{NETWORK} of neighbouring stages; look for a stage that computes longer than it should",
-    ),
-    "passes": Excess(
-        name="passes",
-        part="forward, backward and waiting for other stages",
-        title="Forward, backward and waiting for other stages take longer than predicted",
-        change="print the timers of forward and backward too, or give a trace with --trace",
-    ),
-    "reducing_passes": Excess(
-        name="passes",
-        part="forward, backward and the reduction of gradients",
-        title="Forward, backward and the reduction of gradients take longer than predicted",
-        change="give a trace with --trace",
-    ),
-    "between": Excess(
-        name="between_steps",
-        part="the time between the optimizer and the next forward pass",
-        title="Time passes between the optimizer and the next forward pass",
-        change="look for work of the host in every step: data loading, logging, garbage collection",
-    ),
-}
+OF_TIMERS = shown_by("timers")
 
 
 def timed_suspects(report: Report, timers: Mapping[Part, TimedPart], step_s: float) -> Found:

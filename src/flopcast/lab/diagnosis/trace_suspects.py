@@ -12,16 +12,7 @@ from collections.abc import Mapping
 from flopcast.cost.factors import HOST
 from flopcast.lab.calibration.kernel_names import ATTENTION, COMMUNICATION, GEMM, MEMORY
 from flopcast.lab.calibration.trace import Trace, busy_seconds_per_step, seconds_per_step
-from flopcast.lab.diagnosis.excess import (
-    CLOCKS,
-    LEAST_EXCESS,
-    NETWORK,
-    UNSURE,
-    Excess,
-    Found,
-    compared,
-    doubt_of,
-)
+from flopcast.lab.diagnosis.excess import CLOCKS, LEAST_EXCESS, UNSURE, Found, compared, doubt_of, shown_by
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.lab.validation.step_parts import components
 from flopcast.report.report import BUBBLE, Report
@@ -32,40 +23,7 @@ OF_THE_CORE = (GEMM, ATTENTION)
 COMPUTE = (GEMM, ATTENTION, MEMORY)
 SEEN = "the trace shows"
 MOST_STEPS = 2.0  # of a trace without annotated steps that is one step
-OF_TRACES: Mapping[str, Excess] = {
-    GEMM: Excess(
-        name="products",
-        part="GEMMs",
-        title="GEMMs are slower than predicted",
-        change=f"{CLOCKS}, and the library's version with a newer one",
-    ),
-    ATTENTION: Excess(
-        name="attention",
-        part="attention",
-        title="Attention is slower than predicted",
-        change="check which attention kernel runs: the trace names it",
-    ),
-    MEMORY: Excess(
-        name="memory_bound",
-        part="memory-bound kernels",
-        title="Memory-bound kernels take longer than predicted",
-        change="look for unfused elementwise kernels, and compile or fuse them",
-    ),
-    COMMUNICATION: Excess(
-        name="communication",
-        part="exposed communication",
-        title="Exposed communication takes longer than predicted",
-        change=f"{NETWORK}, and compare traces of several ranks: the rank that waits least is the slow one",
-        against=("a collective also waits for the slowest rank, and a receive for the neighbouring stage",),
-    ),
-    HOST: Excess(
-        name="idle_device",
-        part="idle time of the device",
-        title="The device waits for the host",
-        change="launch fewer kernels (larger micro-batches, fused or compiled kernels, CUDA graphs), and"
-        " look for synchronisation and data loading",
-    ),
-}
+OF_TRACES = shown_by("trace")
 
 
 def traced_suspects(report: Report, trace: Trace) -> Found:
