@@ -12,7 +12,7 @@ DeepSpeed (deepspeed/runtime/utils.py) and its ThroughputTimer, MetricsProcessor
 import math
 import re
 
-from flopcast.lab.logs.formats import MLLOG, NUMBER, mlperf_event, number
+from flopcast.lab.logs.formats import MLLOG, NUMBER, log_table, mlperf_event, number
 from flopcast.records import dataclass
 
 MIB, GIB = 1024.0**2, 1024.0**3
@@ -34,36 +34,14 @@ class MemoryLine:
     names: tuple[str, ...]
 
 
-MEMORY_LINES = (
-    MemoryLine(  # report_memory of the Megatron family
-        cue="memory (MB)",
-        rule=re.compile(
-            rf"\| allocated: {NUMBER} \| max allocated: {NUMBER}"
-            rf" \| reserved: {NUMBER} \| max reserved: {NUMBER}"
-        ),
-        unit_bytes=MIB,
-        names=ALL,
-    ),
-    MemoryLine(  # see_memory_usage of DeepSpeed: "cached" is what is now called reserved
-        cue="Max_MA",
-        rule=re.compile(
-            rf"\bMA {NUMBER} GB[\s|]+Max_MA {NUMBER} GB[\s|]+CA {NUMBER} GB[\s|]+Max_CA {NUMBER} GB"
-        ),
-        unit_bytes=GIB,
-        names=ALL,
-    ),
-    MemoryLine(  # ThroughputTimer of DeepSpeed
-        cue="MaxMemAllocated=",
-        rule=re.compile(rf"\bMemAllocated={NUMBER}GB, MaxMemAllocated={NUMBER}GB"),
-        unit_bytes=GIB,
-        names=(ALLOCATED, MAX_ALLOCATED),
-    ),
-    MemoryLine(  # torchtitan prints its largest reserved memory since the last line
-        cue="GiB(",
-        rule=re.compile(rf"(?<!validate )\bstep:.*\bmemory:\s*{NUMBER}GiB\("),
-        unit_bytes=GIB,
-        names=(MAX_RESERVED,),
-    ),
+MEMORY_LINES = tuple(
+    MemoryLine(
+        cue=row["cue"],
+        rule=re.compile(row["rule"].replace("{number}", NUMBER)),
+        unit_bytes={"MiB": MIB, "GiB": GIB}[row["unit"]],
+        names=tuple(row["names"]),
+    )
+    for row in log_table()["memory"]
 )
 
 
@@ -84,48 +62,6 @@ def memory_of_line(line: str) -> dict[str, float]:
 
 
 _DOTS = r"\s+\.*\s*"  # "  seq_length ...................... 2048", as Megatron lists its arguments
-# name → a text the line must hold, and where the number stands
-FACTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "world_size": (
-        ("using world size:", r"using world size:\s*(\d+)"),
-        # at the start of a line only: inside one, DeepSpeed prints its data-parallel ranks with this name
-        ("world_size", rf"^\s*world_size{_DOTS}(\d+)"),
-        ("world size:", r"^\s*world size:\s*(\d+)"),
-        ("GLOBAL_RANK:", r"GLOBAL_RANK: \d+, MEMBER: \d+/(\d+)"),
-    ),
-    "global_batch": (
-        ("global_batch_size", rf"\bglobal_batch_size{_DOTS}(\d+)"),
-        ("train_batch_size", rf"\btrain_batch_size{_DOTS}(\d+)"),
-        ("setting global batch size", r"setting global batch size to (\d+)"),
-        ("Total train batch size", r"Total train batch size \(.*\) = ([\d,]+)"),
-        ("global batch size ", r"\bglobal batch size (\d+), "),
-    ),
-    "micro_batch": (
-        ("micro_batch_size", rf"\bmicro_batch_size{_DOTS}(\d+)"),
-        ("train_micro_batch_size_per_gpu", rf"\btrain_micro_batch_size_per_gpu{_DOTS}(\d+)"),
-        ("batch size per", r"(?:batch size per GPU:|Instantaneous batch size per device =)\s*(\d+)"),
-        ("local batch size", r"\blocal batch size (\d+)"),
-    ),
-    "sequence_length": (
-        ("seq_length", rf"\bseq_length{_DOTS}(\d+)"),
-        ("sequence length ", r"\bsequence length (\d+), "),
-    ),
-    "data_parallel": (("data parallel size:", r"^\s*data parallel size:\s*(\d+)"),),
-    "tensor_parallel": (
-        ("tensor-model-parallel size:", r"\btensor-model-parallel size:\s*(\d+)"),
-        ("tensor_model_parallel_size", rf"^\s*tensor_model_parallel_size{_DOTS}(\d+)"),
-    ),
-    "pipeline_parallel": (
-        ("pipeline-model-parallel size:", r"\bpipeline-model-parallel size:\s*(\d+)"),
-        ("pipeline_model_parallel_size", rf"^\s*pipeline_model_parallel_size{_DOTS}(\d+)"),
-    ),
-    "num_layers": (("num_layers", rf"^\s*num_layers{_DOTS}(\d+)"),),
-    "hidden_size": (("hidden_size", rf"^\s*hidden_size{_DOTS}(\d+)"),),
-    "parameters": (
-        ("total parameters", r"\bsize: ([\d,]+) total parameters"),  # torchtitan
-        ("trainable parameters", r"\bNumber of trainable parameters = ([\d,]+)"),  # transformers
-    ),
-}
 _BILLIONS = "Total number of parameters in billions:"  # Megatron-LM
 _RECOMPUTE = re.compile(rf"^\s*recompute_granularity{_DOTS}(full|selective|None)\s*$")
 MLPERF_FACTS = {  # key of an event → name
@@ -136,7 +72,11 @@ _MESH = re.compile(
     r"Building (?:device mesh with parallelism: (.+)|\d+-D device mesh with \[.*?\], \[(.+)\])"
 )
 _DEGREE = re.compile(r"\b(?:pp|dp_replicate|dp_shard|cp|tp)=(\d+)")  # experts are on ranks of these
-_FACTS = [(name, cue, re.compile(rule)) for name, rules in FACTS.items() for cue, rule in rules]
+_FACTS = [  # name, a text the line must hold, and where the number stands
+    (name, cue, re.compile(rule.replace("{dots}", _DOTS)))
+    for name, rules in log_table()["sizes"].items()
+    for cue, rule in rules.items()
+]
 _RANK_PREFIX = re.compile(r"\s*(?:\[(?:rank|default)\s*(\d{1,7})\]:|(\d{1,7}):\s|\S*worker-(\d{1,7}):)\s?")
 _RANK_INSIDE = re.compile(r"\[Rank (\d{1,7})\]")
 

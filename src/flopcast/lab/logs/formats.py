@@ -2,9 +2,9 @@
 
 Answers: does this line print a step, or a part of one, and which numbers does it hold?
 Elsewhere: memory of ranks and sizes of the job (facts.py). Each line is read alone. The reader (reader.py)
-handles ranks, repeated lines and incomplete lines. A new framework is one function and one line in FORMATS;
-their order matters if one log holds lines of several frameworks: the log counts as one of the first
-framework that printed a step.
+handles ranks, repeated lines and incomplete lines. A new framework is one function, one line in READERS and
+one entry in formats.yaml. The order of entries matters if one log holds lines of several frameworks: the
+log counts as one of the first framework that printed a step.
 
 All returned numbers have SI units.
 
@@ -18,8 +18,11 @@ the Trainer of transformers; mllog (mlcommons/logging) and the results of mlcomm
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
 
+from flopcast.files.package_table import read_table
 from flopcast.records import dataclass
 
 NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
@@ -84,22 +87,20 @@ _RUN = re.compile(rf"'train_runtime':\s*'?{NUMBER}.*'train_samples_per_second':\
 _RUN_STEPS = re.compile(rf"'train_steps_per_second':\s*'?{NUMBER}")
 _TOTAL_STEPS = re.compile(r"Total optimization steps\s*=\s*([\d,]+)")
 
-KEYS = {  # of "key: value | key: value" lines, without underscores → field and scale
-    "elapsed time per iteration (ms)": ("step_time_s", 1e-3),
-    "elapsed time per iteration ms": ("step_time_s", 1e-3),
-    "elapsed time per iteration (s)": ("step_time_s", 1.0),
-    "train step timing in s": ("step_time_s", 1.0),
-    "throughput per gpu (tflop/s/gpu)": ("device_flop_per_s", 1e12),
-    "tflops": ("device_flop_per_s", 1e12),
-    "tflops per gpu": ("device_flop_per_s", 1e12),
-    "samples per second": ("samples_per_s", 1.0),
-    "samples/sec": ("samples_per_s", 1.0),
-    "tokens per gpu per second (tgs)": ("device_tokens_per_s", 1.0),
-    "tokens per gpu (tokens/s/gpu)": ("device_tokens_per_s", 1.0),
-    "tokens per sec per gpu": ("device_tokens_per_s", 1.0),
-    "global batch size": ("global_batch", 1.0),
-    "global step": ("step", 1.0),
-}
+
+@cache
+def log_table() -> Mapping[str, Any]:
+    """Return the tables of texts in logs: formats.yaml."""
+    return read_table(__package__, "formats.yaml")
+
+
+def scaled(name: str) -> dict[str, tuple[str, float]]:
+    """Return the field and the scale of each name in a table of formats.yaml."""
+    rows = log_table()[name]
+    return {each: (row["field"], row["scale"]) for row in rows for each in row["names"]}
+
+
+KEYS = scaled("keys")  # of "key: value | key: value" lines → field and scale
 
 
 def number(text: str) -> float:
@@ -247,97 +248,34 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_VALUE
 
 
-ELAPSED = ("elapsed time per iteration", "elapsed_time_per_iteration")
 TABLE = "csv"
-ENGINE = ("DeepSpeed", "Megatron-DeepSpeed", "GPT-NeoX")  # programs that call DeepSpeed's engine
+READERS: Mapping[str, Callable[[str], LogLine | None]] = {
+    "gpt-neox": _gpt_neox,
+    "megatron-deepspeed": _megatron_deepspeed,
+    "megatron-lm": _megatron_lm,
+    "nemo": _nemo,
+    "nemo-progress-bar": _ruled(_BAR, step=1.0, step_time_s=1.0),  # NeMo 1, printed again and again
+    # tokens per second of one device (tps, once wps); the step time is not printed
+    "torchtitan": _ruled(_TITAN, step=1.0, device_tokens_per_s=1.0, device_flop_per_s=1e12),
+    # tokens per second of one device; the step time is not printed
+    "internevo": _ruled(_INTERN, device_flop_per_s=1e12, step=1.0, device_tokens_per_s=1.0),
+    "maxtext": _ruled(_MAXTEXT, step=1.0, step_time_s=1.0, device_flop_per_s=1e12, device_tokens_per_s=1.0),
+    # PipelineEngine: mean time of the steps since the last line
+    "deepspeed-pipeline": _ruled(_PIPELINE, step=1.0, step_time_s=1.0, samples_per_s=1.0),
+    # ThroughputTimer: the current rate, or in its first releases the mean since the start
+    "deepspeed": _ruled(_THROUGHPUT, step=1.0, samples_per_s=1.0),
+    "deepspeed-timers": _deepspeed_timers,
+    "hugging-face-trainer": _trainer,
+    "mlperf": _mlperf,
+    "deepspeed-profiler": _deepspeed_profiler,
+    TABLE: lambda _: None,
+}
 FORMATS = {
-    "gpt-neox": LogFormat(
-        cues=ELAPSED,
-        read=_gpt_neox,
-        example="samples/sec: … | iteration 10/ 100 | elapsed time per iteration (ms): … |",
-        software=("GPT-NeoX",),
-    ),
-    "megatron-deepspeed": LogFormat(
-        cues=ELAPSED,
-        read=_megatron_deepspeed,
-        example="iteration 10/ 100 | … | elapsed time per iteration (ms): … | samples per second: … |",
-        software=("Megatron-DeepSpeed",),
-    ),
-    "megatron-lm": LogFormat(
-        cues=(*ELAPSED, "MODEL_TFLOP/s/GPU"),
-        read=_megatron_lm,
-        example="iteration 10/ 100 | … | elapsed time per iteration (ms): … |",
-        software=("Megatron-LM", "Megatron-Bridge", "NeMo"),
-    ),
-    "nemo": LogFormat(
-        cues=("train_step_timing in s:",),
-        read=_nemo,
-        example="Training epoch 0, iteration 10/100 | … | global_step: 10 | train_step_timing in s: …",
-        software=("NeMo",),
-    ),
-    "nemo-progress-bar": LogFormat(
-        cues=("train_step_timing in s=",),
-        read=_ruled(_BAR, step=1.0, step_time_s=1.0),  # NeMo 1, printed again and again
-        example="Epoch 0: 10%| | 10/100 […, global_step=9.000, …, train_step_timing in s=…]",
-        software=("NeMo",),
-    ),
-    "torchtitan": LogFormat(
-        cues=("tps: ", "wps: "),
-        # tokens per second of one device (tps, once wps); the step time is not printed
-        read=_ruled(_TITAN, step=1.0, device_tokens_per_s=1.0, device_flop_per_s=1e12),
-        example="step: 10  loss: …  memory: …GiB(…%)  tps: …  tflops: …  mfu: …%",
-        software=("torchtitan",),
-    ),
-    "internevo": LogFormat(
-        cues=("tgs (tokens/gpu/second)=",),
-        # tokens per second of one device; the step time is not printed
-        read=_ruled(_INTERN, device_flop_per_s=1e12, step=1.0, device_tokens_per_s=1.0),
-        example="tflops=…,step=10,loss=…,tgs (tokens/gpu/second)=…,fwd_bwd_time=…",
-    ),
-    "maxtext": LogFormat(
-        cues=("completed step:",),
-        read=_ruled(_MAXTEXT, step=1.0, step_time_s=1.0, device_flop_per_s=1e12, device_tokens_per_s=1.0),
-        example="completed step: 10, seconds: …, TFLOP/s/device: …, Tokens/s/device: …",
-    ),
-    "deepspeed-pipeline": LogFormat(
-        cues=("iter time (s):",),
-        # PipelineEngine: mean time of the steps since the last line
-        read=_ruled(_PIPELINE, step=1.0, step_time_s=1.0, samples_per_s=1.0),
-        example="steps: 10 loss: … iter time (s): … samples/sec: …",
-        software=ENGINE,
-    ),
-    "deepspeed": LogFormat(
-        cues=("SamplesPerSec=",),
-        # ThroughputTimer: the current rate, or in its first releases the mean since the start
-        read=_ruled(_THROUGHPUT, step=1.0, samples_per_s=1.0),
-        example="global_step=10, RunningAvgSamplesPerSec=…, CurrSamplesPerSec=…",
-        software=ENGINE,
-    ),
-    "deepspeed-timers": LogFormat(
-        cues=("time (ms) |",),
-        read=_deepspeed_timers,
-        example="time (ms) | fwd: … | bwd: … | step: …",
-        software=ENGINE,
-    ),
-    "hugging-face-trainer": LogFormat(
-        cues=("'train_runtime'", "Total optimization steps"),
-        read=_trainer,
-        example="{'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …}",
-    ),
-    "mlperf": LogFormat(
-        cues=(MLLOG,),
-        read=_mlperf,
-        example=':::MLLOG {"key": "tracked_stats", "value": {"train_step_time": …}, …}',
-    ),
-    "deepspeed-profiler": LogFormat(
-        cues=("iter latency:", "samples/second:"),
-        read=_deepspeed_profiler,
-        example="iter latency: … s, then on a separate line samples/second: …",
-        software=ENGINE,
-    ),
-    TABLE: LogFormat(
-        cues=(),  # its header identifies it (table.py)
-        read=lambda _: None,
-        example="step,seconds in the first line, then a line such as 10,7.05 for each step",
-    ),
+    name: LogFormat(
+        cues=tuple(row["cues"]),
+        read=READERS[name],
+        example=row["example"],
+        software=tuple(row.get("software", ())),
+    )
+    for name, row in log_table()["formats"].items()
 }

@@ -7,16 +7,9 @@ Elsewhere: lines that frameworks print (formats.py). Only columns whose names st
 import re
 from collections.abc import Sequence
 
-from flopcast.lab.logs.formats import KEYS, NUMBER, Fields, number
+from flopcast.lab.logs.formats import KEYS, NUMBER, Fields, number, scaled
 
-COLUMNS = {  # name of a column, without underscores → field of LoggedSteps and scale
-    **KEYS,
-    **dict.fromkeys(("step", "iteration", "iter", "global step"), ("step", 1.0)),
-    **dict.fromkeys(("seconds", "step time s", "step seconds", "iteration time s"), ("step_time_s", 1.0)),
-    **dict.fromkeys(("milliseconds", "step time ms", "iteration time ms"), ("step_time_s", 1e-3)),
-    "tokens per s": ("tokens_per_s", 1.0),
-    "samples per s": ("samples_per_s", 1.0),
-}
+COLUMNS = KEYS | scaled("columns")  # name of a column, without underscores → field and scale
 _NOT_COMMA = re.compile(r"[;\t]")  # a separator beside which a comma is a decimal one
 
 

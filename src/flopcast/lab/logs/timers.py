@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.lab.logs.formats import NUMBER, number
+from flopcast.lab.logs.formats import NUMBER, log_table, number
 from flopcast.records import dataclass, field
 
 Part = Literal[
@@ -37,31 +37,7 @@ Part = Literal[
     "evaluation",
 ]
 PARTS: dict[str, Part] = {  # the timer's name, hyphens for blanks and underscores → the part of a step
-    "batch-generator": "data",
-    "batch-input": "data",
-    "forward-compute": "forward",
-    "forward": "forward",
-    "fwd": "forward",
-    "backward-compute": "backward",
-    "backward": "reducing_backward",
-    "bwd": "reducing_backward",
-    "forward-backward": "passes",
-    "all-grads-sync": "gradients",
-    "grads-all-reduce": "gradients",
-    "grads-reduce-scatter": "gradients",
-    "layernorm-grads-all-reduce": "further_gradients",
-    "non-tensor-parallel-grads-all-reduce": "further_gradients",
-    "embedding-grads-all-reduce": "further_gradients",
-    "backward-params-all-reduce": "gradients",
-    "backward-layernorm-all-reduce": "further_gradients",
-    "backward-embedding-all-reduce": "further_gradients",
-    "params-all-gather": "parameters",
-    "backward-gather-model-params": "parameters",
-    "optimizer": "optimizer",
-    "step": "optimizer",
-    "save-checkpoint": "checkpoints",
-    "save-checkpoint-non-persistent": "checkpoints",
-    "evaluate": "evaluation",
+    timer: part for part, timers in log_table()["timers"].items() for timer in timers.split()
 }
 OF_A_NEWER_RELEASE = "all-grads-sync"  # inside "forward-backward", and "params-all-gather" in "optimizer"
 MOST_RECORDS = 1_000_000
