@@ -7,55 +7,16 @@ Elsewhere: the catalogue's tables (known_names.py), the job of a row (job.py).
 import re
 from collections.abc import Mapping
 
+from flopcast.files.package_table import meanings, read_table
 from flopcast.lab.validation.run import Run
 
 _VENDORS = re.compile(
     r"\b(nvidia|amd|intel|habana|aws|google|cloud|tesla|geforce|instinct|quadro|gpus?|dgx|hgx|\d+x|x\d+)\b"
 )
-PRECISIONS = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "amp_bf16": "bf16",
-    "amp_fp16": "fp16",
-    "fp8-current-scaling": "fp8_current",
-    "fp8_cs": "fp8_current",
-    "fp8_mx": "mxfp8",
-    "float8": "fp8",
-    "fp4": "nvfp4",
-}
-SCHEDULES = {  # letters and digits of a printed schedule → the schedule of a plan
-    "1f1b": "1f1b",
-    "pipedreamflush": "1f1b",
-    "1f1binterleaved": "interleaved_1f1b",
-    "interleaved1f1b": "interleaved_1f1b",
-    "interleaved": "interleaved_1f1b",
-    "vpp": "interleaved_1f1b",
-    "gpipe": "gpipe",
-    "afab": "gpipe",
-    "eager1f1b": "eager_1f1b",
-    "zbh1": "zb_h1",
-    "zb1p": "zb_h1",
-    "zbh2": "zb_h2",
-    "zb2p": "zb_h2",
-    "zbv": "zb_v",
-    "dualpipe": "dualpipe",
-    "dualpipev": "dualpipe_v",
-}
+_TABLE = read_table(__package__, "cells.yaml")
+PRECISIONS, SCHEDULES = meanings(_TABLE["precisions"]), meanings(_TABLE["schedules"])
 MEMORY_UNITS = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
-LINK_GIGABITS_PER_S = {  # rate of one port by technology, used if no rate is printed
-    "omni-path": 100.0,
-    "opa": 100.0,
-    "fdr": 56.0,
-    "edr": 100.0,
-    "hdr100": 100.0,
-    "hdr": 200.0,
-    "ndr200": 200.0,
-    "ndr": 400.0,
-    "xdr": 800.0,
-    "slingshot-10": 100.0,
-    "slingshot-11": 200.0,
-}
+LINK_GIGABITS_PER_S: Mapping[str, float] = _TABLE["link_gigabits_per_s"]
 _TECHNOLOGY = re.compile(
     rf"\b({'|'.join(sorted(LINK_GIGABITS_PER_S, key=len, reverse=True))})\b", re.IGNORECASE
 )

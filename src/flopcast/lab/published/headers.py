@@ -3,19 +3,22 @@
 Answers: what kind of table has this header, and which fact does each column state?
 Elsewhere: reading the cells (table.py), the facts themselves (lab/validation/run.py).
 
-A table of another origin needs one entry in `HEADERS`. Facts that all rows share and that the table
+A table of another origin needs one entry in headers.yaml. Facts that all rows share and that the table
 therefore omits (device, framework) are in `common`. They come from the text that accompanies the table.
 If one cell of a column holds several facts, `translate` first rewrites the row into the columns of
 `PUBLISHED`.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from flopcast.files.package_table import read_table
 from flopcast.lab.published.mlperf import published_row
-from flopcast.records import dataclass, field, replace
+from flopcast.records import dataclass, field
 
 Place = tuple[str, str]  # part of a Run ("" is the run itself) and field
 GIB = 2.0**30
+MLPERF = "MLPerf Training"  # whose cells hold several facts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,123 +49,39 @@ class Header:
     translate: Callable[[Mapping[str, str]], dict[str, str]] | None = None
 
 
-def _part(part: str, words: str) -> dict[str, Column]:
-    """Return the columns of one part of a run: each word is a field and its column, or the name of both."""
-    pairs = ((word.partition("=")[0], word.rpartition("=")[2]) for word in words.split())
-    return {column: Column(to=(part, field)) for field, column in pairs}
+def _columns(parts: Mapping[str, str], units: Mapping[str, float]) -> dict[str, Column]:
+    """Return the columns of parts of a run: each word is a field and its column, or the name of both."""
+    words = ((part, word.partition("=")) for part, named in parts.items() for word in named.split())
+    columns = ((part, field, column or field) for part, (field, _, column) in words)
+    return {
+        column: Column(to=(part, field), unit_factor=units.get(column, 1.0))
+        for part, field, column in columns
+    }
 
 
-STEP = ("observed", "step_time_s")
-TOKENS = ("observed", "device_tokens_per_s")
-MEMORY = ("observed", "memory_bytes")
-_DEGREES = _part(
-    "mapping", "data_parallel=dp tensor_parallel=tp pipeline_parallel=pp micro_batch global_batch"
-)
-
-_PASSIVE = "source_title source_locator evidence params_b active_params_b mfu_pct hfu_pct full_config"
-_CHECKS = "consistency consistency_detail"
-
-PUBLISHED = Header(
-    marks=("source_key", "kind", "model_name", "gpu_model", "num_gpus", "seq_len"),
-    columns={
-        **_part("", "id source=source_key kind model=model_name notes site"),
-        "seq_len": Column(to=("", "sequence_length")),
-        **_part(
-            "architecture",
-            "num_layers=layers hidden ffn_hidden heads kv_heads head_size=head_dim "
-            "vocabulary=vocab num_experts=n_experts top_k expert_hidden=moe_ffn_hidden "
-            "num_shared_experts=n_shared_experts num_dense_layers=n_dense_layers attention "
-            "gated=gated_mlp tied_embeddings",
-        ),
-        **_part(
-            "machine",
-            "device=gpu_model devices_per_node=gpus_per_node num_devices=num_gpus network=inter_node_link",
-        ),
-        **_DEGREES,
-        **_part(
-            "mapping",
-            "virtual_stages=vpp context_parallel=cp expert_parallel=ep "
-            "expert_tensor_parallel=etp sequence_parallel zero=zero_stage fsdp precision "
-            "recompute offload schedule=pp_schedule flash_attention",
-        ),
-        **_part("software", "framework version=software_version year"),
-        "step_time_s": Column(to=STEP),
-        "tokens_per_s_per_gpu": Column(to=TOKENS),
-        "tflops_per_gpu": Column(to=("observed", "device_flop_per_s"), unit_factor=1e12),
-        "tflops_convention": Column(to=("observed", "flop_convention")),
-        "attn_flops_convention": Column(to=("observed", "attention")),
-        "peak_mem_gb": Column(to=MEMORY, unit_factor=GIB),
-        "peak_mem_unit": Column(to=("observed", "memory_unit")),
-        "tokens_per_s_total": Column(to=("observed", "tokens_per_s")),
-        "samples_per_s": Column(to=("observed", "sequences_per_s")),
-    },
-    derived={"step_time_s_derived": Column(to=STEP), "tokens_per_s_per_gpu_derived": Column(to=TOKENS)},
-    passive=frozenset((*_PASSIVE.split(), *_CHECKS.split())),
-)
-
-_VTRAIN = {
-    "num_gpus": Column(to=("machine", "num_devices")),
-    "seq_len": Column(to=("", "sequence_length")),
-    **_part("architecture", "num_layers=layers hidden heads"),
-    **_DEGREES,
-    "iteration_ms": Column(to=STEP, unit_factor=1e-3),
-}
-_VTRAIN_COMMON: Mapping[Place, object] = {
-    ("", "source"): "vtrain-measured",
-    ("", "model"): "GPT",
-    ("architecture", "gated"): False,
-    ("machine", "device"): "A100",
-    ("machine", "network"): "800 Gb/s per node",
-    ("mapping", "recompute"): "full",
-    ("software", "framework"): "Megatron-DeepSpeed",
-    ("software", "year"): 2024,
-}
-
-HEADERS: Mapping[str, Header] = {
-    "published runs": PUBLISHED,
-    "MLPerf Training": replace(
-        PUBLISHED,
-        marks=("org", "system", "benchmark", "accelerator", "gradient_accumulation_steps", "config_files"),
-        translate=published_row,
-    ),
-    "vtrain (multi-node)": Header(
-        marks=("params_b", "num_gpus", "heads", "layers", "seq_len", "iteration_ms"),
-        columns=_VTRAIN,
-        common=_VTRAIN_COMMON,
-    ),
-    "vtrain (single-node)": Header(
-        marks=("num_gpus", "heads", "layers", "seq_len", "iteration_ms"),
-        columns=_VTRAIN,
-        common=_VTRAIN_COMMON,
-        refused="computed, not measured: its times are affine in the number of micro-batches, to 6e-6",
-    ),
-    "simumax": Header(
-        marks=("case", "model", "micro_batches", "measured_ms", "measured_peak_alloc_gib"),
-        columns={
-            **_part("", "id=case model"),
-            "seq_len": Column(to=("", "sequence_length")),
-            "layers": Column(to=("architecture", "num_layers")),
-            **_part("machine", "device=gpu num_devices=num_gpus"),
-            **_part(
-                "mapping",
-                "data_parallel=dp tensor_parallel=tp pipeline_parallel=pp context_parallel=cp "
-                "expert_parallel=ep micro_batch=micro_batch_size",
-            ),
-            "micro_batches": Column(to=("mapping", "global_batch")),  # times dp · micro_batch: table.py
-            "measured_ms": Column(to=STEP, unit_factor=1e-3),
-            "measured_peak_alloc_gib": Column(to=MEMORY, unit_factor=GIB),
-        },
+def _header(name: str, table: Mapping[str, Any]) -> Header:
+    """Return a kind of table; entries that it lacks are those of its base."""
+    row = {**table.get(table[name].get("base", ""), {}), **table[name]}
+    units = row.get("units", {})
+    return Header(
+        marks=tuple(row["marks"].split()),
+        columns=_columns(row["columns"], units),
+        derived=_columns(row.get("derived", {}), units),
         common={
-            ("", "source"): "simumax-b200",
-            ("mapping", "recompute"): "none",
-            ("mapping", "zero"): 1,
-            ("mapping", "sequence_parallel"): True,
-            ("mapping", "precision"): "bf16",
-            ("software", "framework"): "Megatron-LM core @23e00ed0 + TE 2.11",
-            ("software", "year"): 2026,
+            (part, field): value
+            for part, facts in row.get("common", {}).items()
+            for field, value in facts.items()
         },
-    ),
-}
+        passive=frozenset(row.get("passive", "").split()),
+        refused=row.get("refused", ""),
+        translate=published_row if name == MLPERF else None,
+    )
+
+
+MEMORY = ("observed", "memory_bytes")
+_TABLE = read_table(__package__, "headers.yaml")
+HEADERS: Mapping[str, Header] = {name: _header(name, _TABLE) for name in _TABLE}
+PUBLISHED = HEADERS["published runs"]
 
 
 def header_of(columns: tuple[str, ...]) -> Header | None:
