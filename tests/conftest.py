@@ -232,6 +232,12 @@ def collected_runs_5(published_runs):
 
 
 @pytest.fixture(scope="session")
+def collected_runs_6(published_runs):
+    """The runs of the sixth collection."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_6.csv"])
+
+
+@pytest.fixture(scope="session")
 def measured(
     published_runs,
     development_runs,
@@ -240,11 +246,19 @@ def measured(
     collected_runs_3,
     collected_runs_4,
     collected_runs_5,
+    collected_runs_6,
 ):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
 
-    collected = (collected_runs, collected_runs_2, collected_runs_3, collected_runs_4, collected_runs_5)
+    collected = (
+        collected_runs,
+        collected_runs_2,
+        collected_runs_3,
+        collected_runs_4,
+        collected_runs_5,
+        collected_runs_6,
+    )
     return Measured(published_runs, development_runs, *collected)
 
 
