@@ -12,7 +12,8 @@ import flopcast
 from flopcast.cost.factor_kinds import KINDS, kind_of
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
-from flopcast.render.report_text import BAR, WIDTH, marked_memory_text, marked_text
+from flopcast.render.report_text import marked_memory_text, marked_text
+from flopcast.render.tables import BAR, BAR_WIDTH
 from flopcast.report.labels import component_label
 from flopcast.units import show, show_count, show_memory, show_seconds
 
@@ -62,7 +63,7 @@ def test_bars_are_as_long_as_their_shares():
     for line, (name, seconds) in zip(lines, report.breakdown.items(), strict=False):
         share = seconds / report.step_time_s
         assert line.strip().startswith(component_label(name))
-        assert line.count(BAR) == (max(1, round(share * WIDTH)) if share > 0.02 else 0)
+        assert line.count(BAR) == (max(1, round(share * BAR_WIDTH)) if share > 0.02 else 0)
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("one stage", ": fits"), ("too large", ": DOES NOT FIT")])

@@ -6,9 +6,8 @@ Elsewhere: what drafting is (spec/drafting.py).
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 
-from flopcast.files.yaml_text import read_yaml
+from flopcast.files.package_table import read_table
 
 
 def measured_acceptance(draft: str, drafted: int) -> float | None:
@@ -23,9 +22,7 @@ def measured_acceptance(draft: str, drafted: int) -> float | None:
 
 @lru_cache(maxsize=1)
 def _entries() -> Mapping[str, list[list[float]]]:
-    text = (files("flopcast") / "catalog" / "acceptance_lengths.yaml").read_bytes()
-    data = read_yaml(text, "catalog/acceptance_lengths.yaml").data
     found: dict[str, list[list[float]]] = {}
-    for entry in data["entries"] if isinstance(data, dict) else ():
+    for entry in read_table("flopcast", "catalog/acceptance_lengths.yaml")["entries"]:
         found.setdefault(entry["draft"], []).append(entry["accepted"])
     return found

@@ -13,10 +13,10 @@ lack the words that say how the model was tuned.
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from importlib.resources import files
 
 from flopcast.files.nearest_names import nearest
-from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.files.package_table import read_table
+from flopcast.files.yaml_text import Document
 from flopcast.records import dataclass
 
 FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", "gpt")  # most used first
@@ -65,11 +65,8 @@ def hub_models() -> Mapping[str, HubModel]:
 
     If several ids have the same last part, the first one in the table keeps it.
     """
-    text = (files("flopcast") / "catalog" / "hub.yaml").read_bytes()
-    data = read_yaml(text, "catalog/hub.yaml").data
-    entries = data["entries"] if isinstance(data, dict) else []
     models: dict[str, HubModel] = {}
-    for entry in entries:
+    for entry in read_table("flopcast", "catalog/hub.yaml")["entries"]:
         for name in entry["ids"]:
             model = HubModel(
                 id=name,

@@ -6,9 +6,8 @@ Elsewhere: the formats (spec/published_formats.py), the models (catalog.py).
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 
-from flopcast.files.yaml_text import read_yaml
+from flopcast.files.package_table import read_table
 from flopcast.spec.published_formats import PublishedFormats
 
 
@@ -23,7 +22,5 @@ def published_formats(name: str) -> PublishedFormats:
 
 @lru_cache(maxsize=1)
 def _entries() -> Mapping[str, PublishedFormats]:
-    text = (files("flopcast") / "catalog" / "published_formats.yaml").read_bytes()
-    data = read_yaml(text, "catalog/published_formats.yaml").data
-    entries = data["entries"] if isinstance(data, dict) else {}
+    entries = read_table("flopcast", "catalog/published_formats.yaml")["entries"]
     return {name: PublishedFormats.model_validate(formats) for name, formats in entries.items()}

@@ -8,6 +8,7 @@ from flopcast.economics.checkpoint_cost import CheckpointCost
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.trained_text import subject_lines
 from flopcast.report.checkpoint_report import CheckpointReport, Resharded
 from flopcast.units import nine_digits, show_count, show_memory, show_seconds
 
@@ -98,11 +99,8 @@ def checkpoint_as_json(cost: CheckpointCost) -> dict[str, object]:
 
 def marked_text(found: CheckpointReport) -> str:
     """Return the printed report: the job, its checkpoints, every method, and loading by another plan."""
-    job = found.job
-    machine = job.cluster.machine
     lines = [
-        f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch_text}",
+        *subject_lines(found.job),
         f"step      {show_seconds(found.cost.step_s)}",
         "",
         *checkpoint_lines(found.cost),

@@ -4,6 +4,7 @@ Answers: what do `flopcast search --node-order`, `--group-division` and `--per-l
 Elsewhere: the layouts themselves (search/node_order.py, search/group_division.py, search/per_layer.py).
 """
 
+from flopcast.render.trained_text import subject_lines
 from flopcast.search.group_division import GroupDivision
 from flopcast.search.node_order import NodeOrder
 from flopcast.search.per_layer import PerLayer
@@ -16,7 +17,7 @@ def node_order_text(job: Job, found: NodeOrder) -> str:
     order = ",".join(map(str, found.order))
     return "\n".join(
         [
-            *_subject(job),
+            *subject_lines(job),
             f"default   {show_seconds(found.default_step_time_s)} per step, without variation between"
             f" steps",
             f"best      {show_seconds(found.step_time_s, like=found.default_step_time_s)} per step,"
@@ -52,7 +53,7 @@ def group_division_text(found: GroupDivision) -> str:
     if found.equal_step_time_s < float("inf"):
         equal = f"{show_seconds(found.equal_step_time_s)} per step, without variation between steps"
     lines = [
-        *_subject(job),
+        *subject_lines(job),
         f"equal     {equal}",
         f"best      {show_seconds(found.step_time_s)} per step, {found.speedup_ratio - 1.0:.1%} faster",
         *(
@@ -96,7 +97,7 @@ def per_layer_text(job: Job, found: PerLayer) -> str:
         faster = f", {found.speedup_ratio - 1.0:.1%} faster"
     return "\n".join(
         [
-            *_subject(job),
+            *subject_lines(job),
             f"alike     {uniform}",
             f"best      {show_seconds(found.best.step_time_s)} per step{faster}"
             f" ({found.predictions} plans predicted)",
@@ -119,11 +120,3 @@ def per_layer_json(found: PerLayer) -> dict[str, object]:
             "predictions": found.predictions,
         }
     }
-
-
-def _subject(job: Job) -> list[str]:
-    """Return the lines that name the job."""
-    return [
-        f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch_text}",
-    ]

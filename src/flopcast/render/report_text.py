@@ -16,9 +16,9 @@ from flopcast.memory.verdict import VERDICTS
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.loader_text import loader_lines
-from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.tables import BAR_WIDTH, aligned, bar, in_paragraphs
 from flopcast.render.terminal import OF_VERDICT, answer
-from flopcast.render.trained_text import trained_lines
+from flopcast.render.trained_text import subject_lines, trained_lines
 from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Evidence, Report
@@ -26,8 +26,6 @@ from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number, show, show_count, show_memory, show_seconds, show_usd
 
-BAR = "█"
-WIDTH = 24
 NO_CHECKPOINT = "the run ends before a checkpoint is due"
 NO_PRICE = (
     "unknown: set the price of a device with --price '2.10 USD/h', or with cluster.price in a job file"
@@ -71,7 +69,7 @@ def _answer(report: Report) -> list[str]:
     unit = f"{job.batch_unit}/s"
     of_one = f", {show(metrics.device_tokens_per_s, unit)} per device" * (job.cluster.num_devices > 1)
     lines = [
-        *_subject(job),
+        *subject_lines(job),
         f"step      {answer(show_seconds(report.step_time_s))}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, unit)}{of_one}",
         f"MFU       {mfu}  ({metrics.attained} per device{job.flop_note}{'' if f' {mfu}' in hfu else hfu})",
@@ -79,15 +77,6 @@ def _answer(report: Report) -> list[str]:
     ]
     lines[2:2] = trained_lines(job)
     return lines + [f"warning   {text}" for text in report.warnings]
-
-
-def _subject(job: Job) -> list[str]:
-    """Return the lines that name the job: model, machine and stack; plan and length of sequences."""
-    machine = job.cluster.machine
-    return [
-        f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch_text}",
-    ]
 
 
 def _run(report: Report) -> list[str]:
@@ -158,8 +147,8 @@ def _times(report: Report) -> list[str]:
     for name, seconds in report.breakdown.items():
         share = seconds / report.step_time_s
         if share >= 0.0005:
-            bar = BAR * max(1, round(share * WIDTH)) if share > 0.02 else ""
-            rows.append((component_label(name), show_seconds(seconds), f"{share:.1%}", bar))
+            drawn = bar(max(share, 1 / BAR_WIDTH)) if share > 0.02 else ""
+            rows.append((component_label(name), show_seconds(seconds), f"{share:.1%}", drawn))
     several = report.job.plan.pipeline_parallel > 1
     head = f"where the time goes{' (on the busiest stage)' if several else ''}"
     return [head, *(f"  {line}" for line in aligned(rows, "<>><"))]
@@ -229,7 +218,7 @@ def marked_memory_text(job: Job, memory: MemoryReport, changes: Iterable[str] = 
     needs no measured curves.
     """
     lines = [
-        *_subject(job),
+        *subject_lines(job),
         *_needs(memory),
         *change_lines(changes),
         "",

@@ -12,7 +12,7 @@ from flopcast.render import serving_page
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.summary import Tile, tiles
 from flopcast.render.page.summary import answer as step_answer
-from flopcast.render.page.table import Cell, bar, markup, seconds, share, table
+from flopcast.render.page.table import Cell, bar, listing, markup, seconds, share, table
 from flopcast.render.rl_text import as_json, heading, jobs_of, sent_text
 from flopcast.render.terminal import capital
 from flopcast.rl.step import PHASES, RlReport
@@ -95,5 +95,4 @@ def _training(report: RlReport) -> Section:
 def _assumed(report: RlReport) -> Section:
     """Return the assumptions of both jobs."""
     texts = dict.fromkeys([*report.rollout.job.assumptions, *report.training.assumptions])
-    listed = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return Section("assumed", "Assumed", html=f"<ul>{listed}</ul>")
+    return Section("assumed", "Assumed", html=listing(texts) or "<ul></ul>")

@@ -7,12 +7,10 @@ from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.serving_json import estimate_as_json
 from flopcast.render.serving_text import plan_text
-from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.tables import aligned, bar, in_paragraphs
 from flopcast.render.terminal import answer
 from flopcast.rl.step import PHASES, RlReport
 from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
-
-BAR, WIDTH = "█", 24
 
 
 def marked_text(report: RlReport) -> str:
@@ -39,7 +37,7 @@ def marked_text(report: RlReport) -> str:
             f"  {name}",
             show_seconds(report.phases[name].value),
             f"{report.phases[name].value / total:.1%}",
-            BAR * round(WIDTH * report.phases[name].value / total),
+            bar(report.phases[name].value / total),
         ]
         for name in PHASES
     ]

@@ -13,7 +13,17 @@ from flopcast.files.package_table import read_text
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.serving_drawings import load_section, occupancy_section, percentile_section
 from flopcast.render.page.summary import Tile, tiles
-from flopcast.render.page.table import Cell, Quantity, bar, markup, seconds, share, size, table
+from flopcast.render.page.table import (
+    Cell,
+    Quantity,
+    listing,
+    markup,
+    part_row,
+    seconds,
+    share,
+    size,
+    table,
+)
 from flopcast.render.serving_json import as_json
 from flopcast.render.serving_text import LABELS, LIMITS, hits_and_preemptions, plan_text
 from flopcast.serving.serving_report import ServingReport
@@ -114,7 +124,7 @@ def _limit(report: ServingReport) -> Tile:
 def _times(report: ServingReport) -> Section:
     """Return the components of a mean iteration."""
     rows: list[tuple[Cell, ...]] = [
-        (LABELS.get(name, name), seconds(part * report.iteration_s), share(part), bar(part))
+        part_row(LABELS.get(name, name), seconds(part * report.iteration_s), part)
         for name, part in sorted(report.shares.items(), key=lambda pair: -pair[1])
         if part >= 0.0005
     ]
@@ -130,7 +140,7 @@ def _memory(report: ServingReport) -> Section:
     """Return what fills the memory of a device."""
     memory = report.memory
     rows: list[tuple[Cell, ...]] = [
-        (name, size(amount), share(amount / memory.capacity_bytes), bar(amount / memory.capacity_bytes))
+        part_row(name, size(amount), amount / memory.capacity_bytes)
         for name, amount in memory.parts().items()
     ]
     text = (
@@ -142,7 +152,7 @@ def _memory(report: ServingReport) -> Section:
     html = table("Memory of one device.", heads, rows)
     for tier in memory.tiers:
         held: list[tuple[Cell, ...]] = [
-            (name, size(amount), share(amount / tier.capacity_bytes), bar(amount / tier.capacity_bytes))
+            part_row(name, size(amount), amount / tier.capacity_bytes)
             for name, amount in tier.parts(memory.cache_tokens).items()
         ]
         html += table(f"The {NAMES_OF_MEMORIES[tier.name]} of one node.", heads, held)
@@ -186,10 +196,8 @@ def _repeat(report: ServingReport) -> Section:
         f' --gpus {job.cluster.num_devices} --plan "{plan_text(job)}" --traffic "{job.traffic.text()}"'
     )
     command += f' --slo "{job.slo.text()}"' if job.slo.text() else ""
-    assumed = "".join(f"<li>{escape(text)}</li>" for text in dict.fromkeys(job.assumptions))
+    assumed = listing(dict.fromkeys(job.assumptions))
     html = f'<pre tabindex="0">{escape(command)}</pre>'
     return Section(
-        "repeat",
-        "Command and assumptions",
-        html=html + (f"<p>Assumed:</p><ul>{assumed}</ul>" if assumed else ""),
+        "repeat", "Command and assumptions", html=html + (f"<p>Assumed:</p>{assumed}" if assumed else "")
     )

@@ -6,7 +6,7 @@ Elsewhere: the report as JSON (serving_json.py), reports of training (report_tex
 
 from flopcast.cost.factor_kinds import in_words
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.tables import aligned, bar, in_paragraphs, texts_of
 from flopcast.render.terminal import answer
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.serving_report import Estimate, ServingReport
@@ -16,34 +16,9 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show, show_memory, show_seconds, show_usd
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end", "inter_token": "between tokens"}
-LABELS = {
-    "mlp": "MLP",
-    "experts": "experts",
-    "attention": "attention projections",
-    "decode_attention": "decode attention",
-    "prompt_attention": "prefill attention",
-    "communication": "communication between devices",
-    "expert_communication": "all-to-all of experts",
-    "head": "output layer and sampling",
-    "norm": "norms",
-    "embedding": "embedding",
-    "host": "kernel launches and host work",
-    "draft": "drafting",
-    "adapters": "adapters",
-    "fetch": "waiting for weights from other devices",
-    "copies": "copies from host memory and drives, compute on the host",
-    "stages": "waiting for a busy pipeline stage",
-}
-LIMITS = {
-    "arrivals": "arrivals: the engine keeps up with the requests",
-    "max_sequences": "the maximum number of sequences in a pass (plan.max_sequences)",
-    "kv": "memory: the KV cache is full",
-    "budget": "the maximum number of new tokens in a pass (plan.max_tokens)",
-    "adapters": "memory: all slots for adapters are in use (plan.adapter_slots)",
-    "batch": "static batches: each must end before the next one starts",
-}
+TEXTS: dict[str, dict[str, str]] = texts_of("serving")
+LABELS, LIMITS = TEXTS["components"], TEXTS["limits"]
 POOLS = "prefill", "decode"
-BAR, WIDTH = "█", 24
 
 
 def marked_text(report: ServingReport) -> str:
@@ -240,9 +215,7 @@ def _times(report: ServingReport) -> list[str]:
     for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1]):
         if share >= 0.0005:
             seconds = show_seconds(share * report.iteration_s)
-            rows.append(
-                [f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", BAR * round(share * WIDTH)]
-            )
+            rows.append([f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", bar(share)])
     which = "a mean decode iteration" if report.pools else "a mean iteration"
     head = f"where the time of {which} goes: {show_seconds(report.iteration_s)}"
     return [head, *aligned(rows, "<>><")]

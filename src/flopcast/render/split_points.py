@@ -6,6 +6,7 @@ Elsewhere: the divisions themselves (search/split_points.py), other layouts of o
 
 from flopcast.render.plain_data import fields_of
 from flopcast.render.tables import aligned
+from flopcast.render.trained_text import subject_lines
 from flopcast.search.split_points import SplitFront, SplitPoint
 from flopcast.units import nine_digits, show, show_seconds
 
@@ -33,8 +34,7 @@ def split_points_text(found: SplitFront) -> str:
     count = f"{len(found.on_front)} of {len(found.points)} divisions"
     return "\n".join(
         [
-            f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
-            f"plan      {job.plan.short()}  {job.batch_text}",
+            *subject_lines(job),
             f"front     {count}: no other division has both a lower latency and a higher throughput",
             "",
             *aligned(rows, "<>>>>>"),

@@ -14,6 +14,7 @@ from flopcast.records import dataclass
 from flopcast.render.terminal import padded, shown_length
 
 WIDTH = 108  # characters of a line of text
+BAR, BAR_WIDTH = "█", 24
 SHORT_HEADING = 5  # characters of a heading that is never split
 
 
@@ -45,6 +46,11 @@ def table_of(
     """Return a table with the texts of a page; `values` fill the blanks of its title and its caption."""
     words = {name: texts.get(name, "").format(**values) for name in ("title", "caption", "first")}
     return PrintedTable(headings=tuple(headings or texts["headings"]), lines=tuple(lines), **words)
+
+
+def bar(share: float) -> str:
+    """Return a bar whose length is a share of a whole, of at most `BAR_WIDTH` characters."""
+    return BAR * round(share * BAR_WIDTH)
 
 
 def in_paragraphs(*parts: Sequence[str]) -> str:

@@ -1,8 +1,16 @@
-"""What a job trains, as lines of a report: adapters, frozen models beside the trained one, another head."""
+"""A training job as the first lines of a report: its model and machine, its plan, and what it trains."""
 
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.units import show_count
+
+
+def subject_lines(job: Job) -> list[str]:
+    """Return the lines that name a job: model, machine and stack; plan and length of sequences."""
+    return [
+        f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
+        f"plan      {job.plan.short()}  {job.batch_text}",
+    ]
 
 
 def trained_lines(job: Job) -> list[str]:

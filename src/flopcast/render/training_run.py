@@ -13,6 +13,7 @@ from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.report_json import factors_as_json, job_as_json, run_as_json, with_bounds
 from flopcast.render.report_text import factor_lines, run_lines
 from flopcast.render.tables import in_paragraphs
+from flopcast.render.trained_text import subject_lines
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S, Training
 from flopcast.units import nine_digits, show_count, show_seconds, show_usd
@@ -20,10 +21,10 @@ from flopcast.units import nine_digits, show_count, show_seconds, show_usd
 
 def marked_text(whole: Training) -> str:
     """Return the same text with marks for a terminal (terminal.py)."""
-    job, run = whole.reports[0].job, whole.run
+    run = whole.run
     texts = dict.fromkeys(text for report in whole.reports for text in report.warnings)
     lines = [
-        f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
+        subject_lines(whole.reports[0].job)[0],
         *run_lines(run),
         *[f"warning   {text}" for text in texts],
         "",

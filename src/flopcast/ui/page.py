@@ -13,6 +13,7 @@ from string import Template
 from urllib.parse import quote_plus, urlencode
 
 from flopcast.files.package_table import read_table, read_text
+from flopcast.render.page.table import listing
 from flopcast.requests.missing_parts import USUAL
 from flopcast.ui.chosen_plan import without_chosen
 from flopcast.ui.form import compare_form, machine_fields, predict_form, search_form, serve_form
@@ -152,8 +153,8 @@ def preview(rows: Mapping[str, str], assumed: tuple[str, ...], fields: Fields) -
     lines = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in rows.items()
     )
-    points = "".join(f"<li>{escape(text)}</li>" for text in assumed)
-    unstated = f"<h3>Assumed, because the file does not state it</h3><ul>{points}</ul>" if points else ""
+    points = listing(assumed)
+    unstated = f"<h3>Assumed, because the file does not state it</h3>{points}" if points else ""
     link = f'<a class="button main" href="/?{escape(urlencode(fields))}">Predict this job</a>'
     return (
         f'<section class="advice" id="preview"><h2>What flopcast read</h2><dl class="pairs">{lines}</dl>'

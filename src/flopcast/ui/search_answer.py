@@ -17,6 +17,7 @@ from flopcast.economics.run import TrainingRun
 from flopcast.render import search_reasons, search_text
 from flopcast.render.assumption_lines import with_option
 from flopcast.render.page.summary import VERDICTS, Tile, run_tiles, tiles
+from flopcast.render.page.table import listing
 from flopcast.render.search_drawing import LEGEND, drawing_of
 from flopcast.render.search_table import (
     INTERVAL,
@@ -78,8 +79,7 @@ def search_parts(result: SearchResult, address: Address) -> str:
     if beyond := search_text.nearest(result):
         html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
     if assumed := result.question.assumptions:
-        listed = "".join(f"<li>{escape(with_option(text))}</li>" for text in assumed)
-        html += _folded("assumed", "Assumed", f"<ul>{listed}</ul>")
+        html += _folded("assumed", "Assumed", listing(map(with_option, assumed)))
     return html
 
 

@@ -9,12 +9,13 @@ from html import escape
 
 from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.page.frame import Section
-from flopcast.render.page.table import Cell, share, table
+from flopcast.render.page.table import Cell, listing, share, table
 from flopcast.render.report_text import cost_lines
 from flopcast.report.report import Report
 from flopcast.spec.job_file import job_text
 
 COSTS, EVIDENCE = "What it costs", "Evidence and assumptions"  # headings of sections
+NOTHING_ASSUMED = "<p>flopcast assumed no setting, because the job states all of them.</p>"
 
 
 def costs(report: Report) -> Section:
@@ -51,17 +52,12 @@ def evidence(report: Report) -> Section:
         "All curves that the prediction uses: the mean error on measurements that it was not fitted to, and"
         " whether the shapes of this job lie inside its measured range."
     )
-    assumed = "".join(f"<li>{escape(text)}</li>" for text in report.assumptions)
     return Section(
         "evidence",
         EVIDENCE,
         html=table(caption, ("curve", "error", "measured range", "source"), rows)
         + "<h3>Assumed</h3>"
-        + (
-            f"<ul>{assumed}</ul>"
-            if assumed
-            else "<p>flopcast assumed no setting, because the job states all of them.</p>"
-        ),
+        + (listing(report.assumptions) or NOTHING_ASSUMED),
     )
 
 

@@ -16,7 +16,7 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.render.page.drawing import Axis, figure
 from flopcast.render.page.frame import Section
-from flopcast.render.page.table import Cell, bar, seconds, share, table
+from flopcast.render.page.table import Cell, part_row, seconds, share, table
 from flopcast.render.page.time_breakdown import one_step
 from flopcast.report.report import BUBBLE, JITTER, Report
 from flopcast.spec.cluster import Device
@@ -73,12 +73,7 @@ def limits(report: Report) -> Section:
     would save. Factors with a small effect are folded.
     """
     kinds = [
-        (
-            name,
-            seconds(spent_s),
-            share(spent_s / report.step_time_s),
-            bar(spent_s / report.step_time_s, hue),
-        )
+        part_row(name, seconds(spent_s), spent_s / report.step_time_s, hue)
         for hue, (name, spent_s) in enumerate(by_limit(report).items())
     ]
     rows: list[tuple[Cell, ...]] = [

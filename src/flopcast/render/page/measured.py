@@ -14,7 +14,7 @@ from flopcast.lab.logs.log import Log
 from flopcast.render.diagnosis import BASIS, contradictions, verdict
 from flopcast.render.page.drawing import Axis, figure, grid, label, line, names
 from flopcast.render.page.frame import Section
-from flopcast.render.page.table import Cell, Markup, seconds, share, table
+from flopcast.render.page.table import Cell, Markup, listing, seconds, share, table
 from flopcast.render.terminal import capital, plain
 from flopcast.units import Number, show_seconds
 
@@ -38,12 +38,10 @@ def measured(found: SlowStep) -> Section:
         else "<p>There are no suspects: flopcast knows no change that would make this step shorter.</p>"
     )
     notes = [*(f"Not longer than predicted: {text}" for text in found.cleared), *found.advice]
-    listed = "".join(f"<li>{escape(text)}</li>" for text in notes)
     return Section(
         "measured",
         "Measured and predicted steps",
-        html=f"{_contradicted(found)}<p>{_verdict(found)}</p>{drawn}{suspects}"
-        + (f"<ul>{listed}</ul>" if listed else ""),
+        html=f"{_contradicted(found)}<p>{_verdict(found)}</p>{drawn}{suspects}{listing(notes)}",
     )
 
 

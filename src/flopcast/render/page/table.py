@@ -81,6 +81,17 @@ def bar(fraction: Number, hue: int = 0) -> Markup:
     )
 
 
+def part_row(name: str, quantity: Quantity, fraction: Number, hue: int = 0) -> tuple[Cell, ...]:
+    """Return the cells of a part of a whole: its name, its amount, and its share as a number and a bar."""
+    return name, quantity, share(fraction), bar(fraction, hue)
+
+
+def listing(texts: Iterable[str]) -> str:
+    """Return texts as a list with a bullet each; "" without any."""
+    points = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f"<ul>{points}</ul>" if points else ""
+
+
 def table(
     caption: str,
     headings: Sequence[str],

@@ -17,7 +17,7 @@ from flopcast.render.loader_text import loader_lines
 from flopcast.render.page.drawing import WIDTH, figure, legend
 from flopcast.render.page.frame import Section
 from flopcast.render.page.style import HUES
-from flopcast.render.page.table import bar, markup, rate, seconds, share, table
+from flopcast.render.page.table import markup, part_row, rate, seconds, share, table
 from flopcast.report.labels import component_label
 from flopcast.report.report import LAUNCH, Report
 from flopcast.units import show_seconds
@@ -109,12 +109,7 @@ def where(report: Report) -> Section:
     """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
     inside = parts(report)
     rows = [
-        (
-            component_label(component),
-            seconds(spent_s),
-            share(spent_s / report.step_time_s),
-            bar(spent_s / report.step_time_s, _hue(number)),
-        )
+        part_row(component_label(component), seconds(spent_s), spent_s / report.step_time_s, _hue(number))
         for number, (component, spent_s) in enumerate(report.breakdown.items())
     ]
     opened = "".join(
