@@ -286,12 +286,8 @@ def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, spli
     name : of the item
     """
     full_bytes = split.tokens * hidden * split.element_bytes
-    message: AbstractMessage
-    if split.sequence_parallel:
-        message = ReduceScatter(axis="tp", message_bytes=full_bytes)
-    else:
-        message = AllReduce(axis="tp", message_bytes=full_bytes)
-    return blocking(name, message, source, output)
+    sent_as = ReduceScatter if split.sequence_parallel else AllReduce
+    return blocking(name, sent_as(axis="tp", message_bytes=full_bytes), source, output)
 
 
 def activation_bytes(hidden: int | Counts, split: Split) -> Floats:

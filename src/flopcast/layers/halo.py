@@ -2,7 +2,8 @@
 
 Answers: what do ranks exchange before a layer adds up vectors of neighbours, if each has a part of a graph?
 Elsewhere: the operators of the layers (layers/traced.py), which plans may share a graph
-(spec/rules_halo.py), pipelines, whose stages have different layers of the whole graph (schedules/).
+(spec/rules_shared_graphs.py), pipelines, whose stages have different layers of the whole graph
+(schedules/).
 
 The samples of the batch are the vertices of one graph. All ranks of the expert axis have equally many of
 them, with the edges that end at them, and all weights. Before an operator picks rows of a tensor, a rank

@@ -10,8 +10,10 @@ that a diff shows which constants a fit has changed.
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import Constant, Fitted, SiteResiduals
@@ -20,7 +22,6 @@ from flopcast.library.catalog import folder
 
 FORMAT_VERSION = 1
 NAME = "runs.json"
-SITE_KEYS = ("source", "family", "unknowns", "log_gap_factors", "log_sigma_factors")
 OTHERS = ("sites.json", "offload.json", "checkpoints.json", "chosen.json")
 
 
@@ -66,29 +67,15 @@ def read(text: str) -> Fitted:
         `seen` of a constant lists the contexts (such as devices or frameworks) in which runs support it.
     """
     data = json.loads(text)
-    constants = tuple(
-        Constant(
-            **(
-                entry
-                | {
-                    "sources": tuple(entry["sources"]),
-                    "seen": {kind: tuple(contexts) for kind, contexts in entry.get("seen", {}).items()},
-                }
-            )
-        )
-        for entry in data["constants"]
-    )
-    sites = tuple(
-        SiteResiduals(
-            source=site["source"],
-            family=site["family"],
-            unknowns=tuple(site["unknowns"]),
-            log_gap_factors=tuple(site["log_gap_factors"]),
-            log_sigma_factors=tuple(site["log_sigma_factors"]),
-        )
-        for site in data.get("sites", ())
-    )
+    constants = tuple(Constant(**_frozen(entry)) for entry in data["constants"])
+    sites = tuple(SiteResiduals(**_frozen(site)) for site in data.get("sites", ()))
     return Fitted(constants=constants, noise_log_sigmas=data["noise_log_sigmas"], sites=sites)
+
+
+def _frozen(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of JSON with tuples for its lists, and for the lists of the mappings in it."""
+    frozen = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    return {name: _frozen(value) if isinstance(value, dict) else value for name, value in frozen.items()}
 
 
 def write(path: Path, fitted: Fitted) -> None:
@@ -97,23 +84,10 @@ def write(path: Path, fitted: Fitted) -> None:
     Constants are sorted by name and noise is rounded to four decimals. The file is replaced only when it is
     written whole, so that an interrupt leaves the old file.
     """
-    entries = [
-        {
-            "name": constant.name,
-            "ratio": constant.ratio,
-            "log_sigma_factor": constant.log_sigma_factor,
-            "prior_log_sigma_factor": constant.prior_log_sigma_factor,
-            "rows": constant.rows,
-            "sources": list(constant.sources),
-            "seen": {kind: list(contexts) for kind, contexts in constant.seen.items()},
-        }
-        for constant in sorted(fitted.constants, key=lambda constant: constant.name)
-    ]
-    lines = ",\n  ".join(json.dumps(entry) for entry in entries)
+    by_name = sorted(fitted.constants, key=lambda constant: constant.name)
+    lines = ",\n  ".join(json.dumps(asdict(constant)) for constant in by_name)
     noise = json.dumps({name: round(value, 4) for name, value in fitted.noise_log_sigmas.items()})
     head = f'"format_version": {FORMAT_VERSION}, "noise_log_sigmas": {noise}'
-    sites = ",\n  ".join(
-        json.dumps({key: getattr(site, key) for key in SITE_KEYS}) for site in fitted.sites
-    )
+    sites = ",\n  ".join(json.dumps(asdict(site)) for site in fitted.sites)
     more = f', "sites": [\n  {sites}\n]' if sites else ""
     write_whole(path, f'{{{head}, "constants": [\n  {lines}\n]{more}}}\n')

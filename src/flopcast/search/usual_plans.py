@@ -21,7 +21,7 @@ from flopcast.search.question import Question
 from flopcast.search.space import USUAL_CHUNKS, Space
 from flopcast.search.top_candidates import Candidate, TopCandidates
 from flopcast.spec.job import Job
-from flopcast.spec.rules_tables import has_tables
+from flopcast.spec.rules_shared_graphs import has_tables
 
 MICRO_BATCHES = (1, 2, 4, 8)
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # micro-batches of an exported graph, whose samples are small

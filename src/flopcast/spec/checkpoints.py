@@ -2,7 +2,7 @@
 
 Answers: by which method, where, how often and in how many files does a run write checkpoints?
 Elsewhere: the bytes of each rank (workload/saved_states.py), the seconds (economics/checkpoints.py), what
-can be stored where (rules_checkpoints.py), the blocks that recompute keeps (workload/checkpoints.py).
+can be stored where (rules_storage.py), the blocks that recompute keeps (workload/checkpoints.py).
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Answers: what does each stage do for a sample, with how many workers, and does the step wait for it?
 Elsewhere: the seconds of stages, and a step that waits for them (report/loader.py), storage and memory that
-stages need (rules_loader.py).
+stages need (rules_storage.py).
 """
 
 import re

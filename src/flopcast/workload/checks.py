@@ -17,14 +17,11 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
 from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
 from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
-from flopcast.spec.rules_checkpoints import RULES as RULES_OF_CHECKPOINTS
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_encoder import RULES as RULES_OF_ENCODERS
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_forward import RULES as RULES_OF_FORWARD_PASSES
-from flopcast.spec.rules_halo import RULES as RULES_OF_HALOS
 from flopcast.spec.rules_layers import RULES as RULES_OF_LAYERS
-from flopcast.spec.rules_loader import RULES as RULES_OF_LOADERS
 from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
 from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
 from flopcast.spec.rules_operations import RULES as RULES_OF_OPERATIONS
@@ -34,11 +31,12 @@ from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_schedule import RULES as RULES_OF_SCHEDULES
 from flopcast.spec.rules_shard_groups import RULES as RULES_OF_SHARD_GROUPS
 from flopcast.spec.rules_sharding import RULES as RULES_OF_SHARDS
+from flopcast.spec.rules_shared_graphs import RULES as RULES_OF_SHARED_GRAPHS
 from flopcast.spec.rules_size import RULES as RULES_OF_SIZES
 from flopcast.spec.rules_speeds import RULES as RULES_OF_SPEEDS
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
-from flopcast.spec.rules_tables import RULES as RULES_OF_TABLES
+from flopcast.spec.rules_storage import RULES as RULES_OF_STORAGE
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
 from flopcast.spec.rules_tuning import RULES as RULES_OF_TUNING
 from flopcast.spec.rules_vision import RULES as RULES_OF_VISION
@@ -93,8 +91,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_ADAPTERS,
     *RULES_OF_RECOMPUTE,
     *RULES_OF_OFFLOAD,
-    *RULES_OF_CHECKPOINTS,
-    *RULES_OF_LOADERS,
+    *RULES_OF_STORAGE,
     *RULES_OF_OPERATIONS,
     *RULES_OF_SPEEDS,
     *RULES_OF_NODE_GROUPS,
@@ -111,8 +108,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_TUNING,
     *RULES_OF_LAYERS,
     *RULES_OF_VISION,
-    *RULES_OF_TABLES,
-    *RULES_OF_HALOS,
+    *RULES_OF_SHARED_GRAPHS,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,

@@ -1,7 +1,8 @@
-"""The rules about sharded embedding tables of exported graphs.
+"""The rules about exported graphs that ranks share: sharded embedding tables, and vertices with a halo.
 
-Answers: which models and plans may shard tables, and over how many ranks?
-Elsewhere: what sharded tables run (layers/tables.py), what a rule is (checks.py).
+Answers: which models and plans may shard tables or share a graph, and over how many ranks?
+Elsewhere: what sharded tables run (layers/tables.py), what ranks with a halo exchange (layers/halo.py),
+what a rule is (checks.py).
 """
 
 from flopcast.layers.traced import Traced
@@ -15,6 +16,11 @@ def has_tables(model: Model) -> bool:
     """Return whether a block of the model is a part of a graph with an embedding table."""
     mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, Traced)]
     return any(weight.row for mixer in mixers for weight in mixer.weights_of_block)
+
+
+def has_neighbours(model: Model) -> bool:
+    """Return whether an operator of an exported graph picks rows of a tensor, as graph networks do."""
+    return any(isinstance(block.mixer, Traced) and block.mixer.picking_rows for block in model.blocks)
 
 
 RULES: tuple[Rule, ...] = (
@@ -48,5 +54,26 @@ RULES: tuple[Rule, ...] = (
         allowed="0, 1 or 2, because tables are sharded",
         because="ZeRO-3 together with sharded embedding tables is not supported yet",
         fix="set zero to 0",
+    ),
+    Rule(
+        field="plan.halo",
+        holds=lambda c: not c.structure.halo or has_neighbours(c.model),
+        allowed="0, because the model is not an exported graph network",
+        because="only operators that pick rows of a tensor read vertices of other ranks",
+        fix="remove halo",
+    ),
+    Rule(
+        field="plan.halo",
+        holds=lambda c: (c.structure.halo <= c.plans.data_parallel - 1) | (c.plans.data_parallel == 1),
+        allowed=lambda c: f"at most {first(c.plans.data_parallel) - 1}, the number of other ranks",
+        because="each other rank has as many vertices as this one",
+        fix=lambda c: f"set halo to {first(c.plans.data_parallel) - 1}",
+    ),
+    Rule(
+        field="plan.expert_parallel",
+        holds=lambda c: bool(not c.structure.halo) | (c.plans.expert_parallel == c.plans.data_parallel),
+        allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
+        because="the expert-parallel ranks, which are all data-parallel ranks, share the graph",
+        fix=lambda c: f"set expert_parallel to {first(c.plans.data_parallel)}",
     ),
 )

@@ -1,14 +1,15 @@
-"""The rules about checkpoints: they need a storage that the cluster describes.
+"""The rules about checkpoints and input pipelines: they need a storage that the cluster describes.
 
-Answers: which checkpoints contradict the cluster or the job; why, and which edit fixes it?
+Answers: which checkpoints and stages contradict the cluster or the job; why, and which edit fixes it?
 Elsewhere: how checkpoints are written (checkpoints.py), a period that is too short for its write and memory
-that is too small for its copies (economics/checkpoints.py), what a rule is (checks.py).
+that is too small for its copies (economics/checkpoints.py), the stages of input pipelines (loader.py), what
+a rule is (checks.py).
 """
 
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.described_tiers import FIELDS, storage_of
+from flopcast.spec.described_tiers import FIELDS, storage_of, tier_of
 
 
 def _described(cluster: Cluster) -> list[str]:
@@ -29,6 +30,14 @@ def _allocates_needlessly(checkpoint: Checkpoint | None) -> bool:
     )
 
 
+def _missing(case: Case) -> list[str]:
+    """Return the memory and storage that stages use and the cluster does not describe."""
+    stages = () if case.loader is None else case.loader.stages
+    paths = (stage.through for stage in stages if stage.sample_bytes is not None)
+    needed = ["host" if path == "pageable" else path for path in paths]
+    return [name for name in needed if name in FIELDS and tier_of(case.cluster, name) is None]
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="checkpoint.to",
@@ -44,5 +53,14 @@ RULES: tuple[Rule, ...] = (
         allowed="no value, because the method of the checkpoint is synchronous",
         because="a synchronous checkpoint is not copied to host memory first",
         fix="remove checkpoint.staging",
+    ),
+    Rule(
+        field=lambda c: FIELDS[_missing(c)[0]],
+        holds=lambda c: not _missing(c),
+        value=lambda _: "missing",
+        fault=lambda _: "is missing, but a stage of the data loader uses it",
+        allowed="a description of the memory or storage with capacity_bytes and bandwidths",
+        because="flopcast needs the bandwidths to predict the time of this stage of the loader",
+        fix=lambda c: f"describe {FIELDS[_missing(c)[0]]}",
     ),
 )
