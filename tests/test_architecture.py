@@ -62,7 +62,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "interop": {"library", "prediction", "serving", "interop/hugging_face", "interop/tracing", "graph"},
     "requests": {"interop", "search", "search/deployments"},
     "workers": {"garbage", "library", "search"},
-    "lab/measure": {"cost"},
+    "lab/measure": {"cost", "files"},
     "lab/calibration": {"lab/measure"},
     "lab/validation": {"prediction", "lab/calibration"},
     "lab": {"requests", "lab/validation"},

@@ -11,10 +11,11 @@ of 2021 "checkpoints" activations, and later releases "recompute" them.
 
 from flopcast.interop.exports.megatron_model import Flags, word_of
 from flopcast.interop.megatron import offload
+from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
 from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS
-from flopcast.interop.megatron.stack import NEWEST, SWITCHED_OFF_BY, SWITCHED_ON_BY
+from flopcast.interop.megatron.stack import NEWEST
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
 from flopcast.spec.job import Job

@@ -10,7 +10,7 @@ kernel.
 
 from collections.abc import Mapping
 
-from flopcast.files.package_table import read_table
+from flopcast.files.package_table import meanings, read_table
 from flopcast.files.unknown_keys import costly_part
 
 _TABLE = read_table(__package__, "flags.yaml")
@@ -22,6 +22,10 @@ REFUSED: Mapping[str, str] = _TABLE["refused"]  # flag → what it asks for
 MEANS_NONE = ("0", "0.0", "1", "none", "None")  # values that ask for nothing: --num-experts 1 is dense
 ONLY_ZERO_MEANS_NONE = ("--hybrid-attention-ratio", "--hybrid-mlp-ratio")
 NOT_MODELLED: Mapping[str, str] = _TABLE["not_modelled"]  # flag → what it changes that is not counted
+SIGNS: tuple[tuple[str, str], ...] = tuple(_TABLE["signs"].items())  # stack and its flags, newest first
+SWITCHED_ON_BY: Mapping[str, str] = _TABLE["switched_on_by"]  # a rewrite → the flag that adds it
+SWITCHED_OFF_BY: Mapping[str, str] = _TABLE["switched_off_by"]  # a rewrite → the flag that removes it
+BACKENDS = meanings(_TABLE["attention_backends"])
 MODELLED = SWITCHES | VALUED | LISTED
 KNOWN = MODELLED | SILENT | REFUSED.keys() | NOT_MODELLED.keys()
 (

@@ -10,6 +10,7 @@ megatron-core, gradients: {overlap: true}}`.
 
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.experts import expert_software
+from flopcast.interop.megatron.flags import BACKENDS, SIGNS, SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.offload import check_script, offload_changes, optimizer_fraction
 from flopcast.interop.megatron.optimizer import stack_optimizer
 from flopcast.interop.megatron.precision import narrow_changes
@@ -20,51 +21,6 @@ NEWEST = "megatron-core"
 LAYERS_UNDER_DEEPSPEED = "megatron-2022"
 FLASH = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-v3")
 
-SIGNS = (  # newest first: a stack, and the flags that came with it
-    (
-        "megatron-core",
-        """
-        --use-mcore-models --transformer-impl --use-flash-attn --use-flash-attn-v1 --use-flash-attn-v2
-        --use-flash-attn-v3 --attention-backend --group-query-attention --swiglu --quick-geglu
-        --squared-relu --normalization
-        --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --context-parallel-size
-        --use-rotary-position-embeddings --position-embedding-type --disable-bias-linear
-        --untie-embeddings-and-output-weights --ckpt-format --use-dist-ckpt --fp8-format --fp8-hybrid
-        --fp8-recipe --fp4-format
-        --grad-reduce-in-bf16 --no-rope-fusion --cross-entropy-loss-fusion --manual-gc --mock-data
-        --num-virtual-stages-per-pipeline-rank --add-qkv-bias --use-torch-fsdp2 --use-megatron-fsdp
-        """,
-    ),
-    (
-        "megatron-2022",
-        """
-        --sequence-parallel --recompute-activations --recompute-granularity --recompute-method
-        --recompute-num-layers --no-gradient-accumulation-fusion --use-distributed-optimizer
-        --no-async-tensor-model-parallel-allreduce --checkpoint-granularity --checkpoint-method
-        """,
-    ),
-    (
-        "megatron-2021",
-        """
-        --checkpoint-activations --activations-checkpoint-method --activations-checkpoint-num-layers
-        --checkpoint-num-layers --distribute-checkpointed-activations --DDP-impl --data-impl
-        --no-contiguous-buffers-in-local-ddp
-        """,
-    ),
-)
-SWITCHED_ON_BY = {"unfused_rope": "--no-rope-fusion"}  # a rewrite that a flag adds
-SWITCHED_OFF_BY = {
-    "fused_softmax": "--no-masked-softmax-fusion",
-    "bias_gelu": "--no-bias-gelu-fusion",
-    "bias_dropout_add": "--no-bias-dropout-fusion",
-}
-BACKENDS = {
-    "auto": "flash",
-    "flash": "flash",
-    "fused": "flash",
-    "unfused": "materialised",
-    "local": "materialised",
-}
 TRANSFORMERS = {"local": "local", "transformer_engine": "transformer_engine"}
 DEFAULT_BUCKET = {"bucket_elements": 40_000_000, "bucket_elements_per_rank": 1_000_000}
 

@@ -16,69 +16,15 @@ hipBLASLt ("Cijk_").
 import re
 from functools import cache
 
+from flopcast.files.package_table import meanings, read_table
+
 UNKNOWN = ""
 GEMM, ATTENTION, MEMORY, COMMUNICATION, COPY = "gemm", "attention", "memory_bound", "communication", "copy"
 
-COLLECTIVES = {  # as NCCL and torch.distributed spell it, letters only → operators/messages.py
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "sendrecv": "send_receive",
-    "send": "send_receive",
-    "recv": "send_receive",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-}
-KERNELS = (  # pattern in a kernel's name, in lower case → class
-    (r"^memcpy", "memcpy"),
-    (r"^memset", "memset"),
-    (r"flash_?attn.*bwd|flash_bwd|fmha.*(bwd|backward|cutlassb)", "flash_attention.backward"),
-    (r"sdpa.*bprop|attn_bwd|bwd_kernel_(dk|dq)", "flash_attention.backward"),
-    (r"flash_?attn|flash_fwd|fmha|sdpa.*fprop|attn_fwd", "flash_attention"),
-    (r"gemm|nvjet|cijk_|gemv|xmma|cutlass.*tensorop|splitkreduce|wgmma", "gemm"),
-    (r"gammabeta|layer_?norm.*(bwd|backward|grad)|ln_bwd", "layernorm.backward"),
-    (r"rms_?norm.*(bwd|backward|grad)", "rmsnorm.backward"),
-    (r"rms_?norm", "rmsnorm"),
-    (r"layer_?norm|ln_fwd", "layernorm"),
-    (r"scaled_(upper_triang_)?masked_softmax.*backward", "scaled_masked_softmax.backward"),
-    (r"scaled_(upper_triang_)?masked_softmax", "scaled_masked_softmax"),
-    (r"cross_?entropy|nll_loss|log_?softmax", "cross_entropy"),
-    (r"softmax.*backward", "softmax.backward"),
-    (r"softmax", "softmax"),
-    (r"adam|multi_tensor_apply", "adam"),
-    (r"embedding", "embedding"),
-    (r"dropout", "dropout"),
-    (r"swiglu", "swiglu"),
-    (r"gelu", "gelu"),
-    (r"silu", "silu"),
-    (r"rotary|rope", "rope"),
-)  # fmt: skip
-OPERATORS = (  # pattern at the start of an operator's name, in lower case → class
-    (r"aten::(mm|addmm|_scaled_mm|matmul|linear|_addmm_activation)$", "gemm"),
-    (r"aten::(bmm|baddbmm)$", "batched_gemm"),
-    (r".*(flash|efficient|cudnn)_attention.*backward", "flash_attention.backward"),
-    (r".*(flash.*attn|fusedattn).*backward", "flash_attention.backward"),
-    (r".*(flash|efficient|cudnn)_attention|.*flash.*attn|.*fusedattn", "flash_attention"),
-    (r"aten::native_layer_norm_backward", "layernorm.backward"),
-    (r"aten::native_layer_norm", "layernorm"),
-    (r"aten::_?fused_rms_norm_backward", "rmsnorm.backward"),
-    (r"aten::_?(fused_)?rms_norm", "rmsnorm"),
-    (r"aten::(_log_softmax|_log_softmax_backward_data|nll_loss)", "cross_entropy"),
-    (r"aten::_softmax_backward", "softmax.backward"),
-    (r"aten::_softmax", "softmax"),
-    (r"aten::gelu_backward", "gelu.backward"),
-    (r"aten::silu_backward", "silu.backward"),
-    (r"aten::(gelu|silu|relu)", "gelu"),
-    (r"aten::(native_dropout|dropout|bernoulli)", "dropout"),
-    (r"aten::(embedding_dense_backward|index_put|_index_put)", "embedding.backward"),
-    (r"aten::(embedding|index_select)", "embedding"),
-    (r"aten::(_foreach|_fused_adam|addcmul|addcdiv|lerp)", "adam"),
-    (r"aten::(copy_|_to_copy|clone|contiguous|cat|fill_|zero_|stack)", "copy"),
-    (r"aten::(add|add_)$", "residual_add"),
-    (r"aten::(sum|mean|norm|linalg_vector_norm|amax|max|argmax|all|any)", "reduction"),
-    (r"aten::", "elementwise"),
-)  # fmt: skip
+_TABLE = read_table(__package__, "kernel_names.yaml")
+COLLECTIVES = meanings(_TABLE["collectives"])
+KERNELS, OPERATORS = _TABLE["kernels"], _TABLE["operators"]  # pattern and class, the first that fits counts
+DTYPES: dict[str, str] = {name: dtype for dtype, names in _TABLE["dtypes"].items() for name in names}
 _KERNELS = tuple((re.compile(pattern), name) for pattern, name in KERNELS)
 _OPERATORS = tuple((re.compile(pattern), name) for pattern, name in OPERATORS)
 _NCCL = re.compile(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Floats
-from flopcast.lab.calibration.kernel_names import COMMUNICATION, kind_of
+from flopcast.lab.calibration.kernel_names import COMMUNICATION, DTYPES, kind_of
 from flopcast.lab.calibration.trace import Trace
 from flopcast.records import dataclass, field
 from flopcast.units import Number
@@ -218,12 +218,6 @@ READERS: tuple[tuple[frozenset[str], Callable[[str, Shapes], Sizes]], ...] = (
     ),
 )  # fmt: skip
 
-DTYPES = {
-    "c10::bfloat16": "bf16", "bfloat16": "bf16", "bf16": "bf16", "c10::half": "fp16", "half": "fp16",
-    "float": "fp32", "float32": "fp32", "c10::float8_e4m3fn": "fp8", "float8_e4m3fn": "fp8",
-    "c10::float8_e5m2": "fp8", "float8_e5m2": "fp8", "int64": "int64", "long int": "int64", "long": "int64",
-    "bool": "bool", "int": "int32", "double": "fp64", "byte": "uint8", "unsigned char": "uint8",
-}  # fmt: skip
 WIDTHS = ELEMENT_BYTES | {"fp64": 8.0, "int32": 4.0, "uint8": 1.0}
 
 

@@ -12,7 +12,7 @@ job would use, either the device's own or a borrowed one.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats, Logs
+from flopcast.files.package_table import read_table
 from flopcast.lab.measure.measured_operators import columns_of, operator_of
 from flopcast.lab.measure.sample_pack import Sample
 from flopcast.lab.measure.sampling_plan import LOADED
@@ -37,35 +38,7 @@ LEAST_LOG_SIGMA = 0.02  # an estimate: clocks of one device differ by that from 
 FAMILIES = get_args(Family)
 OWN_FLAGS = frozenset({"causal"})  # they change the operator; others say whose kernel ran instead
 
-DEVICES = {  # torch's name → the catalogue's
-    "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
-    "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
-    "Tesla T4": "t4-16gb",
-    "NVIDIA A10": "a10-24gb",
-    "NVIDIA A10G": "a10g-24gb",
-    "NVIDIA A40": "a40-48gb",
-    "NVIDIA RTX A6000": "rtx-a6000-48gb",
-    "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb",
-    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
-    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
-    "NVIDIA H100 80GB HBM3": "h100-sxm5-80gb",
-    "NVIDIA H100 PCIe": "h100-pcie-80gb",
-    "NVIDIA H200": "h200-sxm-141gb",
-    "NVIDIA H800": "h800-sxm-80gb",
-    "NVIDIA H20": "h20-96gb",
-    "NVIDIA L4": "l4-24gb",
-    "NVIDIA L40": "l40-48gb",
-    "NVIDIA L40S": "l40s-48gb",
-    "NVIDIA GH200 120GB": "gh200-96gb",
-    "NVIDIA GH200 480GB": "gh200-96gb",
-    "NVIDIA B200": "b200-sxm-180gb",
-    "NVIDIA GB200": "gb200-192gb",
-    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti-11gb",
-    "NVIDIA GeForce RTX 4090": "rtx-4090-24gb",
-    "NVIDIA GeForce RTX 5090": "rtx-5090-32gb",
-    "AMD Instinct MI300X": "mi300x-192gb",
-}
+DEVICES: Mapping[str, str] = read_table(__package__, "devices.yaml")  # torch's name → the catalogue's
 
 
 def site_of(

@@ -14,39 +14,15 @@ the row. The result of such a scenario is therefore at most this rate times the 
 import re
 from collections.abc import Iterator, Mapping
 
+from flopcast.files.package_table import read_table
 from flopcast.lab.run_tables import RunTable, by_row
 from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s, requests_per_s
 from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows
 
-CLUSTERS = {  # by accelerator
-    "NVIDIA B200-SXM-180GB": "dgx-b200",
-    "NVIDIA H200-SXM-141GB": "dgx-h200",
-    "Virtualized NVIDIA H200-SXM-141GB": "dgx-h200",
-    "NVIDIA H100-SXM-80GB": "dgx-h100",
-    "NVIDIA L40S": "l40s-8",
-    "NVIDIA GB200": "gb200-nvl72",
-    "NVIDIA GB300": "gb300-nvl72",
-    "AMD Instinct MI300X 192GB HBM3": "mi300x-8",
-    "AMD Instinct MI325X 256GB HBM3e": "mi325x-8",
-}
+_NAMES = read_table(__package__, "names.yaml")["mlperf"]
+CLUSTERS, MODELS, LENGTHS = (_NAMES[name] for name in ("clusters", "models", "lengths"))
 ENGINES = {"TensorRT": "tensorrt-llm", "vLLM": "vllm"}  # by the first word of the software
 BUILT = "TensorRT "  # builds engines, whose kernels a C++ runtime launches
-MODELS = {
-    "llama2-70b-99": "llama-2-70b",
-    "llama2-70b-99.9": "llama-2-70b",
-    "llama3.1-405b": "llama-3.1-405b",
-    "llama3.1-8b": "llama-3.1-8b",
-    "llama3_1-8b": "llama-3.1-8b",
-    "mixtral-8x7b": "mixtral-8x7b",
-    "deepseek-r1": "deepseek-v3",
-}
-LENGTHS = {  # mean tokens of prompts (assumed) and of outputs, by model
-    "llama-2-70b": (294, 292),
-    "llama-3.1-405b": (9400, 655),
-    "llama-3.1-8b": (778, 128),
-    "mixtral-8x7b": (294, 143),
-    "deepseek-v3": (800, 3700),
-}
 SIGMA = 0.6  # of the logarithm of lengths, assumed
 FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "INT4": "int4", "UINT4": "int4"}
 FEWEST_REQUESTS, SECONDS = 400, 120.0  # of arrivals that are played on one engine

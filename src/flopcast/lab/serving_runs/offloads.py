@@ -12,6 +12,7 @@ host, which computes the attention.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flopcast.files.package_table import read_table
 from flopcast.lab.run_tables import RunBlocks
 from flopcast.lab.serving_runs.quantities import output_tokens_per_s
 from flopcast.lab.serving_runs.rows import Measured, ServingRun
@@ -25,20 +26,9 @@ from flopcast.spec.traffic import Traffic
 RATE = "tokens_per_s"
 COLUMNS = {"system", "model", RATE}  # which every block has
 CLUSTERS = {"T4 16GB": "aws-g4dn", "A6000 48GB": "rtx-a6000"}
-ENGINES = {
-    "HF Accelerate": "accelerate",
-    "DeepSpeed ZeRO-Inference": "zero-inference",
-    "ZeRO-Inference": "zero-inference",
-    "FlexLLMGen": "flexgen",
-    "FlexGen 0.1.7": "flexgen",
-}
+_NAMES = read_table(__package__, "names.yaml")["offloads"]
+ENGINES, POLICY = _NAMES["engines"], _NAMES["policy"]
 HOST = {"weights_on": "host"}
-POLICY = {  # of FlexGen where its percentages are not stated
-    "weights_on": "host:0.9",
-    "kv_on": "host",
-    "activations_on": "host",
-    "host_computes": "attention",
-}
 
 
 def _blocks(data: object) -> Sequence[Mapping[str, Any]]:
