@@ -1,9 +1,8 @@
 """A folder of published measurements, read once.
 
 Answers: which systems, kernel tables of other projects and collective tables does a data folder hold?
-Elsewhere: what the columns mean (lab/calibration/operator_files.py, collective_files.py, peer_operators.py,
-peer_attention.py, peer_grouped.py, peer_serving.py, collective_files.py), what uses them (calibrate_fit.py,
-calibrate.py).
+Elsewhere: what the columns mean (lab/calibration/operator_files.py, collective_files.py, peers.yaml), what
+uses them (calibrate_fit.py, calibrate.py).
 """
 
 import hashlib
@@ -16,8 +15,7 @@ from flopcast.errors import spec_error
 from flopcast.files.inputs import opened
 from flopcast.lab.calibration.collective_files import FABRICS, WITH_LATENCY, WITHOUT_LATENCY, FabricFile
 from flopcast.lab.calibration.operator_files import FILES, Columns
-from flopcast.lab.calibration.peer_fit import PEER_FILES
-from flopcast.lab.calibration.peer_serving import SERVED_FILES
+from flopcast.lab.calibration.peer_fit import PEER_FILES, SERVED_FILES
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 from flopcast.records import dataclass

@@ -7,12 +7,13 @@ import pytest
 from all_cases import all_cases
 
 from flopcast.cost.kernels.curve import log_efficiency
+from flopcast.lab.calibration.peer_columns import expected_imbalance
 from flopcast.lab.calibration.peer_fit import SKEW, device_samples, fit_peer_curve, fit_peers
-from flopcast.lab.calibration.peer_grouped import GROUPED_FILES, expected_imbalance
-from flopcast.lab.calibration.peer_tables import faults_of
+from flopcast.lab.calibration.peer_tables import faults_of, peer_files
 from flopcast.lab.calibration.samples import Samples
 from flopcast.library import catalog
 
+GROUPED_FILES = [file for file in peer_files("training") if file.name.startswith("grouped")]
 LAYERS = "aiconfigurator/moe_fused_experts.csv.gz"
 TRAINING = "simumax/grouped_gemm_efficiency.csv"
 SERVING = "infersim/grouped_gemm_prefill.csv"

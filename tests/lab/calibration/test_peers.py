@@ -11,7 +11,7 @@ from flopcast.cost.placement import Group
 from flopcast.lab.calibration import collective_files, peer_fit
 from flopcast.lab.calibration.curve_fit import fit_fabric, predicted_s
 from flopcast.lab.calibration.efficiency_table import Rows
-from flopcast.lab.calibration.peer_tables import column, samples_of
+from flopcast.lab.calibration.peer_tables import samples_of
 from flopcast.lab.calibration.samples import Samples
 from flopcast.lab.calibration.source_agreement import disagreement
 from flopcast.lab.samples.columns import read_columns
@@ -187,7 +187,7 @@ def test_a_table_names_devices_of_the_catalogue_and_gives_rows_that_can_be(measu
 
 
 def test_rows_stand_in_the_place_of_plans():
-    assert column(np.arange(3.0)).shape == (3, 1)
+    assert GEMM.operator({name: np.arange(1.0, 4.0) for name in "mnk"}).m.shape == (3, 1)
 
 
 # Curves of operators

@@ -12,6 +12,8 @@ from flopcast.lab.calibration.samples import Samples
 from flopcast.library import catalog
 
 FEW = settings(max_examples=20)
+SMALLEST = 512  # rows of a product that belong to a class
+PRODUCT = {"m": "m", "n": "n", "k": "k"}
 H100 = catalog.cluster("dgx-h100", 1).node.device
 ROWS = st.lists(
     st.tuples(st.sampled_from([256, 1024, 2048, 4096]), st.floats(0.05, 0.9), st.booleans(), st.booleans()),
@@ -35,9 +37,10 @@ def peer(**changes):
             path="somebody/made-up.csv",
             name="gemm",
             devices={"device=ours": H100.name},
-            operator=peer_tables.matmul("bf16"),
-            measured_s=peer_tables.seconds_in("latency_us"),
-            belongs=peer_tables.not_small("m"),
+            kind="matmul",
+            fields=PRODUCT | {"dtype": "=bf16"},
+            seconds="latency_us * 1e-6",
+            rows=f"m >= {SMALLEST}",
         ),
         **changes,
     )
@@ -59,7 +62,7 @@ def samples(rows):
 def test_a_device_gets_its_own_rows_that_are_not_small_and_every_one_of_them(rows):
     found = peer_tables.samples_of(peer(), table(rows), "device=ours", H100)
 
-    mine = [row for row in rows if row[2] and row[0] >= peer_tables.SMALLEST]
+    mine = [row for row in rows if row[2] and row[0] >= SMALLEST]
     assert len(found.measured_s) + found.rejected == len(mine)
     assert found.rejected == 0
     assert found.coordinates[0].tolist() == [row[0] for row in mine]
@@ -68,14 +71,12 @@ def test_a_device_gets_its_own_rows_that_are_not_small_and_every_one_of_them(row
 @FEW
 @given(ROWS)
 def test_rows_with_a_fault_are_left_out_counted_and_told_by_their_first_reason(rows):
-    faulty = peer(
-        faults={"odd": lambda r: r["odd"] == 1, "odd or large": lambda r: (r["odd"] == 1) | (r["m"] > 1024)}
-    )
+    faulty = peer(faults={"odd": "odd == 1", "odd or large": "odd == 1 or m > 1024"})
 
     counts = peer_tables.faults_of(faulty, table(rows), "device=ours")
     found = peer_tables.samples_of(faulty, table(rows), "device=ours", H100)
 
-    mine = [row for row in rows if row[2] and row[0] >= peer_tables.SMALLEST]
+    mine = [row for row in rows if row[2] and row[0] >= SMALLEST]
     odd = sum(row[3] for row in mine)
     large = sum(row[0] > 1024 and not row[3] for row in mine)
     assert counts == {name: count for name, count in (("odd", odd), ("odd or large", large)) if count}
@@ -88,9 +89,7 @@ def test_microseconds_and_milliseconds_of_one_table_are_the_same_seconds(rows):
     columns = table(rows)
     other = columns | {"latency_ms": columns["latency_us"] / 1e3}
 
-    assert peer_tables.seconds_in("latency_ms")(other) == pytest.approx(
-        peer_tables.seconds_in("latency_us")(columns)
-    )
+    assert peer(seconds="latency_ms * 1e-3").measured_s(other) == pytest.approx(peer().measured_s(columns))
 
 
 @FEW
@@ -103,28 +102,24 @@ def test_a_fraction_of_a_stated_peak_is_the_seconds_that_it_was_made_of(rows):
         "peak_tflops": np.full(len(rows), peak / 1e12),
     }
 
-    assert peer_tables.of_efficiency(told, peer_tables.matmul("bf16")(told)) == pytest.approx(
-        peer_tables.seconds_in("latency_us")(columns)
-    )
+    by_fraction = peer(seconds="flop / (efficiency * peak_tflops * 1e12)")
+    assert by_fraction.measured_s(told) == pytest.approx(peer().measured_s(columns))
 
 
 @FEW
 @given(ROWS)
 def test_rows_of_masks_together_are_those_of_each(rows):
     columns = table(rows)
-    masks = (
-        peer_tables.not_small("m", "k"),
-        peer_tables.is_word("odd"),
-        peer_tables.is_word("device=ours"),
+
+    both = peer(rows=f'm >= {SMALLEST} and k >= {SMALLEST} and odd == 1 and device == "ours"').belongs(
+        columns
     )
 
-    both = peer_tables.all_of(*masks)(columns)
-
-    assert both.tolist() == [row[0] >= peer_tables.SMALLEST and row[3] and row[2] for row in rows]
+    assert both.tolist() == [row[0] >= SMALLEST and row[3] and row[2] for row in rows]
 
 
 def test_a_word_that_a_table_does_not_hold_is_of_no_row():
-    assert peer_tables.is_word("dtype=fp8")(table([(512, 0.5, True, True)] * 3)).tolist() == [False] * 3
+    assert peer(rows='dtype == "fp8"').belongs(table([(512, 0.5, True, True)] * 3)).tolist() == [False] * 3
 
 
 @pytest.mark.parametrize("is_gradient", [False, True])
@@ -133,7 +128,9 @@ def test_attention_of_a_table_multiplies_half_of_the_square_of_every_head(is_gra
         name: np.array([value], float) for name, value in zip("bshgd", (2, 4096, 32, 8, 128), strict=True)
     }
 
-    flop = peer_tables.attention("b", "s", "h", "g", "d", is_gradient)(columns).work().flop.item()
+    sizes = {"batch": "b * h", "kv_batch": "b * g", "queries": "s", "head_size": "d"}
+    fields = sizes | {"dtype": "=bf16", "causal": True, "is_gradient": is_gradient}
+    flop = peer(kind="flash_attention", fields=fields).operator(columns).work().flop.item()
 
     scores_and_values = 2 * (2 * 2 * 32 * 4096**2 * 128) / 2
     assert flop == scores_and_values * (2.5 if is_gradient else 1.0)
@@ -174,7 +171,7 @@ def test_a_row_at_a_peak_of_its_own_engine_is_possible_there_and_nowhere_else():
 
     plain = peer_tables.samples_of(peer(), columns, "device=ours", H100)
     narrow = peer_tables.samples_of(
-        peer(operator=peer_tables.matmul("fp8"), peak="fp8"), columns, "device=ours", H100
+        peer(fields=PRODUCT | {"dtype": "=fp8"}, peak="fp8"), columns, "device=ours", H100
     )
 
     assert (len(plain.measured_s), plain.rejected) == (0, 1)

@@ -143,7 +143,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "served_gemm": FallbackClass(name="gemm", log_sigma_factor=0.3),
     "served_gemm.fp32": FallbackClass(name="served_gemm", log_sigma_factor=0.3),
     "served_gemm.fp8": FallbackClass(name="served_gemm", log_sigma_factor=0.2),
-    # where its rows are no longer those of the host: lab/calibration/peer_serving.py
+    # where its rows are no longer those of the host: lab/calibration/peers.yaml
     "served_gemm.fp8_block": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.15),
     "served_gemm.nvfp4": FallbackClass(name="served_gemm.fp8", log_sigma_factor=0.2),
     "served_gemm.int4": FallbackClass(name="served_gemm", log_sigma_factor=0.3),

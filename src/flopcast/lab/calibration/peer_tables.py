@@ -2,58 +2,83 @@
 
 Answers: which class, operator, device and precision do the rows of a table have, and which rows are left
 out for which reason?
-Elsewhere: the entries (peer_operators.py, peer_grouped.py), fitting and differences between sources
-(peer_fit.py).
+Elsewhere: the tables (peers.yaml), expressions over columns (row_expressions.py), values that need more
+than arithmetic (peer_columns.py), fitting and differences between sources (peer_fit.py).
 
 Columns follow lab/samples/columns.py: a column of words becomes one column "name=word" of 0 and 1 for
 each word.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import product
+from typing import Any
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Floats
+from flopcast.files.package_table import read_table
+from flopcast.lab.calibration.peer_columns import ADDED, CORRECTIONS
+from flopcast.lab.calibration.row_expressions import Columns, evaluated
 from flopcast.lab.calibration.samples import Samples, operator_samples
 from flopcast.operators.base import AbstractOperator
+from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.operators.fused_experts import FusedExperts
+from flopcast.operators.gated_delta import GatedDelta
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.served_matmul import ServedMatmul
 from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Device
 from flopcast.strict_model import FrozenMapping
 
-Columns = Mapping[str, Floats]
-Mask = Callable[[Columns], np.ndarray]
 OF_SERVING = "aiconfigurator"  # whose tables are in data/serving
-SMALLEST = 512.0  # rows, columns, sum of a product; queries: with less one serves and does not train
+LITERAL = "="  # begins a text of a field that is no expression
+OPERATORS: Mapping[str, Callable[..., AbstractOperator]] = {
+    "decode_attention": DecodeAttention,
+    "flash_attention": FlashAttention,
+    "fused_experts": FusedExperts,
+    "gated_delta": GatedDelta,
+    "grouped_matmul": GroupedMatmul,
+    "latent_decode": LatentDecode,
+    "matmul": Matmul,
+    "memory_bound": MemoryBound,
+    "served_matmul": ServedMatmul,
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class PeerFile:
-    """One kernel class in one table.
+    """One kernel class in one table: an entry of peers.yaml.
 
-    `devices` maps the column that marks a device's rows to the device's name in the catalogue. The
-    functions take columns, arrays (rows,): `belongs` selects the rows of this class, `faults` gives reasons
-    to leave some of them out, each with its mask, and `operator` returns arrays (rows, 1). `peak` is the
-    dtype whose peak limits the rows if the operator cannot have this dtype. `layout` is the layout of a
-    gradient GEMM, for which a ratio is fitted instead of a curve. `sustained_from_s`: kernels of at least
-    this length show the speed at the power limit, which shorter kernels do not reach if each is measured
-    alone (`under_load`). `on_device` corrects the seconds of rows with properties of their device.
+    `devices` maps the column that marks a device's rows to the device's name in the catalogue. `rows`
+    selects the rows of this class, all if it is empty, and `faults` gives reasons to leave some of them
+    out, each with the expression of these rows. `fields` are those of the operator: texts are expressions,
+    unless they begin with "=". `seconds` may use the `flop` of the operator. `peak` is the dtype whose
+    peak limits the rows if the operator cannot have this dtype. `layout` is the layout of a gradient GEMM,
+    for which a ratio is fitted instead of a curve. `sustained_from_s`: kernels of at least this length show
+    the speed at the power limit, which shorter kernels do not reach if each is measured alone
+    (`under_load`). `correction` names a change of the seconds by properties of the device.
     """
 
     path: str  # under data/peers, in a folder of its project; a bare name is under data/serving
     name: str  # of the curve
     devices: Mapping[str, str]
-    operator: Callable[[Columns], AbstractOperator]
-    measured_s: Callable[[Columns], Floats] = lambda r: r["latency_ms"] * 1e-3
-    belongs: Mask
-    faults: Mapping[str, Mask] = field(default_factory=dict)
+    kind: str  # of the operator
+    fields: Mapping[str, Any]
+    seconds: str = "latency_ms * 1e-3"
+    rows: str = ""
+    faults: Mapping[str, str] = field(default_factory=dict)
     remark: str = ""
     peak: str = ""
     layout: str = "forward"
     sustained_from_s: float = np.inf
     table: str = ""  # where a source has several that differ, which it is
-    on_device: Callable[[Columns, Floats, Device], Floats] | None = None
+    correction: str = ""
 
     @property
     def folder(self) -> str:
@@ -65,6 +90,86 @@ class PeerFile:
         """Return the name of the project, and the name of the table if the project has several tables."""
         project = self.path.partition("/")[0] if "/" in self.path else OF_SERVING
         return f"{project} {self.table}".strip()
+
+    def value(self, text: str, r: Columns) -> np.ndarray:
+        """Return the value of an expression in each row; `weight_bytes` is the size of a served weight."""
+        if "weights" in self.fields:
+            served = SERVED_FORMATS[self.fields["weights"].removeprefix(LITERAL)]
+            r = {**r, "weight_bytes": np.asarray(served.bytes_of_weight("bf16"))}
+        return evaluated(text, r, ADDED)
+
+    def belongs(self, r: Columns) -> np.ndarray:
+        """Return which rows of the table are of this class."""
+        return self.value(self.rows, r) if self.rows else np.ones(_size(r), dtype=bool)
+
+    def operator(self, r: Columns) -> AbstractOperator:
+        """Return the operator of the rows; its sizes have the shape (rows, 1)."""
+        return OPERATORS[self.kind](**{name: self._field(value, r) for name, value in self.fields.items()})
+
+    def _field(self, value: object, r: Columns) -> object:
+        if isinstance(value, bool):
+            return value
+        if str(value).startswith(LITERAL):
+            return str(value).removeprefix(LITERAL)
+        return np.broadcast_to(self.value(str(value), r), (_size(r),))[:, None]
+
+    def measured_s(self, r: Columns) -> Floats:
+        """Return the measured seconds of the rows, before the correction for a device."""
+        flop = {"flop": self.operator(r).work().flop.ravel()} if "flop" in self.seconds else {}
+        return self.value(self.seconds, {**r, **flop})
+
+    def on_device(self, r: Columns, measured_s: Floats, device: Device) -> Floats:
+        """Return the seconds of the rows, corrected by properties of their device."""
+        if not self.correction:
+            return measured_s
+        return CORRECTIONS[self.correction](r, self.operator(r), measured_s, device)
+
+
+def _size(r: Columns) -> int:
+    """Return the number of rows."""
+    return len(next(iter(r.values())))
+
+
+@cache
+def peer_files(group: str) -> tuple[PeerFile, ...]:
+    """Return the kernels of "training" or of "serving" that peers.yaml describes, in the order of trust.
+
+    An entry with `each` stands for several: one for each combination of the rows of its lists. A row has
+    keys that an entry needs, and words that replace their names in braces in the texts of the entry.
+
+    >>> [file.name for file in peer_files("training")][:3]
+    ['gemm', 'gemm.fp8', 'gemm.fp8_block']
+    """
+    table = read_table(__package__, "peers.yaml")
+    return tuple(
+        _file(entry, words, table) for entry in table[group] for words in _combined(entry.get("each", ()))
+    )
+
+
+def _combined(lists: list[list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    for rows in product(*lists):
+        words: dict[str, Any] = {"fields": {}}
+        for row in rows:
+            words |= row | {"fields": words["fields"] | row.get("fields", {})}
+        yield words
+
+
+def _file(entry: Mapping[str, Any], words: Mapping[str, Any], table: Mapping[str, Any]) -> PeerFile:
+    """Return the file of an entry with the words of one combination."""
+
+    def filled(value: object) -> Any:  # noqa: ANN401
+        return value.format(**words) if isinstance(value, str) else value
+
+    known = PeerFile.__dataclass_fields__.keys()
+    made = {key: filled(value) for key, value in {**entry, **words}.items() if key in known}
+    made["fields"] = {name: filled(value) for name, value in (entry["fields"] | words["fields"]).items()}
+    faults = [table["faults"][name] for name in made.get("faults", "").split()]
+    made["faults"] = {fault["because"]: filled(fault["rows"]) for fault in faults}
+    if isinstance(name := made["devices"], str):
+        systems = table["sets"].get(name, name).split()
+        of_systems = {f"system={each}": table["systems"].get(each) for each in systems}
+        made["devices"] = table["machines"].get(name, of_systems)
+    return PeerFile(**made)
 
 
 def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
@@ -79,16 +184,13 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
     if file.peak:
         peaks = FrozenMapping({**device.peak_flop_per_s, "fp8": device.peak_flop_per_s[file.peak]})
         device = device.model_copy(update={"peak_flop_per_s": peaks})
-    measured_s = file.measured_s(rows)
-    if file.on_device is not None:
-        measured_s = file.on_device(rows, measured_s, device)
+    measured_s = file.on_device(rows, file.measured_s(rows), device)
     keep = np.ones(len(measured_s), dtype=bool)
     for fault in file.faults.values():
-        keep &= ~fault(rows)
+        keep &= ~file.value(fault, rows)
     remark = f" ({file.remark})" if file.remark else ""
-    samples = operator_samples(
-        file.operator(rows), measured_s, keep, device, f"data/{file.folder}/{file.path}{remark}"
-    )
+    source = f"data/{file.folder}/{file.path}{remark}"
+    samples = operator_samples(file.operator(rows), measured_s, keep, device, source)
     return under_load(replace(samples, name=file.name), file.sustained_from_s)
 
 
@@ -119,7 +221,7 @@ def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:
     left: np.ndarray = np.ones(len(rows[mark]), dtype=bool)
     counts: dict[str, int] = {}
     for reason, fault in file.faults.items():
-        faulty = left & fault(rows)
+        faulty = left & file.value(fault, rows)
         counts[reason] = int(faulty.sum())
         left &= ~faulty
     return {reason: count for reason, count in counts.items() if count}
@@ -128,65 +230,3 @@ def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:
 def _rows_of(file: PeerFile, columns: Columns, mark: str) -> Columns:
     mine = (columns[mark] == 1) & file.belongs(columns)
     return {name: values[mine] for name, values in columns.items()}
-
-
-def column(values: Counts) -> Counts:
-    """Return rows along the axis of plans: (rows,) → (rows, 1)."""
-    return values[:, None]
-
-
-def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractOperator]:
-    """Return products of columns m, n, k."""
-    return lambda r: Matmul(
-        m=column(r["m"]), n=column(r["n"]), k=column(r["k"]), dtype=dtype, layout=layout
-    )
-
-
-def attention(
-    sequences: str, queries: str, heads: str, kv_heads: str, head_size: str, is_gradient: bool = False
-) -> Callable[[Columns], AbstractOperator]:
-    """Return a function that creates causal self-attention in bf16 from columns of a table.
-
-    Parameters
-    ----------
-    sequences, queries, heads, kv_heads, head_size : str
-        Names of the columns.
-    is_gradient : bool
-        Whether the rows time the backward kernel.
-    """
-    return lambda r: FlashAttention(
-        batch=column(r[sequences] * r[heads]),
-        kv_batch=column(r[sequences] * r[kv_heads]),
-        queries=column(r[queries]),
-        head_size=column(r[head_size]),
-        causal=True,
-        dtype="bf16",
-        is_gradient=is_gradient,
-    )
-
-
-def all_of(*masks: Mask) -> Mask:
-    """Return a function that selects the rows that every mask keeps."""
-    return lambda r: np.asarray(np.all([mask(r) for mask in masks], axis=0))
-
-
-def is_word(name: str) -> Mask:
-    """Return the rows with one word, or none if the table does not contain the word."""
-    return lambda r: r[name] == 1 if name in r else np.zeros(len(next(iter(r.values()))), dtype=bool)
-
-
-def not_small(*names: str) -> Mask:
-    """Return the rows with at least SMALLEST in every named column."""
-    return lambda r: np.asarray(np.all([r[name] >= SMALLEST for name in names], axis=0))
-
-
-def seconds_in(name: str) -> Callable[[Columns], Floats]:
-    """Return a function that returns a column in seconds; its name ends in _ns, _us or _ms."""
-    unit_s = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[name.rpartition("_")[2]]
-    return lambda r: r[name] * unit_s
-
-
-def of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:
-    """Return seconds from a fraction of a peak; `counted_ratio` is the table's FLOP over the operator's."""
-    flop: Counts = operator.work().flop.ravel()
-    return flop * counted_ratio / (r["efficiency"] * r["peak_tflops"] * 1e12)

@@ -2,7 +2,7 @@
 
 Answers: which rows test which curve, how is this curve fitted, and which rows were left out for which
 reason?
-Elsewhere: the meaning of a file's columns (operator_files.py, collective_files.py, peer_operators.py), the
+Elsewhere: the meaning of a file's columns (operator_files.py, collective_files.py, peers.yaml), the
 splits of rows (splits.py), the scores (score.py). The samples are those to which the shipped curves are
 fitted. Each row also has a size: the model's width, or one side of a product.
 
