@@ -21,7 +21,8 @@ from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats
 from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone
-from flopcast.lab.calibration.operator_files import FILES, Columns, MeasuredFile, kept_rows
+from flopcast.lab.calibration.operator_files import FILES, MeasuredFile, kept_rows
+from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
 from flopcast.records import replace
 from flopcast.spec.cluster import Device

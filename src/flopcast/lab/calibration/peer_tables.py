@@ -9,7 +9,7 @@ Columns follow lab/samples/columns.py: a column of words becomes one column "nam
 each word.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
 from typing import Any
@@ -19,36 +19,15 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.files.package_table import read_table
 from flopcast.lab.calibration.peer_columns import ADDED, CORRECTIONS
-from flopcast.lab.calibration.row_expressions import Columns, evaluated
+from flopcast.lab.calibration.row_expressions import LITERAL, Columns, evaluated, operator_of
 from flopcast.lab.calibration.samples import Samples, operator_samples
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.decode_attention import DecodeAttention
-from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.formats import SERVED_FORMATS
-from flopcast.operators.fused_experts import FusedExperts
-from flopcast.operators.gated_delta import GatedDelta
-from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.latent_decode import LatentDecode
-from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import MemoryBound
-from flopcast.operators.served_matmul import ServedMatmul
 from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Device
 from flopcast.strict_model import FrozenMapping
 
 OF_SERVING = "aiconfigurator"  # whose tables are in data/serving
-LITERAL = "="  # begins a text of a field that is no expression
-OPERATORS: Mapping[str, Callable[..., AbstractOperator]] = {
-    "decode_attention": DecodeAttention,
-    "flash_attention": FlashAttention,
-    "fused_experts": FusedExperts,
-    "gated_delta": GatedDelta,
-    "grouped_matmul": GroupedMatmul,
-    "latent_decode": LatentDecode,
-    "matmul": Matmul,
-    "memory_bound": MemoryBound,
-    "served_matmul": ServedMatmul,
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -104,14 +83,10 @@ class PeerFile:
 
     def operator(self, r: Columns) -> AbstractOperator:
         """Return the operator of the rows; its sizes have the shape (rows, 1)."""
-        return OPERATORS[self.kind](**{name: self._field(value, r) for name, value in self.fields.items()})
-
-    def _field(self, value: object, r: Columns) -> object:
-        if isinstance(value, bool):
-            return value
-        if str(value).startswith(LITERAL):
-            return str(value).removeprefix(LITERAL)
-        return np.broadcast_to(self.value(str(value), r), (_size(r),))[:, None]
+        size = (_size(r),)
+        return operator_of(
+            self.kind, self.fields, lambda text: np.broadcast_to(self.value(text, r), size)[:, None]
+        )
 
     def measured_s(self, r: Columns) -> Floats:
         """Return the measured seconds of the rows, before the correction for a device."""

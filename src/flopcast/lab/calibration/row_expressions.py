@@ -1,8 +1,9 @@
 """Expressions over the columns of a measured table, in which the tables of this folder describe its rows.
 
-Answers: what are the values of `num_tokens * topk / moe_ep_size`, and in which rows is `op == "sdp_fwd"`?
-Elsewhere: the tables with expressions (peers.yaml), values that need more than arithmetic
-(peer_columns.py).
+Answers: what are the values of `num_tokens * topk / moe_ep_size`, in which rows is `op == "sdp_fwd"`, and
+which operator do such expressions describe?
+Elsewhere: the tables with expressions (operator_files.yaml, peers.yaml), values that need more than
+arithmetic (peer_columns.py).
 
 Columns follow lab/samples/columns.py: a column of words becomes one column "name=word" of 0 and 1 for each
 word. A comparison with a word is false in all rows if the table does not have the word. An expression is
@@ -17,6 +18,19 @@ import numpy as np
 
 from flopcast.dtypes import Floats
 from flopcast.errors import InternalError
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.decode_attention import DecodeAttention
+from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.fused_experts import FusedExperts
+from flopcast.operators.gated_delta import GatedDelta
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.latent_decode import LatentDecode
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.operators.served_matmul import ServedMatmul
 
 Columns = Mapping[str, Floats]
 OPERATIONS: Mapping[type[ast.AST], Callable[..., np.ndarray]] = {
@@ -36,12 +50,30 @@ OPERATIONS: Mapping[type[ast.AST], Callable[..., np.ndarray]] = {
     ast.Not: np.logical_not,
 }
 FUNCTIONS: Mapping[str, Callable[..., np.ndarray]] = {
+    "abs": np.abs,
+    "ceil": np.ceil,
+    "floor": np.floor,
     "isfinite": np.isfinite,
     "isnan": np.isnan,
     "minimum": np.minimum,
 }
 
 
+OPERATORS: Mapping[str, Callable[..., AbstractOperator]] = {
+    "batched_matmul": BatchedMatmul,
+    "decode_attention": DecodeAttention,
+    "embedding": EmbeddingLookup,
+    "flash_attention": FlashAttention,
+    "fused_experts": FusedExperts,
+    "gated_delta": GatedDelta,
+    "grouped_matmul": GroupedMatmul,
+    "latent_decode": LatentDecode,
+    "matmul": Matmul,
+    "memory_bound": MemoryBound,
+    "optimizer": OptimizerUpdate,
+    "served_matmul": ServedMatmul,
+}
+LITERAL = "="  # begins the text of a field that is no expression
 Added = Mapping[str, Callable[[Columns], Floats]]
 
 
@@ -55,6 +87,25 @@ def evaluated(text: str, columns: Columns, added: Added) -> np.ndarray:
     ([True, True], [16.0, 1200.0])
     """
     return _value(_parsed(text), columns, added)
+
+
+def operator_of(
+    kind: str, fields: Mapping[str, object], value: Callable[[str], np.ndarray], **constants: str
+) -> AbstractOperator:
+    """Return the operator with some fields: `value` evaluates their texts, unless they begin with LITERAL.
+
+    >>> fields = {"m": "tokens", "n": "hidden", "k": 64, "dtype": "=bf16"}
+    >>> operator_of("matmul", fields, lambda text: np.full((3, 1), float(len(text)))).m[0].item()
+    6.0
+    """
+
+    def field(given: object) -> object:
+        if isinstance(given, bool):
+            return given
+        text = str(given)
+        return text.removeprefix(LITERAL) if text.startswith(LITERAL) else value(text)
+
+    return OPERATORS[kind](**{name: field(given) for name, given in fields.items()}, **constants)
 
 
 @cache
