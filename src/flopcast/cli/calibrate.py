@@ -150,7 +150,8 @@ def score_folder(published: "MeasurementFolder", say: "Say", watched: "Watched[S
         Wraps the subjects while they are judged, to show how far the work is.
     """
     from flopcast.cli.measurement_folder import SYSTEMS, by_latency, tier_of
-    from flopcast.lab.calibration.peer_fit import SERVED_FILES, peer_devices
+    from flopcast.lab.calibration.peer_fit import peer_devices
+    from flopcast.lab.calibration.peer_tables import SERVED_FILES
     from flopcast.lab.calibration.score import score as judge
     from flopcast.lab.calibration.subjects import (
         fabric_subjects,

@@ -28,14 +28,8 @@ from flopcast.files.atomic_write import write_whole
 from flopcast.lab.calibration.broken_operators import replacements
 from flopcast.lab.calibration.curve_fit import fit_fabric, fit_operators, samples_by_class
 from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
-from flopcast.lab.calibration.peer_fit import (
-    SERVED_FILES,
-    borrowed_layouts,
-    compared_with_own,
-    fit_peers,
-    peer_devices,
-)
-from flopcast.lab.calibration.peer_tables import PeerFile
+from flopcast.lab.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
+from flopcast.lab.calibration.peer_tables import SERVED_FILES, PeerFile
 from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog

@@ -15,7 +15,7 @@ from flopcast.errors import spec_error
 from flopcast.files.inputs import opened
 from flopcast.lab.calibration.collective_files import FABRICS, WITH_LATENCY, WITHOUT_LATENCY, FabricFile
 from flopcast.lab.calibration.operator_files import FILES
-from flopcast.lab.calibration.peer_fit import PEER_FILES, SERVED_FILES
+from flopcast.lab.calibration.peer_tables import PEER_FILES, SERVED_FILES
 from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog

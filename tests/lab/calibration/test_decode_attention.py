@@ -7,7 +7,7 @@ from all_cases import all_cases
 from flopcast.cost.kernels.curve_conversion import converted_times
 from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import constant
-from flopcast.lab.calibration import peer_fit
+from flopcast.lab.calibration import peer_fit, peer_tables
 from flopcast.lab.calibration.curve_fit import predicted_s
 from flopcast.lab.calibration.peer_columns import LEAST_S, core_s, shortest_s
 from flopcast.library import catalog
@@ -15,7 +15,7 @@ from flopcast.library.curves import load_owner
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.latent_decode import LatentDecode
 
-DECODE_FILES = [file for file in peer_fit.SERVED_FILES if "decode" in file.name]
+DECODE_FILES = [file for file in peer_tables.SERVED_FILES if "decode" in file.name]
 DEVICES = ("a100-sxm4-80gb", "b200-sxm-180gb", "h100-sxm5-80gb")  # the others are fitted alike
 CLASSES = [
     (device, name)

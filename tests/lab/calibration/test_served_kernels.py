@@ -8,7 +8,7 @@ from flopcast.cost.kernels.curve_conversion import converted_times
 from flopcast.lab.calibration import peer_fit
 from flopcast.lab.calibration.curve_fit import predicted_s
 from flopcast.lab.calibration.peer_columns import balanced_load
-from flopcast.lab.calibration.peer_fit import SERVED_FILES
+from flopcast.lab.calibration.peer_tables import SERVED_FILES
 from flopcast.lab.calibration.samples import join
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner

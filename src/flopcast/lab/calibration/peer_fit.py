@@ -31,28 +31,13 @@ from flopcast.dtypes import Counts, Logs
 from flopcast.lab.calibration.conformal import log_sigma
 from flopcast.lab.calibration.curve_fit import SMALLEST_COEFFICIENT, curve_of_table, predicted_s, rows_of
 from flopcast.lab.calibration.efficiency_table import FOLDS, FittedTable, Rows, fit_once
-from flopcast.lab.calibration.peer_tables import PeerFile, peer_files, samples_of
+from flopcast.lab.calibration.peer_tables import PEER_FILES, PeerFile, samples_of
 from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.calibration.samples import Samples, join
 from flopcast.lab.calibration.source_agreement import disagreement
 from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 
-OF_ONE_MACHINE = {"system=b200_bf16_ceperm": "b200-simumax-180gb"}  # simumax, of its machine alone
-SUSTAINED_FROM_S = 0.7e-3  # its products: 0.35 to 0.65 of the peak before, 0.48 to 0.50 from there on
-PEER_FILES: tuple[PeerFile, ...] = (
-    *peer_files("training"),
-    *(
-        replace(
-            file,
-            devices=OF_ONE_MACHINE,
-            sustained_from_s=SUSTAINED_FROM_S if file.name == "gemm" else np.inf,
-        )
-        for file in peer_files("training")
-        if OF_ONE_MACHINE.keys() <= file.devices.keys()
-    ),
-)
-SERVED_FILES = peer_files("serving")
 MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
 DECODE_NODES = (12, 11, 5, 5)
 NODES_OF_KINDS: dict[KernelFamily, tuple[int, ...]] = {

@@ -147,6 +147,23 @@ def _file(entry: Mapping[str, Any], words: Mapping[str, Any], table: Mapping[str
     return PeerFile(**made)
 
 
+OF_ONE_MACHINE = {"system=b200_bf16_ceperm": "b200-simumax-180gb"}  # simumax, of its machine alone
+SUSTAINED_FROM_S = 0.7e-3  # its products: 0.35 to 0.65 of the peak before, 0.48 to 0.50 from there on
+PEER_FILES: tuple[PeerFile, ...] = (
+    *peer_files("training"),
+    *(
+        replace(
+            file,
+            devices=OF_ONE_MACHINE,
+            sustained_from_s=SUSTAINED_FROM_S if file.name == "gemm" else np.inf,
+        )
+        for file in peer_files("training")
+        if OF_ONE_MACHINE.keys() <= file.devices.keys()
+    ),
+)
+SERVED_FILES = peer_files("serving")
+
+
 def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
     """Return the rows of one class and device in a table; broken or impossible rows count as rejected.
 

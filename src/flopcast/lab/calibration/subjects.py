@@ -25,7 +25,7 @@ from flopcast.lab.calibration import curve_fit, peer_fit
 from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import fit_once
 from flopcast.lab.calibration.operator_files import BROKEN, FILES, kept_rows
-from flopcast.lab.calibration.peer_tables import PeerFile, faults_of
+from flopcast.lab.calibration.peer_tables import PEER_FILES, PeerFile, faults_of
 from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.calibration.samples import Samples, join, joined_by_name
 from flopcast.operators.base import AbstractOperator
@@ -190,7 +190,7 @@ def peer_subjects(
     device: Device,
     tables: Mapping[str, Columns],
     own: frozenset[str],
-    files: Sequence[PeerFile] = peer_fit.PEER_FILES,
+    files: Sequence[PeerFile] = PEER_FILES,
 ) -> tuple[list[Subject], list[RejectedRows]]:
     """Return the classes that only other projects measured on a device, from the entries `files`.
 
