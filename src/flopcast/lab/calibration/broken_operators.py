@@ -17,10 +17,10 @@ from flopcast.cost.kernels.curve import Curve, CurveEvidence, log_efficiency
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.dtypes import constant
+from flopcast.files.package_table import read_table
 from flopcast.lab.calibration.efficiency_table import monotone
+from flopcast.lab.calibration.operator_files import MeasuredFile
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.flash_attention import FlashAttention
-from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 
@@ -40,40 +40,16 @@ class Replacement:
     why: str
 
 
-FLASH_TRACE = FlashAttention(
-    batch=constant(4 * 16),
-    kv_batch=constant(4 * 16),
-    queries=constant(4096),
-    head_size=constant(128),
-    causal=True,
-    dtype="fp16",
-    is_gradient=True,
-)
-NORM_TRACE = MemoryBound(
-    kind="layernorm",
-    elements=constant(4 * 2048 * 6144),
-    width=constant(6144),
-    dtype="fp16",
-    is_gradient=True,
-)
-
-REPLACEMENTS: dict[str, tuple[Replacement, ...]] = {
-    "vista-gh200": (
+REPLACEMENTS: Mapping[str, tuple[Replacement, ...]] = {
+    system: tuple(
         Replacement(
-            name="flash_attention.backward",
-            forward="flash_attention",
-            traced=FLASH_TRACE,
-            traced_s=2444e-6,
-            why="defect 1",
-        ),
-        Replacement(
-            name="layernorm.backward",
-            forward="layernorm",
-            traced=NORM_TRACE,
-            traced_s=140.7e-6 + 88.8e-6,
-            why="defect 0",
-        ),
+            **entry
+            | {"traced": MeasuredFile(**entry["traced"]).forward({"rows": constant(1)})}
+            | {"traced_s": sum(entry["traced_s"])}
+        )
+        for entry in entries
     )
+    for system, entries in read_table(__package__, "operator_files.yaml")["replacements"].items()
 }
 
 

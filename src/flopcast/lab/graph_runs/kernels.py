@@ -13,25 +13,13 @@ from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_r
 from flopcast.cost.graph_kernels.operator_rows import convolution_names, image_passes, misaligned
 from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.files.package_table import meanings, read_table
 from flopcast.lab.graph_runs.facts import KINDS, GraphFacts
 from flopcast.records import dataclass
 
 Precision = Literal["amp", "half", "fp32"]
 ELEMENT_BYTES: Mapping[Precision, float] = {"amp": 2.0, "half": 2.0, "fp32": 4.0}
-PASSES = {  # operators of PyTorch → classes; all others are elementwise
-    **dict.fromkeys(("cudnn_batch_norm", "native_batch_norm"), "batch_norm"),
-    **dict.fromkeys(("native_layer_norm", "_fused_rms_norm"), "layer_norm"),
-    "native_group_norm": "group_norm",
-    "_softmax": "softmax",
-    "_to_copy": "cast",
-    **dict.fromkeys(("clone", "copy", "repeat"), "copy"),
-    **dict.fromkeys(("cat", "stack"), "concatenate"),
-    **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"), "pool"),
-    **dict.fromkeys(("mean", "sum", "amax", "var_mean", "linalg_vector_norm"), "reduce"),
-    **dict.fromkeys(("index", "roll", "gather", "scatter"), "gather"),
-    **dict.fromkeys(("constant_pad_nd", "reflection_pad2d"), "pad"),
-    **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d"), "interpolate"),
-}
+PASSES = meanings(read_table(__package__, "names.yaml")["operators"])
 COPIED_IN_PLACE = ("silu", "hardswish", "mish", "elu")
 """Activations that timm runs in place. Their gradients need their input, so that autograd copies it first
 in training (tools/autograd/gen_variable_type.py of PyTorch)."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
+from flopcast.files.package_table import read_table
 from flopcast.lab.graph_runs.gradients import backward_rows
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
@@ -17,16 +18,7 @@ from flopcast.lab.graph_runs.sketch import Sketch
 from flopcast.lab.run_tables import RunTable
 from flopcast.records import dataclass, replace
 
-DEVICES: Mapping[str, str] = {
-    "AMD_Instinct_MI100": "mi100-32gb",
-    "AMD_Instinct_MI210": "mi210-64gb",
-    "NVIDIA_A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA_A100_80GB_PCIe": "a100-pcie-80gb",
-    "Tesla_P100-PCIE-16GB": "p100-pcie-16gb",
-    "Tesla_P4": "p4-8gb",
-    "Tesla_T4": "t4-16gb",
-    "Tesla_V100-PCIE-32GB": "v100-pcie-16gb",  # as fast: only its memory is larger
-}
+DEVICES: Mapping[str, str] = read_table(__package__, "names.yaml")["neusight"]
 ACCUMULATED = 3.0  # tensors: a gradient and the sum so far are read, the sum is written
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flopcast.errors import spec_error
+from flopcast.files.package_table import read_table
 from flopcast.lab.graph_runs.facts import GraphFacts, timm_facts
 from flopcast.lab.graph_runs.kernels import Precision, Software
 from flopcast.lab.graph_runs.machines import is_processor
@@ -19,12 +20,7 @@ from flopcast.lab.run_tables import ReadOptions, RunTable
 from flopcast.records import dataclass, replace
 from flopcast.units import Number
 
-DEVICES: Mapping[str, str] = {
-    "rtx3090": "rtx-3090-24gb",
-    "4090": "rtx-4090-24gb",
-    "pro6000maxq": "rtx-pro-6000-max-q-96gb",
-    "cpu-i9_10940x": "core-i9-10940x",
-}
+DEVICES: Mapping[str, str] = read_table(__package__, "names.yaml")["timm"]
 PRECISIONS: Mapping[str, Precision] = {"amp": "amp", "bf16": "half", "fp16": "half", "fp32": "fp32"}
 FUSED_ATTENTION = 20  # PyTorch 2.0, in the digits of a file's name
 CHANGED = 0.03  # of the parameters: the definition of a model has changed since it was measured
