@@ -245,7 +245,17 @@ def test_a_sequence_that_fits_on_no_rank_is_shared_by_ranks():
 
     assert long.plan.context_parallel > 1
     assert predict(long, load_book(long.cluster)).memory.fits
-    assert flopcast.job("llama-3-8b", gpus=64, seq=2**15).plan.context_parallel == 1
+    assert flopcast.job("llama-3-8b", gpus=64, seq=2**13).plan.context_parallel == 1
+
+
+def test_sequences_are_shared_where_a_search_finds_that_faster_than_tensor_parallelism_alone():
+    job = flopcast.job("llama-3-8b", gpus=8, seq=2**15)
+    space = {"gbs": job.plan.global_batch, "mbs": 1, "zero": 1, "dp_shard": 0, "vpp": "1,2", "cp": "1,2,4"}
+
+    best = flopcast.search_plans(job, space).plans[0]
+
+    assert job.plan.context_parallel > 1
+    assert flopcast.predict(job).step_time_s < 1.05 * best.played.step_time_s
 
 
 def test_only_the_fastest_estimate_is_simulated_where_its_pipeline_has_very_many_tasks(monkeypatch):

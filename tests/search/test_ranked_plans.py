@@ -12,10 +12,12 @@ from conftest import make_job
 
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.errors import InfeasibleError
+from flopcast.records import replace
 from flopcast.search import default_plan as choosing
 from flopcast.search import top_candidates as sifting
 from flopcast.search import usual_plans
-from flopcast.search.default_plan import PLAYED, ChosenPlan, choose
+from flopcast.search.chosen_plan import ChosenPlan, FasterTight
+from flopcast.search.default_plan import PLAYED, choose
 from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
 from flopcast.spec.plan import Plan, batch_plans
@@ -82,6 +84,8 @@ class World:
                     factors=(own,) if self.own_log_sigma_factor else (),
                     expected_bytes=used_bytes,
                     device_used_bytes=used_bytes,
+                    capacity_bytes=DEVICE_BYTES,
+                    verdict="fits" if used_bytes <= 0.95 * DEVICE_BYTES else "tight",
                 ),
             )
 
@@ -146,8 +150,12 @@ def test_a_simpler_plan_is_chosen_if_it_is_tied_within_what_repeats_differ_by(wo
 def test_a_plan_that_leaves_no_room_gives_way_to_a_slower_one_that_does(world, used, first):
     tight, roomy = world.add(1.0, used=used), world.add(2.0)
 
-    assert chosen().plan == (tight if first else roomy)
-    assert chosen().fitting == (2 if first else 1)
+    found = chosen()
+
+    assert found.plan == (tight if first else roomy)
+    assert found.fitting == (2 if first else 1)
+    left_out = found.faster_tight
+    assert left_out is None if first else (left_out.plan, left_out.ratio) == (tight, 0.5)
 
 
 def test_where_all_that_fit_are_tight_the_fastest_of_them_is_chosen(world):
@@ -250,7 +258,7 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
         plan=first, possible=7, fitting=3, tight=False, tied=2, next_best=second, next_ratio=0.99
     )
 
-    more = ". Plans that only just fit were left out; a search with headroom 1 compares them"
+    more = ". Plans that only just fit (tight) are left out, as in a search without --headroom 1"
     fastest = "plan chosen automatically: the fastest of the common plans"
     assert alone.sentence() == f"{fastest} (1 of 7 fit){more}"
     assert ahead.sentence() == (
@@ -260,4 +268,9 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
         "plan chosen automatically: the simplest of 2 plans within 2% of the fastest"
         " (3 of 7 common plans fit)."
         f" The fastest plan, {second.short()}, is 1.0% faster{more}"
+    )
+    left_out = FasterTight(plan=second, ratio=0.9, need="53.1 GiB of 80.0 GiB")
+    assert replace(alone, faster_tight=left_out).sentence() == (
+        f"{alone.sentence()}; the fastest of them, {second.short()}, is 10.0% faster, and is expected to"
+        " need 53.1 GiB of 80.0 GiB"
     )

@@ -3,16 +3,16 @@
 Answers: which plan would somebody who knows this cluster try first, and how much faster is it than the
 next?
 Elsewhere: the usual plans (usual_plans.py), the exact simulation (exact.py), which of the simulated plans
-is recommended (rank.py).
+is recommended (rank.py), what is said of the choice (chosen_plan.py).
 
-Variants of the best plans, with more equal stages or ranks in another order (refine.py), are simulated too;
-since these options make a plan less simple, one is chosen only if it is faster by more than repeats of one
-run differ. `choose` completes the plan of a job; a search makes the same choice for each of its settings
-(`first_choice`), so that it never recommends a slower plan than `flopcast predict` takes. What the usual
-plans say about others spares it most of its estimates.
+Variants of the best plans, with less recompute, more equal stages or ranks in another order (refine.py),
+are simulated too; since these options make a plan less simple, one is chosen only if it is faster by more
+than repeats of one run differ. `choose` completes the plan of a job; a search makes the same choice for
+each of its settings (`first_choice`), so that it never recommends a slower plan than `flopcast predict`
+takes. What the usual plans say about others spares it most of its estimates.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.records import dataclass, replace
+from flopcast.search.chosen_plan import ChosenPlan, FasterTight
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import batches_on
 from flopcast.search.memory_limit import WHOLE_FRACTION, memory_ratio, with_outside
@@ -35,7 +36,6 @@ from flopcast.search.usual_plans import Told, usual_candidates, usual_spaces, us
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
-from flopcast.spec.plan_fields import short_name
 from flopcast.units import Number, show_memory
 from flopcast.workload.suggested_fixes import advised
 
@@ -43,6 +43,7 @@ PLAYED = 8  # of the screened plans, exactly
 PLAYED_TASKS = 2**18  # of these plans' pipelines together: 8 plans of the largest known runs have fewer
 MOST_RESULTS = 4096  # that the simulations of one choice share
 ALIKE = 256  # plans of a batch of usual plans, whose recompute modes run many of the same kernels
+LESSENED = 2  # of these, with less than full recompute
 REORDERED = 3  # of these, with their ranks in another order
 SEARCHED = (
     "data_parallel",
@@ -54,60 +55,6 @@ SEARCHED = (
     "expert_parallel",
     "expert_tensor_parallel",
 )  # whose settled values may be at fault for that no plan is possible
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChosenPlan:
-    """The chosen plan, the number of plans that it was chosen from, and the next best plan.
-
-    `possible` plans keep every rule and `fitting` of them fit. If none fits, `fitting` counts tight plans
-    and `tight` is true. `tied` of the simulated plans are tied with the fastest (rank.py), and `plan` is
-    the simplest of these. `next_best` is the fastest plan or, if that is `plan`, the next one that is no
-    variant of it. `next_ratio` is the step time of `next_best` over that of `plan`, and below 1 if the
-    other is faster. If only one plan was simulated, `next_best` is None.
-    """
-
-    plan: Plan
-    possible: int
-    fitting: int
-    tight: bool
-    tied: int = 1
-    next_best: Plan | None
-    next_ratio: float
-
-    def sentence(self, fixed: Collection[str] = ()) -> str:
-        """Return one sentence for the assumptions of a report; it says that not every plan was compared.
-
-        Parameters
-        ----------
-        fixed : collection of str
-            Fields of the plan that were given, by long name; the sentence lists the others.
-        """
-        own = {short_name(name, Plan.model_fields[name]) for name in fixed} | set(fixed)
-        words = self.plan.short().split()
-        filled = " ".join(word for word in words if word.partition("=")[0] not in own)
-        start = f"plan completed with {filled}" if fixed and filled else "plan chosen automatically"
-        fit = "only just fit" if self.tight else "fit"
-        if self.next_best is None or self.next_ratio >= 1:
-            text = f"{start}: the fastest of the common plans ({self.fitting} of {self.possible} {fit})"
-        else:
-            near = f"plans within {TIED_RATIO - 1:.0%} of the fastest"
-            tried = f"({self.fitting} of {self.possible} common plans {fit})"
-            text = f"{start}: the simplest of {self.tied} {near} {tried}"
-        if self.next_best is not None:
-            text += f". {self._next()}"
-        if self.tight:
-            return f"{text}. flopcast search compares more plans"
-        return f"{text}. Plans that only just fit were left out; a search with headroom 1 compares them"
-
-    def _next(self) -> str:
-        """Return how far the next best plan is behind, or the fastest plan ahead."""
-        if self.next_best is None:
-            return ""
-        ahead, off = self.next_ratio < 1, abs(self.next_ratio - 1)
-        gap = f"{off:.1%}" if off >= 0.0005 else "less than 0.1%"
-        name = f"{'fastest' if ahead else 'next best'} plan, {self.next_best.short()},"
-        return f"The {name} is {gap} {'faster' if ahead else 'slower'}"
 
 
 class NoPlanFitsError(InfeasibleError):
@@ -167,6 +114,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     best = [Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)]
     wanted = Refining(
         stages="stage_layers" not in fixed,
+        recompute="recompute" not in fixed,
         orders="rank_order" not in fixed,
         headroom_fraction=question.space.headroom_fraction,
     )
@@ -181,6 +129,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         tied=num_tied(plans),
         next_best=None if next_best is None else next_best.played.plan,
         next_ratio=1.0 if next_best is None else next_best.ratio / first.ratio,
+        faster_tight=_faster_tight(found, first.played, fixed, book, kept),
     )
 
 
@@ -260,13 +209,8 @@ def usual_plans(
 def first_choice(
     question: Question, jobs: Sequence[Job], book: CurveBook, kept: KeptResults
 ) -> FirstChoice:
-    """Return the first choice for one setting, given the jobs of its usual plans.
-
-    Variants with recompute are left out here, because finding the least recompute that fits takes longer
-    than the choice itself.
-    """
-    wanted = replace(asked_variants(question), recompute=False)
-    simulated = _simulated(jobs, wanted, book, kept)
+    """Return the first choice for one setting, given the jobs of its usual plans."""
+    simulated = _simulated(jobs, asked_variants(question), book, kept)
     plans = ranked(question, [one for one in simulated if over_ratio(question, one) <= 1.0])
     chosen = plans[0].played.job if plans else None
     return FirstChoice(chosen=chosen, simulated=tuple(simulated))
@@ -295,6 +239,23 @@ def _tasks(plan: Plan) -> int:
     return plan.num_micro_batches * plan.pipeline_parallel * plan.virtual_stages
 
 
+def _faster_tight(
+    found: TopCandidates, chosen: Exact, fixed: Mapping[str, object], book: CurveBook, kept: KeptResults
+) -> FasterTight | None:
+    """Return the fastest of the plans that only just fit, if it is clearly faster than the chosen plan."""
+    tight = [one for one in found.faster if one.used_bytes <= chosen.capacity_bytes]
+    if not tight:
+        return None
+    plan = Plan(**(min(tight, key=lambda one: one.losses[0]).job.plan.model_dump() | dict(fixed)))
+    job = chosen.job.model_copy(update={"plan": plan})
+    ((_, exact),) = play_each([job], lambda _: book, kept)
+    ratio = exact.step_time_s / chosen.step_time_s
+    if exact.verdict != "tight" or ratio > 1 / TIED_RATIO:
+        return None
+    need = f"{show_memory(exact.expected_bytes)} of {show_memory(exact.capacity_bytes)}"
+    return FasterTight(plan=plan, ratio=ratio, need=need)
+
+
 def _next_best(plans: Sequence[Ranked]) -> Ranked | None:
     """Return the fastest plan or, if it is the first, the next one that is no variant of it."""
     first, *others = plans
@@ -305,9 +266,9 @@ def _next_best(plans: Sequence[Ranked]) -> Ranked | None:
 
 
 def _simulated(jobs: Sequence[Job], wanted: Refining, book: CurveBook, kept: KeptResults) -> list[Exact]:
-    """Return the simulated plans, with variants whose stages are more equal or whose ranks are reordered.
+    """Return the simulated plans, with variants that recompute less, or have other stages or rank orders.
 
-    Only the fastest few plans get another rank order.
+    Only the fastest few plans recompute less or get another rank order.
     """
 
     def simulated(some: Sequence[Job]) -> list[Exact]:
@@ -318,6 +279,10 @@ def _simulated(jobs: Sequence[Job], wanted: Refining, book: CurveBook, kept: Kep
         return simulated(refined(some, [], asked, lambda _: book, kept))
 
     every = simulated(jobs)
+    if wanted.recompute:
+        whole = [one for one in every if one.plan.recompute_word == "full"]
+        fastest = sorted(whole, key=lambda one: one.step_time_s)[:LESSENED]
+        every += more(replace(wanted, stages=False, orders=False), [one.job for one in fastest])
     if wanted.stages:
         every += more(replace(wanted, recompute=False, orders=False), [one.job for one in every])
     if wanted.orders:

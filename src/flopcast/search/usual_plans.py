@@ -8,7 +8,8 @@ States are sharded wherever there are replicas (ZeRO-1, or what the stack has), 
 is tensor parallelism (unless checkpoints are cut instead), since neither costs time that the other choices
 could win back; every degree and recompute mode is tried, and every spread of experts. Where nothing fits,
 parameters are sharded too, then, instead of these, the embedding tables of an exported graph, and last the
-tokens of each sequence, by context parallelism.
+tokens of each sequence, by context parallelism. If the best plan divides tensors, plans that share
+sequences are tried as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from flopcast.search.grid import batches_on
 from flopcast.search.question import Question
 from flopcast.search.space import USUAL_CHUNKS, Space
 from flopcast.search.top_candidates import Candidate, TopCandidates
+from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.rules_shared_graphs import has_tables
 
@@ -28,6 +30,7 @@ SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # micro-batches of an exported gra
 SHARDED = 3  # the ZeRO stage that shards parameters
 Told = Callable[[Candidate | None], None]
 CONTEXTS = (2, 4, 8, 16, 32)  # ranks that share a sequence which fits on no rank as a whole
+FEW_CONTEXTS = CONTEXTS[:3]  # ranks that share a sequence instead of tensors
 
 
 def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
@@ -44,10 +47,7 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     [(3,)]
     """
     of_graph = is_graph(job.model.blocks)
-    traced = any(
-        block.mixer.is_whole_block for block in job.model.blocks
-    )  # no rank has a part of its tokens
-    sequences = (False,) if traced else space.options(job)["sequence_parallel"][:1]
+    sequences = (False,) if _is_traced(job) else space.options(job)["sequence_parallel"][:1]
     first = space.model_copy(
         update={
             "micro_batch": space.micro_batch or (SAMPLES if of_graph else MICRO_BATCHES),
@@ -65,7 +65,7 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     if not space.tables and not job.plan.tables and has_tables(job.model):
         unsharded = {} if space.zero or 0 not in job.stack.sharding.zero_stages else {"zero": (0,)}
         found.append(first.model_copy(update={"tables": ("table",), **unsharded}))
-    if not (space.degrees("context_parallel", job) or of_graph or traced):
+    if _may_share_sequences(job, space):
         # activations decide whether such a plan fits, and the smallest micro-batch has the fewest
         least = min(first.micro_batch)
         found += [
@@ -73,6 +73,16 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
             for part in found[:2]
         ]
     return tuple(found)
+
+
+def _is_traced(job: Job) -> bool:
+    """Return whether a block is one traced layer, of which no rank has a part of its tokens."""
+    return any(block.mixer.is_whole_block for block in job.model.blocks)
+
+
+def _may_share_sequences(job: Job, space: Space) -> bool:
+    """Return whether ranks can share a sequence, and the space does not say how many."""
+    return not (space.degrees("context_parallel", job) or is_graph(job.model.blocks) or _is_traced(job))
 
 
 def usual_candidates(
@@ -97,19 +107,50 @@ def usual_candidates(
     feasible_only : as for `TopCandidates.after_each`
     told : hears the best plan so far after every batch
     """
+
+    def best_of(space: Space) -> TopCandidates:
+        found, on_job = TopCandidates(most=most), batches_on(job, space)
+        for after in found.after_each(question, on_job, lambda _: book, kept, feasible_only=feasible_only):
+            found = after
+            if after.best:
+                told(after.best[0])
+        return found
+
     found = TopCandidates(most=most)
     for space in usual_spaces(job, question.space):
-        of_space, on_job = TopCandidates(most=most), batches_on(job, space)
-        for after in of_space.after_each(
-            question, on_job, lambda _: book, kept, feasible_only=feasible_only
-        ):
-            of_space = after
-            if told is not None and after.best:
-                told(after.best[0])
-        found = found.joined(of_space)
+        found = found.joined(best_of(space))
         if found.best:
-            break
+            shared = _with_shared_sequences(question.space, space, [each.job for each in found.best])
+            return found if shared is None else found.joined(best_of(shared))
     return found
+
+
+def _with_shared_sequences(asked: Space, usual: Space, best: Sequence[Job]) -> Space | None:
+    """Return the part of the usual space that shares sequences and is near the best plans.
+
+    Parameters
+    ----------
+    asked, usual : the space of the question, and its part with the best plans
+    best : with these plans, the fastest first
+
+    Returns
+    -------
+    Space or None
+        Plans with context parallelism, the smallest micro-batch, at most the tensor parallelism of the best
+        plan and the recompute modes of all; None if the best plan divides no tensors or shares sequences,
+        or if no plan may share them.
+    """
+    degree = best[0].plan.tensor_parallel
+    if degree == 1 or best[0].plan.context_parallel > 1 or not _may_share_sequences(best[0], asked):
+        return None
+    return usual.model_copy(
+        update={
+            "context_parallel": FEW_CONTEXTS,
+            "micro_batch": (min(usual.micro_batch),),
+            "tensor_parallel": asked.tensor_parallel or tuple(divisors(degree)),
+            "recompute": tuple(dict.fromkeys(job.plan.recompute_word for job in best)),
+        }
+    )
 
 
 def some_usual_plan_fits(question: Question, job: Job, kept: KeptResults) -> bool:

@@ -1,0 +1,82 @@
+"""The plan that flopcast chooses for a job without one, and what a report says of the choice.
+
+Answers: how good is the chosen plan, compared with the next best and with plans that only just fit?
+Elsewhere: the choice itself (default_plan.py).
+"""
+
+from collections.abc import Collection
+
+from flopcast.cost.between_plans import TIED_RATIO
+from flopcast.records import dataclass
+from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import short_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FasterTight:
+    """A plan that only just fits, its step time over that of the chosen plan, and its memory as text."""
+
+    plan: Plan
+    ratio: float
+    need: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenPlan:
+    """The chosen plan, the number of plans that it was chosen from, and the next best plan.
+
+    `possible` plans keep every rule and `fitting` of them fit. If none fits, `fitting` counts tight plans
+    and `tight` is true. `tied` of the simulated plans are tied with the fastest (rank.py), and `plan` is
+    the simplest of these. `next_best` is the fastest plan or, if that is `plan`, the next one that is no
+    variant of it. `next_ratio` is the step time of `next_best` over that of `plan`, and below 1 if the
+    other is faster. If only one plan was simulated, `next_best` is None. `faster_tight` is a plan that was
+    left out, because it only just fits.
+    """
+
+    plan: Plan
+    possible: int
+    fitting: int
+    tight: bool
+    tied: int = 1
+    next_best: Plan | None
+    next_ratio: float
+    faster_tight: FasterTight | None = None
+
+    def sentence(self, fixed: Collection[str] = ()) -> str:
+        """Return one sentence for the assumptions of a report; it says that not every plan was compared.
+
+        Parameters
+        ----------
+        fixed : collection of str
+            Fields of the plan that were given, by long name; the sentence lists the others.
+        """
+        own = {short_name(name, Plan.model_fields[name]) for name in fixed} | set(fixed)
+        words = self.plan.short().split()
+        filled = " ".join(word for word in words if word.partition("=")[0] not in own)
+        start = f"plan completed with {filled}" if fixed and filled else "plan chosen automatically"
+        fit = "only just fit" if self.tight else "fit"
+        if self.next_best is None or self.next_ratio >= 1:
+            text = f"{start}: the fastest of the common plans ({self.fitting} of {self.possible} {fit})"
+        else:
+            near = f"plans within {TIED_RATIO - 1:.0%} of the fastest"
+            tried = f"({self.fitting} of {self.possible} common plans {fit})"
+            text = f"{start}: the simplest of {self.tied} {near} {tried}"
+        if self.next_best is not None:
+            text += f". {self._next()}"
+        if self.tight:
+            return f"{text}. flopcast search compares more plans"
+        text += ". Plans that only just fit (tight) are left out, as in a search without --headroom 1"
+        left = self.faster_tight
+        if left is None:
+            return text
+        faster = f"{1 - left.ratio:.1%} faster, and is expected to need {left.need}"
+        return f"{text}; the fastest of them, {left.plan.short()}, is {faster}"
+
+    def _next(self) -> str:
+        """Return how far the next best plan is behind, or the fastest plan ahead."""
+        if self.next_best is None:
+            return ""
+        ahead, off = self.next_ratio < 1, abs(self.next_ratio - 1)
+        gap = f"{off:.1%}" if off >= 0.0005 else "less than 0.1%"
+        name = f"{'fastest' if ahead else 'next best'} plan, {self.next_best.short()},"
+        return f"The {name} is {gap} {'faster' if ahead else 'slower'}"
