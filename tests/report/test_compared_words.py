@@ -38,9 +38,9 @@ def verdict(found):
 @pytest.mark.parametrize(
     ("ratio", "told"),
     [
-        (0.5, "B takes 50.0% less time per token than A (90 %: -50.5% to -49.5%)"),
-        (1.25, "B takes 25.0% more time per token than A (90 %: +23.8% to +26.2%)"),
-        (1.00004, "B takes as long per token as A (90 %: -1.0% to +1.0%)"),
+        (0.5, "B takes 50.0% less time per token than A (90 %: 49.5% to 50.5% less)"),
+        (1.25, "B takes 25.0% more time per token than A (90 %: 23.8% to 26.2% more)"),
+        (1.00004, "B takes as long per token as A (90 %: 1.0% less to 1.0% more)"),
     ],
 )
 def test_the_verdict_says_who_needs_less_and_by_how_much(ratio, told):

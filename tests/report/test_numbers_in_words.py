@@ -87,7 +87,15 @@ def test_a_verdict_tells_by_how_much_and_in_which_direction(name, turned):
 
     assert "than training" in difference
     for sentence, ratio in zip(sentences, ratios, strict=True):
-        low, high = (float(each) for each in re.search(r"90 %: (\S+)% to (\S+)%", sentence).groups())
+        first, less, last, word = re.search(
+            r"90 %: ([\d.]+)%( less)? to ([\d.]+)% (less|more)", sentence
+        ).groups()
+        low, high = sorted(
+            (
+                float(first) * (-1 if less or word == "less" else 1),
+                float(last) * (1 if word == "more" else -1),
+            )
+        )
         assert low <= 100 * (ratio - 1) + 0.051
         assert high >= 100 * (ratio - 1) - 0.051
         change = re.search(r"B \w+ ([\d.]+)% (less|more)", sentence)

@@ -5,7 +5,7 @@ Elsewhere: ratios and their intervals (report/versus.py).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION
@@ -17,7 +17,7 @@ from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, settled
 from flopcast.spec.job import Job
-from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
+from flopcast.units import Number, nine_digits, show, show_memory, show_seconds, show_usd
 
 LABELS = ("A", "B")
 SHARE = re.compile(r" \([\d.]+% of the step\)")  # in which two jobs with the same warning differ
@@ -171,7 +171,7 @@ def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
 def _verdict(compared: ReportComparison) -> str:
     """Return a sentence that says which job is faster, by how much, and whether that is settled."""
     change = compared.time_ratio - 1
-    bounds = f"90 %: {compared.low_ratio - 1:+.1%} to {compared.high_ratio - 1:+.1%}"
+    bounds = _less_or_more(compared.low_ratio - 1, compared.high_ratio - 1, "{:.1%}".format)
     if abs(change) < SMALLEST_FRACTION:
         return f"B takes as long per token as A ({bounds})"
     word = "less" if change < 0 else "more"
@@ -189,7 +189,7 @@ def _verdicts_of_costs(compared: ReportComparison) -> list[str]:
         if ratio is None:
             continue
         low, high = ratio.bounds
-        bounds = f"90 %: {low - 1:+.1%} to {high - 1:+.1%}"
+        bounds = _less_or_more(low - 1, high - 1, "{:.1%}".format)
         if max(abs(bound - 1) for bound in ratio.bounds) < SMALLEST_FRACTION:
             lines.append(f"B {word} the same{what} per token as A ({bounds})")
         elif settled(ratio):
@@ -207,7 +207,6 @@ def _difference_of_costs(compared: ReportComparison) -> list[str]:
     quoted = first.has_open_length or second.has_open_length
     if change is None or not (compared.of_runs or quoted):
         return []
-    low, high = (f"{'-' if bound < 0 else '+'}{show_usd(abs(bound))}" for bound in change.difference_bounds)
     what, other = (
         ("the run of B", "the run of A")
         if compared.of_runs
@@ -216,7 +215,22 @@ def _difference_of_costs(compared: ReportComparison) -> list[str]:
     if max(map(abs, change.difference_bounds)) < SMALLEST_FRACTION:
         return [f"{what} costs as much as {other}"]
     less = "less" if change.value < 0 else "more"
-    return [f"{what} costs {show_usd(abs(change.value))} {less} than {other} (90 %: {low} to {high})"]
+    low, high = change.difference_bounds
+    unsure = "; this is not settled" if low < 0 < high else ""
+    bounds = _less_or_more(low, high, show_usd)
+    return [f"{what} costs {show_usd(abs(change.value))} {less} than {other} ({bounds}){unsure}"]
+
+
+def _less_or_more(low: Number, high: Number, shown: Callable[[float], str]) -> str:
+    """Return the ends of the 90 % interval of a difference, as amounts that are less or more.
+
+    >>> _less_or_more(-0.25, -0.18, "{:.0%}".format), _less_or_more(-0.05, 0.1, "{:.0%}".format)
+    ('90 %: 18% to 25% less', '90 %: 5% less to 10% more')
+    """
+    first, last = (shown(abs(bound)) for bound in (low, high))
+    if low < 0 < high:
+        return f"90 %: {first} less to {last} more"
+    return f"90 %: {last} to {first} less" if high <= 0 else f"90 %: {first} to {last} more"
 
 
 def as_json(compared: ReportComparison) -> dict[str, object]:
