@@ -16,7 +16,7 @@ def memory(*words):
 
 
 def test_the_option_and_the_field_of_the_plan_say_the_same():
-    option = memory(*JOB, "--offload", "optimizer=host,activations=host:0.5")
+    option = memory(*JOB, "--offload", "optimizer:host,activations:host:0.5")
     field = memory(*JOB, "plan.offload=optimizer:host,activations:host:0.5")
     none = memory(*JOB, "--offload", "none")
 
@@ -27,7 +27,7 @@ def test_the_option_and_the_field_of_the_plan_say_the_same():
 
 
 def test_a_later_change_wins_and_a_second_option_is_refused():
-    changed = memory(*JOB, "--offload", "optimizer=host", "plan.offload=none")
+    changed = memory(*JOB, "--offload", "optimizer:host", "plan.offload=none")
     twice = flopcast("memory", *JOB[:-1], "dp=8 gbs=64 zero=3 offload=optimizer:host", "--offload", "none")
 
     assert changed == memory(*JOB)
@@ -44,15 +44,15 @@ def test_a_placement_that_is_none_is_refused_with_one_that_is():
 
 
 def test_serving_has_no_offload_option():
-    ended = flopcast("memory", "llama-3-8b", "--engine", "vllm", "--offload", "optimizer=host")
+    ended = flopcast("memory", "llama-3-8b", "--engine", "vllm", "--offload", "optimizer:host")
 
     assert ended.code == 1
     assert "applies to training" in ended.err
 
 
 def test_each_memory_has_its_own_line_whose_parts_add_up():
-    ended = flopcast("predict", *JOB, "--offload", "optimizer=host,parameters=nvme")
-    tiers = memory(*JOB, "--offload", "optimizer=host,parameters=nvme")["memory"]["tiers"]
+    ended = flopcast("predict", *JOB, "--offload", "optimizer:host,parameters:nvme")
+    tiers = memory(*JOB, "--offload", "optimizer:host,parameters:nvme")["memory"]["tiers"]
 
     lines = {line.split()[0]: line for line in ended.out.splitlines()[:10] if line.strip()}
     assert lines["host"].endswith("host memory of a node: fits")
@@ -64,7 +64,7 @@ def test_each_memory_has_its_own_line_whose_parts_add_up():
 
 def test_the_verdict_names_the_memory_that_is_too_small():
     small = "cluster.groups.0.node.memory.capacity_bytes=10 GB"
-    ended = flopcast("predict", *JOB, "--offload", "optimizer=host", small)
+    ended = flopcast("predict", *JOB, "--offload", "optimizer:host", small)
 
     assert "host memory of a node: DOES NOT FIT" in ended.out
     assert "of 80.0 GiB: fits" in ended.out
@@ -125,6 +125,6 @@ def test_a_search_in_which_nothing_fits_says_what_offload_would_do():
     placed = flopcast(*words, "--offload", "auto")
 
     assert plain.code == 2
-    assert re.search(r"--offload optimizer=host\S* fits", plain.out)
+    assert re.search(r"--offload optimizer:host\S* fits", plain.out)
     assert placed.code == 0
     assert "offload=optimizer:host" in placed.out

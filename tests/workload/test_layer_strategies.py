@@ -178,7 +178,7 @@ def test_words_of_another_form_are_refused_with_one_that_is_right(word):
 
 
 def test_a_range_in_the_wrong_order_keeps_the_rest_of_its_strategy():
-    with pytest.raises(ValueError, match="write layers='3-7:zero=1:offload=optimizer@host'"):
+    with pytest.raises(ValueError, match="write layers='3-7:zero=1:offload=optimizer:host'"):
         Plan(layers="7-3:zero=1:offload=optimizer@host")
 
 

@@ -49,7 +49,8 @@ def test_placements_of_blocks_are_read_as_they_are_written():
         {"first": 8, "last": 8, "offload": "activations:host:0.5"},
     ]
 
-    assert "layers=0-7:offload=none,8:offload=activations@host@0.5" in plan.short()
+    assert "layers=0-7:offload=none,8:offload=activations:host:0.5" in plan.short()
+    assert Plan(**plan.model_dump() | {"layers": "0-7:offload=none,8:offload=activations:host:0.5"}) == plan
     assert Plan(dp=8, gbs=16, offload="optimizer:host", layers=as_list) == plan
     assert Plan(layers=[one.model_dump() for one in plan.layers]).layers == plan.layers
 
@@ -87,14 +88,14 @@ def test_activations_and_copies_are_linear_in_the_number_of_placed_blocks():
 
 
 def test_offload_changes_no_flop_and_a_step_is_longer_with_every_placed_block():
-    steps = [report(f"layers=0-{last}:offload=optimizer@host+activations@host") for last in (3, 7, 15)]
+    steps = [report(f"layers=0-{last}:offload=optimizer:host+activations:host") for last in (3, 7, 15)]
 
     assert len({one.metrics.model_flop for one in steps}) == 1
     assert steps[0].step_time_s < steps[1].step_time_s < steps[2].step_time_s
 
 
 def test_placements_and_recompute_differ_by_block_in_one_plan():
-    layers = "layers=0-7:offload=optimizer@host,8-15:offload=activations@host,16-31:recompute=full"
+    layers = "layers=0-7:offload=optimizer:host,8-15:offload=activations:host,16-31:recompute=full"
 
     found, plain = report(layers), report("")
 

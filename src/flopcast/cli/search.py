@@ -56,10 +56,10 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
     ),
     offload=click.option(
         "--offload",
-        metavar="auto|KIND=MEMORY[,...]",
+        metavar="auto|KIND:MEMORY[,...]",
         help=(
             'Also try plans that offload tensors from device memory. "auto" tries everything that '
-            'the stack can offload. "none optimizer=host" tries plans without offload, and plans '
+            'the stack can offload. "none optimizer:host" tries plans without offload, and plans '
             "with the optimizer states in host memory."
         ),
     ),

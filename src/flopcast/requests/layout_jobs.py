@@ -19,7 +19,7 @@ from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 
-ON_HOST = ("optimizer=host", "optimizer=host,activations=host")  # the second needs the least of a device
+ON_HOST = ("optimizer:host", "optimizer:host,activations:host")  # the second needs the least of a device
 
 
 def resolve_chain(request: JobRequest) -> Job:

@@ -17,6 +17,7 @@ from flopcast.memory.peak import peaks
 from flopcast.prediction import realised
 from flopcast.records import dataclass, replace
 from flopcast.search.default_plan import ALIKE, MOST_RESULTS, asked_for
+from flopcast.search.exact import play_each
 from flopcast.search.memory_limit import memory_ratio, with_outside, within_memory
 from flopcast.search.offload_choices import Placements, offload_choices
 from flopcast.search.question import Question
@@ -37,24 +38,30 @@ class OffloadThatFits:
     """A plan that fits because of its placements outside the devices.
 
     `step_time_s` is the estimate of its step, `without_s` that of the same plan with all states on the
-    devices, if these had the memory.
+    devices, if these had the memory. `host_update_s` is the part of the step in which the devices wait for
+    the optimizer on the host; it does not depend on the batch. `assumed` says whether the batch was not
+    given.
     """
 
     plan: Plan
     step_time_s: float
     without_s: float
+    host_update_s: float = 0.0
+    assumed: bool = False
 
     @property
     def option(self) -> str:
-        """Return the option of the command line, such as "--offload optimizer=host"."""
-        words = (one.word().replace(":", "=", 1) for one in self.plan.offload)
-        return f"--offload {','.join(words)}"
+        """Return the option of the command line, such as "--offload optimizer:host"."""
+        return f"--offload {offload_word(self.plan.offload)}"
 
     @property
     def price(self) -> str:
-        """Return the step with and without the placements, as text."""
+        """Return the step with and without the placements, as text, with its batch and the host's part."""
         own, without = (show_seconds(each) for each in (self.step_time_s, self.without_s))
-        return f"a step takes about {own}, instead of {without} if the devices had enough memory"
+        batch = f"{'the assumed ' * self.assumed}gbs={self.plan.global_batch}"
+        instead = f"instead of {without} if the devices had enough memory"
+        update = f"; the update on the host takes {show_seconds(self.host_update_s)}, whatever the batch"
+        return f"with {batch}, a step takes about {own}, {instead}{update * (self.host_update_s > 0)}"
 
     def as_json(self) -> dict[str, object]:
         """Return the placements, the plan and the seconds as plain data."""
@@ -63,6 +70,7 @@ class OffloadThatFits:
             "plan": self.plan.short(),
             "step_time_s": nine_digits(self.step_time_s),
             "without_s": nine_digits(self.without_s),
+            "host_update_s": nine_digits(self.host_update_s),
         }
 
 
@@ -76,8 +84,9 @@ def offload_for_plan(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT
     SpecError
         The batch lists its micro-batches.
     """
-    found = tuple(_each_that_fits(job, book, kept or KeptResults(MOST_RESULTS)))
-    return min(found, key=lambda one: one.step_time_s, default=None)
+    kept = kept or KeptResults(MOST_RESULTS)
+    best = min(_each_that_fits(job, book, kept), key=lambda one: one.step_time_s, default=None)
+    return None if best is None else _with_host_update(best, job, book, kept)
 
 
 def offload_for_job(job: Job, fixed: Mapping[str, object], book: CurveBook) -> OffloadThatFits | None:
@@ -114,7 +123,18 @@ def offload_for_setting(question: Question, job: Job, book: CurveBook) -> Offloa
     placed = best[0].job
     plain = placed.model_copy(update={"plan": placed.plan.model_copy(update={"offload": ()})})
     step_s, without_s = (estimated_step_s(each, book, kept) for each in (placed, plain))
-    return OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
+    found = OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
+    found = replace(found, assumed=not question.space.global_batch)
+    return _with_host_update(found, job, book, kept)
+
+
+def _with_host_update(
+    found: OffloadThatFits, job: Job, book: CurveBook, kept: KeptResults
+) -> OffloadThatFits:
+    """Return the plan with the seconds of its simulated step that wait for the optimizer on the host."""
+    placed = job.model_copy(update={"plan": found.plan})
+    ((_, exact),) = play_each([placed], lambda _: book, kept)
+    return replace(found, host_update_s=exact.breakdown.get("host_update", 0.0))
 
 
 def with_placements(question: Question, job: Job) -> Question | None:

@@ -1,4 +1,4 @@
-"""Strategies of single blocks: "0-7:tp=2:zero=3,8-31:tp=4:offload=activations@host".
+"""Strategies of single blocks: "0-7:tp=2:zero=3,8-31:tp=4:offload=activations:host".
 
 Answers: which blocks of a model have tensor parallelism, ZeRO, recompute or placements outside the devices
 of their own, and how is that written in one word?
@@ -16,10 +16,11 @@ from flopcast.spec.offload import Offload, offload_word
 from flopcast.spec.written_lists import entries_of, or_text
 from flopcast.strict_model import StrictModel
 
-WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=[\w@+.%]+)+)")
+WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=[\w@+.%]+(?::[\w@+.%]++(?!=))*)+)")
 NAMES = {"tp": "tensor_parallel", "zero": "zero", "recompute": "recompute", "offload": "offload"}
-EXAMPLE = "0-7:tp=2:zero=3,8-31:recompute=full:offload=optimizer@host"
-INSIDE, BETWEEN = "@", "+"  # in place of ":" and "," of a placement, which separate strategies
+EXAMPLE = "0-7:tp=2:zero=3,8-31:recompute=full:offload=optimizer:host"
+BETWEEN = "+"  # in place of the "," between placements, which separates strategies
+OTHER_INSIDE = "@"  # is read in place of the ":" of a placement, too
 
 
 class LayerStrategy(StrictModel):
@@ -40,7 +41,7 @@ class LayerStrategy(StrictModel):
     recompute : str or None
         What is recomputed in the backward pass of these blocks, as in a plan.
     offload : tuple of Placement or None
-        States of these blocks that are offloaded, such as "optimizer@host". By default, those of the plan.
+        States of these blocks that are offloaded, such as "optimizer:host". By default, those of the plan.
 
     Examples
     --------
@@ -73,7 +74,7 @@ class LayerStrategy(StrictModel):
         own = {short: getattr(self, name) for short, name in NAMES.items()}
         if self.offload is not None:
             placed = offload_word(self.offload) or "none"
-            own["offload"] = placed.replace(":", INSIDE).replace(",", BETWEEN)
+            own["offload"] = placed.replace(",", BETWEEN)
         return ":".join(
             [blocks, *(f"{short}={value}" for short, value in own.items() if value is not None)]
         )
@@ -105,12 +106,12 @@ def _of_word(word: str) -> dict[str, object]:
     if found is None:
         raise ValueError(_fault(f"{word!r} has another form", EXAMPLE))
     own: dict[str, object] = {"first": int(found[1]), "last": int(found[2] or found[1])}
-    for each in found[3].split(":")[1:]:
+    for each in re.split(r":(?=\w+=)", found[3])[1:]:
         short, _, value = each.partition("=")
         if short not in NAMES:
             raise ValueError(_fault(f"a block cannot have its own {short}", EXAMPLE))
         if short == "offload":
-            value = value.replace(INSIDE, ":").replace(BETWEEN, ",")
+            value = value.replace(OTHER_INSIDE, ":").replace(BETWEEN, ",")
         own[NAMES[short]] = int(value) if value.isdecimal() else value
     return own
 

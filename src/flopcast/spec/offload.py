@@ -95,7 +95,7 @@ def _of_word(word: str) -> dict[str, object]:
         if kind in KINDS and memory in OTHER_NAMES:
             because, meant = (
                 f"flopcast calls this memory {tier}, and not {memory}",
-                word.replace(memory, tier),
+                word.replace(memory, tier).replace("=", ":"),
             )
         if re.search(r"[;\s]", word):
             because, meant = "commas separate entries of offload", re.sub(r"[;\s]+", ",", word.strip())
