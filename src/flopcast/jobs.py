@@ -51,6 +51,7 @@ def job(
     loader: Part | None = None,
     site: str | Path | None = None,
     slow: Part | None = None,
+    power_limit: str | None = None,
     price: str | None = None,
     kind: str | None = None,
     arg: Mapping[str, str] | None = None,
@@ -64,8 +65,8 @@ def job(
     file : path of a file that `flopcast predict` reads, or the name of a model
     model, cluster, plan, stack, offload, images, checkpoint, loader, slow : as the options of `flopcast
         predict` with these names, as text or as a mapping of their fields
-    gpus, batch, seq, inference, autocast, lora, qlora, tokens, samples, epochs, site, price, kind : as the
-        options of `flopcast predict` with these names
+    gpus, batch, seq, inference, autocast, lora, qlora, tokens, samples, epochs, site, power_limit, price,
+        kind : as the options of `flopcast predict` with these names
     size, arg, env : mappings from names to values, such as {"batch": 8} or {"1": "8"}
     changes : texts of the form KEY=VALUE, or a mapping such as {"plan.recompute": "full"}
 
@@ -83,7 +84,7 @@ def job(
         **_common(file, model, site, changes, size, arg, env), inference=inference, autocast=autocast,
         cluster=cluster, gpus=gpus, offload=offload, batch=batch, tokens=tokens, epochs=epochs, lora=lora,
         plan=plan, stack=stack, seq=seq, qlora=qlora, samples=samples, slow=slow, kind=kind, price=price,
-        checkpoint=checkpoint, loader=loader, images=images))  # fmt: skip
+        checkpoint=checkpoint, loader=loader, images=images, power_limit=power_limit))  # fmt: skip
 
 
 @known_arguments

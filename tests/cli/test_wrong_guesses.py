@@ -78,7 +78,6 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
         "run flopcast compare with --lora 8 model.adapters.rank=16, or this command for each rank"
     ),
     "predict llama-3.2-1b --cluster dgx-a100 --plan precision=fp8": "set precision to bf16",
-    f"{JOB} --power-limit 400": 'write site.power_limit_w="400 W"',
     "search llama-3.2-1b --gpus 8 --power-limit 500": 'write --power-limit "500 W"',
     f"{JOB} --engine vllm --plan 'tp=1 precision=fp8'": 'write "weights=fp8"',
     f"{JOB} --engine vllm --plan 'tp=1 drafting=eagle'": 'write "draft=eagle"',
@@ -90,7 +89,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan fsdp": "write zero=3, which shards all states as FSDP does",
     f"{JOB} cluster.price=2.10": 'write cluster.price="2.1 USD/h"',
     f"{JOB} --plan recompute=full:7": "set recompute to full:block:7",
-    f"{JOB} --offload optimizer=cpu": "set --offload to optimizer=host",
+    f"{JOB} --offload optimizer=cpu": "set --offload to optimizer:host",
     f"{JOB} --epochs 3": "add --samples 52000",
     f"{JOB} --loader decode=9ms:0": "write decode=9ms:1",
     f"{JOB} model.vocabulary=0": "set vocabulary to 128256, the value of llama-3.2-1b",
@@ -111,7 +110,8 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} price='2 USD/h'": 'write cluster.price="2 USD/h"',
     f"{JOB} dgx-h100:2": "write --cluster dgx-h100:2",
     f"{JOB} --stack vllm": "write --engine vllm",
-    f"{JOB} --power 500": 'write site.power_limit_w="500 W"',
+    f"{JOB} --power 500": 'write --power-limit "500 W"',
+    f"{JOB} --power '500 W'": 'write --power-limit "500 W"',
     f"{JOB} --format json": "write --json",
     f"{JOB} --seq 8kb": "write 8192 in place of 8kb",
     f"{JOB} --plan 'pp=2 schedule=zero-bubble'": "set schedule to zb_h1",
@@ -183,7 +183,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "search bloom-560m --gpus 8 --plan 'gbs=64 tp<=4'": "write tp=1..4 in place of tp<=4",
     "explain llama-3.2-1b mfu_ratio --gpus 8": "flopcast explain mfu llama-3.2-1b --gpus 8",
     f"{JOB} --loader decode=9ms*8": "write decode=9ms:8 in place of decode=9ms*8",
-    f"{JOB} --offload parameters=host --plan zero=1": OTHER_STACK,
+    f"{JOB} --offload parameters:host --plan zero=1": OTHER_STACK,
     f"{JOB} cluster.reliability.device_time_between_failures_s=50khours": (
         'write cluster.reliability.device_time_between_failures_s="50000 h"'
     ),

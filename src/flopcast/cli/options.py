@@ -94,10 +94,10 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "offload": click.option(
         "--offload",
-        metavar="KIND=MEMORY[,...]",
+        metavar="KIND:MEMORY[,...]",
         help=(
-            'What to offload from device memory: "optimizer=host" moves the optimizer states to '
-            'host memory, and "activations=nvme:0.5" moves half of the activations to NVMe drives.'
+            'What to offload from device memory: "optimizer:host" moves the optimizer states to '
+            'host memory, and "activations:nvme:0.5" moves half of the activations to NVMe drives.'
         ),
     ),
     "stack": click.option(
@@ -198,6 +198,9 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
             "runs at 80 % of its normal speed, host 1 at 70 %, and the network link of device 12 at"
             " 50 %."
         ),
+    ),
+    "power_limit": click.option(
+        "--power-limit", help='Power limit of each device, such as "500 W", which lowers its clocks.'
     ),
     "price": click.option(
         "--price",

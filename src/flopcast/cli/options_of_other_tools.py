@@ -48,9 +48,10 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     'write --traffic "concurrency=16"': ("--traffic", "concurrency max-concurrency"),
     'write --traffic "prompt=2000"': ("--traffic", "input-len input-tokens isl prompt prompt-len"),
     'write --traffic "output=300"': ("--traffic", "output-len output-tokens osl max-tokens"),
-    'write site.power_limit_w="500 W"': ("--site", "power power-cap power-limit tdp"),
+    'write --power-limit "500 W"': ("--power-limit", "power power-cap tdp"),
     "write the format before the job: flopcast export megatron JOB": ("export", "format to"),
 }
+QUOTE_OR_BLANK = '" '  # around the unit of a value
 _IN_PLAN: Mapping[str, tuple[str, str]] = {
     name: (key, usual) for key, (field, usual) in PLAN.items() for name in OTHER_NAMES[field].split()
 }
@@ -108,7 +109,10 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
     numbered = re.fullmatch(rf'(write (?:{needed} )?(?:"?[\w.]+=)?"?)[0-9]+((?:/s| W)?"?)', edit)
-    return f"{numbered[1]}{value}{numbered[2]}" if value and numbered else edit
+    if value and numbered:
+        number = value.removesuffix(numbered[2].strip(QUOTE_OR_BLANK)).rstrip()
+        edit = f"{numbered[1]}{number}{numbered[2]}"
+    return edit
 
 
 def _by_value(value: str, known: Collection[str], given: Collection[str]) -> str:

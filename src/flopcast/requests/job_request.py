@@ -43,6 +43,7 @@ class JobRequest:
     loader : how samples reach the devices, "decode=9ms:8,copy=602kB@link", or a mapping as in a job file
     site : path of a site file
     slow : devices, hosts and links that are slower than the others; replaces those of the site
+    power_limit : of each device, "500 W"; replaces that of the site
     price : of a device
     kind : format of the first file
     size : sizes that an exported graph leaves open, "NAME=NUMBER"
@@ -74,6 +75,7 @@ class JobRequest:
     loader: object = None
     site: Path | None = None
     slow: object = None
+    power_limit: object = None
     price: object = None
     kind: str | None = None
     size: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ from flopcast.requests.training_options import (
     with_adapters,
     with_plan_options,
     with_run,
-    with_slow_parts,
+    with_site_options,
     with_usual_targets,
 )
 from flopcast.requests.usual_values import stated_cluster, with_defaults, with_usual_stack
@@ -266,7 +266,7 @@ def _with_options(document: Document, request: JobRequest) -> Document:
 
 
 def _with_training_options(document: Document, request: JobRequest) -> Document:
-    document = with_slow_parts(with_plan_options(document, request), request)
+    document = with_site_options(with_plan_options(document, request), request)
     return with_adapters(document, request, anew=True)
 
 

@@ -1,7 +1,7 @@
 """Options that state what is trained, for how long, where its states are kept, and on which slow parts.
 
-Answers: what do `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs`, `--offload` and `--slow` put into
-the document of a job?
+Answers: what do `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs`, `--offload`, `--slow` and
+`--power-limit` put into the document of a job?
 Elsewhere: what adapters are (layers/adapters.py), what a length means (spec/run_length.py), the global
 batch of a fine-tune (search/space.py).
 
@@ -25,6 +25,7 @@ IN_PLAN = {  # option → the field of the plan that it sets, and its word in --
     "offload": ("offload", "offload"),
     "batch": ("global_batch", "gbs"),
 }
+IN_SITE = {"slow": "slow", "power_limit": "power_limit_w"}  # option → the field of the site that it sets
 
 
 def with_plan_options(document: Document, request: JobRequest) -> Document:
@@ -52,20 +53,24 @@ def with_plan_options(document: Document, request: JobRequest) -> Document:
     return document
 
 
-def with_slow_parts(document: Document, request: JobRequest) -> Document:
-    """Return the document with the slow parts of `--slow` in its site, instead of the site's own.
+def with_site_options(document: Document, request: JobRequest) -> Document:
+    """Return the document with the slow parts and the power limit of options in its site.
 
     A site that is named, not written out, becomes the base of a changed site, so that its other
     measurements stay.
     """
-    if request.slow is None:
-        return document
+    for option, name in IN_SITE.items():
+        if (value := getattr(request, option)) is not None:
+            document = _with_site_field(document, name, value, f"--{option.replace('_', '-')}")
+    return document
+
+
+def _with_site_field(document: Document, name: str, value: object, option: str) -> Document:
     site = document.mapping.get("site") or {}
     described = {"base": site} if isinstance(site, str) else site
     if not isinstance(described, dict):
         return document  # a fault that is reported where the job is made
-    changed = document.with_part("site", described | {"slow": request.slow})
-    return placed(changed, ("site", "slow"), "--slow")
+    return placed(document.with_part("site", described | {name: value}), ("site", name), option)
 
 
 def with_run(document: Document, request: JobRequest) -> Document:
