@@ -197,6 +197,8 @@ def test_the_plain_report_names_the_job_and_its_step(path):
     assert ended.out.startswith("megatron-1.7b on dgx-a100: 8 × a100-sxm4-80gb, megatron-2022@2022-05\n")
     assert "step " in ended.out
     assert "90 %" in ended.out
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("what would help most: ")]
+    assert "a step (" in line or "no single setting" in line
 
 
 def test_a_page_and_a_trace_are_written_and_told_beside_clean_json(path, tmp_path):

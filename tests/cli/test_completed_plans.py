@@ -109,15 +109,24 @@ def test_three_degrees_that_miss_the_devices_are_a_fault_and_no_completion():
 
 
 def test_a_contradiction_has_one_cause_whose_fix_keeps_what_was_asked_for():
-    """`dp=32 tp=3` had five fixes that excluded each other, and `pp=16` of 61 layers the fix pp=1."""
+    """`dp=32 tp=3` had five fixes that excluded each other."""
     for model, gpus, plan, fix in (
         ("llama-3-8b", 64, "dp=32 tp=3", "set tensor_parallel to 2"),
-        ("deepseek-v3", 256, "pp=16 dp=16 tp=1 ep=16 mbs=1 gbs=1024", "set stage_layers to 2,4,4,4"),
+        ("llama-3-8b", 64, "pp=4 vpp=3 dp=16 gbs=64", "set virtual_stages to 2"),
     ):
         with pytest.raises(SpecError) as error:
             job(model, cluster="dgx-h100", gpus=gpus, plan=plan)
 
         assert {one.fix[: len(fix)] for one in error.value.problems} == {fix}, plan
+
+
+def test_blocks_that_stages_do_not_divide_are_divided_as_equally_as_possible_and_that_is_said():
+    plan = "pp=16 dp=16 tp=1 ep=16 mbs=1 gbs=1024 recompute=full"
+
+    divided = job("deepseek-v3", cluster="dgx-h100", gpus=256, plan=plan)
+
+    assert divided.plan.stage_layers == (2, *[4] * 14, 3)
+    assert any("stage_layers 2,4x14,3, because 61 blocks" in text for text in divided.assumptions)
 
 
 def test_every_command_that_takes_a_job_completes_its_plan():

@@ -105,12 +105,23 @@ def command(
     if wants_json:
         options.print_json(as_json(made) | told | log_json(made))
     else:
-        print_text(marked_text(made, changes) + log_text(made))
+        print_text(marked_text(made, changes, _helpful(made)) + log_text(made))
     if report is not None:
         page = report_page(made if log is None else diagnose(made.job, log))
         write_output("--report", report, page)
     if trace is not None:
         _write_trace(made, trace)
+
+
+def _helpful(made: "Report") -> list[str]:
+    """Return the change of a setting that would save most, as lines; none for a job that does not fit."""
+    from flopcast.api import predict
+    from flopcast.lab.diagnosis.settings import best_changes
+    from flopcast.render.diagnosis import most_helpful
+
+    if made.memory.verdict == "does not fit":
+        return []
+    return most_helpful(best_changes(made, predict), made.step_time_s)
 
 
 def _write_trace(made: "Report", path: Path) -> None:

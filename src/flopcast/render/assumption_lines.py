@@ -14,6 +14,7 @@ OPTIONS = {  # first word of an assumption → what to set on the command line
     "sequence_length": "--seq",
     "global_batch": "gbs in --plan",
     "precision": "precision in --plan",
+    "stage_layers": "stage_layers in --plan",
 }
 
 

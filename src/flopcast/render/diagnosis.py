@@ -4,6 +4,8 @@ Answers: what does `flopcast diagnose` print?
 Elsewhere: how suspects are found (lab/diagnosis/diagnose.py).
 """
 
+from collections.abc import Sequence
+
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
@@ -121,6 +123,27 @@ def _cost(suspect: Suspect) -> str:
         return f"{cost}, {basis}"
     low, high = (show_seconds(bound, like=cost_s) for bound in (suspect.low_s, suspect.high_s))
     return f"{cost} (90 %: {low} to {high}), {basis}"
+
+
+def most_helpful(changes: Sequence[Suspect], step_s: float) -> list[str]:
+    """Return the change of a setting that would save most as two lines; one line if no change is known.
+
+    Parameters
+    ----------
+    changes : settings whose change saves time, the best first
+    step_s : the predicted step, which the saving is compared with
+    """
+    head = "what would help most"
+    if not changes:
+        known = "no single setting saves 1% or more of the step with certainty"
+        return [f"{head}: {known}; flopcast search compares plans"]
+    first, *_ = changes
+    saved, low, high = (value or 0.0 for value in (first.cost_s, first.low_s, first.high_s))
+    would = "saves" if first.basis == "predicted" else "may save"
+    shares = f"{saved / step_s:.1%}; 90 %: {low / step_s:.1%} to {high / step_s:.1%}"
+    option = f'--plan "{first.plan}"' if first.plan else first.edits
+    reasons = "; ".join((first.title, *first.against))
+    return [f"{head}: {option} {would} {show_seconds(saved)} a step ({shares})", f"  {reasons}"]
 
 
 def _suspect(place: int, suspect: Suspect) -> list[str]:

@@ -5,7 +5,7 @@ Elsewhere: the report as a page (report_page.py) and as JSON data (report_json.p
 Components below 0.05 % of the step are omitted; one character of a bar is 1/24 of the step.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from flopcast.cost.factor_kinds import in_words
 from flopcast.economics.amount import Amount
@@ -35,15 +35,16 @@ WORTH_TELLING = 0.01  # share of the energy; smaller savings are below the accur
 NO_POWER = "unknown: board_power_w of the device is not stated"
 
 
-def marked_text(report: Report, changes: Iterable[str] = ()) -> str:
+def marked_text(report: Report, changes: Iterable[str] = (), helpful: Sequence[str] = ()) -> str:
     """Return the printed report: paragraphs with marks for a terminal (terminal.py), no final newline.
 
     First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then rate,
     MFU, memory with its verdict, in capitals where it does not fit, every warning, and the changes that
-    make the job fit.
+    make the job fit. `helpful` says which change would save most, below the answer.
     """
     parts = (
         _answer(report) + change_lines(changes),
+        helpful,
         _run(report),
         _times(report),
         loader_lines(report.loader),

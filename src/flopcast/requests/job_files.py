@@ -41,6 +41,7 @@ from flopcast.requests.missing_plan import (
     is_whole,
     unmendable,
     with_chosen_plan,
+    with_divided_blocks,
     with_fitting_values,
 )
 from flopcast.requests.problem_places import with_places
@@ -131,7 +132,7 @@ def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict
     job, document, fixed = _described(document, read)
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
-    job = _with_lists(job, document) if fixed is None else job
+    job = with_divided_blocks(_with_lists(job, document)) if fixed is None else job
     faults = faults_of_whole if fixed is None else partial(unmendable, fixed=fixed)
     if problems := faults(job):
         raise SpecError(with_places(with_stacks(problems, job, faults), document))

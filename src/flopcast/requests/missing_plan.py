@@ -13,16 +13,16 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.other_units import rewritten_count
 from flopcast.records import replace
-from flopcast.spec.divisors import divisors
+from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
-from flopcast.spec.plan_fields import NUMERIC
+from flopcast.spec.plan_fields import NUMERIC, with_runs
 from flopcast.strict_model import cached_results
 from flopcast.units import parse_length, parse_tokens
 from flopcast.workload.checks import check
 from flopcast.workload.suggested_fixes import advised, causes, fields_of, plan_of
 
 if TYPE_CHECKING:
-    from flopcast.search.default_plan import ChosenPlan
+    from flopcast.search.chosen_plan import ChosenPlan
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
 SET = re.compile(r"set (\w+) to (\w+)")
@@ -78,6 +78,27 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
     return tuple(fault if problem.field == "plan" else problem for problem in problems)
 
 
+def with_divided_blocks(job: Job) -> Job:
+    """Return the job with its blocks divided over its stages as equally as possible, as an assumption.
+
+    The job is unchanged if the number of stages divides the blocks, if its plan or its stack says how
+    blocks are divided, or if other rules are broken.
+    """
+    plan, blocks = job.plan, job.model.num_blocks
+    listed = plan.stage_layers or job.stack.pipeline.partition != "even"
+    chunks = plan.pipeline_parallel * plan.virtual_stages
+    if listed or blocks % plan.pipeline_parallel == 0 or chunks > blocks:
+        return job
+    layers = divided_over_chunks(blocks, chunks)
+    divided = job.model_copy(update={"plan": plan.model_copy(update={"stage_layers": layers})})
+    if check(divided):
+        return job
+    note = (
+        f"stage_layers {with_runs(layers)}, because {blocks} blocks do not divide into {chunks} equal parts"
+    )
+    return divided.model_copy(update={"assumptions": (*job.assumptions, note)})
+
+
 def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     """Return the job with the plan that `search.default_plan` finds; its assumptions list the chosen
     fields.
@@ -94,7 +115,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
         No plan fits; the message names changes of the job that do.
     """
     from flopcast.search.equal_parts import CHOSEN, of_parts  # what only a choice needs is loaded for it
-    from flopcast.search.usual_training import batch_assumed
+    from flopcast.search.usual_training import batch_assumed, precision_assumed
 
     choice = _choice(job, tuple(_implied(fixed).items()))
     if isinstance(choice, str):
@@ -103,7 +124,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     if "global_batch" not in fixed:
         assumptions.append(batch_assumed(job, choice.plan.global_batch))
     if "precision" not in fixed:
-        assumptions.append(f"precision {choice.plan.precision}")
+        assumptions.append(precision_assumed(job, choice.plan.precision))
     if of_parts(job) is not None:
         assumptions.append(CHOSEN)
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})

@@ -12,7 +12,7 @@ from flopcast.search.equal_parts import of_parts
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.screen import of_lists
 from flopcast.search.space import Space
-from flopcast.search.usual_training import batch_assumed, usual_batch
+from flopcast.search.usual_training import batch_assumed, precision_assumed, usual_batch
 from flopcast.spec.job import Job
 from flopcast.units import Number
 
@@ -117,7 +117,7 @@ class Question:
                 for text, job in zip(batches, sized, strict=True)
             ]
         if not self.space.precision:
-            texts += [f"precision {job.cluster.node.device.dtype_of_16_bits}" for job in sized]
+            texts += [precision_assumed(job, job.cluster.node.device.dtype_of_16_bits) for job in sized]
         return tuple(dict.fromkeys(texts))
 
 

@@ -20,6 +20,7 @@ from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.layers.traced import NO_ENDS, is_graph
 from flopcast.layers.vision import Vision
+from flopcast.spec.precision import Precision
 from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
 
@@ -46,14 +47,15 @@ class Model(StrictModel):
         Megatron-LM's `--make-vocab-size-divisible-by`. Padding does not count as parameters.
     context_length : int
         Number of tokens of a sequence when the model was pretrained; 0 if it is not known.
+    trained_precision : Precision or None
+        Precision of the published training run if it was in 8 or 4 bits.
     learned_positions : int
         Number of rows of the table of learned position embeddings; 0 if the model has none.
     relative_positions : int
         Number of rows of the table of relative position biases (T5), which has one column for each head. 0
         if the model has no such table. The encoder and the decoder have one table each.
     position_offset : int
-        Number of unused rows at the start of the table of learned positions (2 for OPT). They count as
-        parameters.
+        Unused rows at the start of the table of learned positions (2 for OPT), which count as parameters.
     tied_embeddings : bool
         Whether the head uses the weights of the embedding. If the embedding and the head are on different
         pipeline stages, both stages keep a copy, and all-reduce the gradients of the two copies.
@@ -74,15 +76,13 @@ class Model(StrictModel):
         Order of blocks if several kinds alternate: a list of indices into `blocks` that is repeated until
         the end of the model. The `count` of each entry of `blocks` is then the number of blocks of this
         kind in the whole model. For example, `pattern: [0, 0, 0, 1]` with counts 36 and 12 means three
-        blocks of the first kind, then one of the second, 12 times. By default, `blocks` follow each other
-        in order.
+        blocks of the first kind, then one of the second, 12 times. By default, `blocks` are in order.
     vision : Vision or None
         Vision tower. Its output replaces the embeddings of the image tokens in the sequence.
     adapters : Adapters or None
         Low-rank adapters (LoRA). If given, training changes only the adapters. They count as parameters.
     head : str
-        What the head computes for each token. "tokens": logits over the vocabulary and their loss. "score":
-        one number, as for a reward model.
+        What the head computes for each token: "tokens" (logits and their loss) or "score" (a reward).
     reference : str
         Frozen reference model of the same shape for preference tuning (DPO): "none", "separate" (it has its
         own weights) or "shared" (it is the model with its adapters switched off).
@@ -104,6 +104,7 @@ class Model(StrictModel):
     vocabulary: int = Field(ge=0)
     vocabulary_multiple: int = Field(default=128, ge=1)
     context_length: int = Field(default=0, ge=0)
+    trained_precision: Precision | None = None
     learned_positions: int = Field(default=0, ge=0)
     relative_positions: int = Field(default=0, ge=0)
     position_offset: int = Field(default=0, ge=0)

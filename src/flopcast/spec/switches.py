@@ -37,6 +37,8 @@ class Switches(StrictModel):
         Switch that chooses what is recomputed.
     micro_batch : str
         Switch that sets the micro-batch size.
+    precision : str
+        Switch that selects 8-bit or 4-bit precision.
     attention_kernel : str
         Switch that selects fused attention.
     attention_generation : str
@@ -73,6 +75,7 @@ class Switches(StrictModel):
     dispatcher: str = ""
     recompute: str = ""
     micro_batch: str = ""
+    precision: str = ""
     attention_kernel: str = ""
     attention_generation: str = ""
     graphs: str = ""

@@ -41,6 +41,19 @@ def test_the_exchange_of_experts_is_a_suspect_with_its_switch(name):
     assert abs(saved_s - suspect.cost_s) < 0.01 * found.report.step_time_s
 
 
+def test_the_precision_of_the_published_run_is_a_suspect_of_that_model_alone():
+    narrower = "precision_wider_than_published"
+
+    suspect = next(one for one in diagnosed(job(**EXPERTS)).suspects if one.name == narrower)
+
+    assert suspect.edits == "plan.precision=fp8_blockwise"
+    assert suspect.plan.endswith("precision=fp8_blockwise")
+    assert suspect.cost_s > 0
+    assumed = job("deepseek-v3", cluster="hgx-h800", gpus=512, plan="tp=2 pp=8 mbs=1 recompute=full")
+    assert "precision bf16 (the published run used fp8_blockwise)" in assumed.assumptions
+    assert narrower not in [one.name for one in diagnosed(job("llama-3-8b", gpus=8)).suspects]
+
+
 OFFLOADED = {
     "offload_not_needed": ("plan.offload=none", "offload_optimizer"),
     "copies_not_pinned": ("stack.offload.gradient_copies=pinned", "pin_memory"),

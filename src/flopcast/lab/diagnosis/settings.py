@@ -24,6 +24,7 @@ from flopcast.report.report import Report
 from flopcast.report.versus import versus
 from flopcast.search.default_plan import choose
 from flopcast.spec.job import Job
+from flopcast.spec.precision import SIXTEEN_BITS
 from flopcast.units import show_memory, show_seconds
 
 LEAST_GAIN, BETTER_GAIN = 0.01, 0.03  # of the step: for a setting, for another plan
@@ -92,6 +93,11 @@ def _larger_micro_batch(job: Job) -> Sequence[Job]:
     return [with_plan(job, micro_batch=size) for size in (4 * now, 2 * now) if whole % size == 0]
 
 
+def _published_precision(job: Job) -> Sequence[Job]:
+    published = job.model.trained_precision
+    return [with_plan(job, precision=published)] if published and job.plan.precision in SIXTEEN_BITS else ()
+
+
 def _fewer_placements(job: Job) -> Sequence[Job]:
     placed = job.plan.offload
     fewer = [(), *(tuple(other for other in placed if other is not one) for one in placed)]
@@ -117,6 +123,7 @@ CHANGES: Mapping[str, Callable[[Job], Sequence[Job]]] = {  # by the name of the 
     ),
     "recompute_not_needed": _less_recompute,
     "micro_batch_small": _larger_micro_batch,
+    "precision_wider_than_published": _published_precision,
     "offload_not_needed": _fewer_placements,
     "copies_not_pinned": _of_stack(
         lambda job: bool(job.plan.offload) and job.stack.offload.gradient_copies != "pinned",
@@ -234,6 +241,7 @@ def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Sus
         evidence=_fall(report, faster, edits),
         change=f"{switch}; in a job file: {edits}" if switch else f"in a job file: {edits}",
         edits=edits,
+        plan=job.plan.short() if job.plan != report.job.plan else "",
     )
 
 

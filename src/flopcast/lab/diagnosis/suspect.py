@@ -49,6 +49,8 @@ class Suspect:
         The recommended action.
     edits
         The same action as fields of the job, KEY=VALUE, if a prediction can be made with it.
+    plan
+        The whole plan after the action, if the action changes the plan.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Suspect:
     against: tuple[str, ...] = ()
     change: str
     edits: str = ""
+    plan: str = ""
     low_s: float | None = None
     high_s: float | None = None
 
