@@ -115,6 +115,9 @@ def test_a_deadline_that_is_missed_is_told_with_what_is_missing():
 
     more = re.search(r"the nearest needs (\S+) h more than the deadline", sentence)
     assert 12.0 <= float(more.group(1)) < 12.5  # half a day, and what failures take
+    assert "at least 24 devices or at most" in sentence  # 8 devices take a day and a bit
+    keeps = re.search(r"at most ([\d.]+) M tokens would do", sentence)
+    assert 0.9 * tokens / 2 < 1e6 * float(keeps.group(1)) < tokens / 2
 
 
 def test_every_line_has_its_plan_as_an_option_and_tied_plans_are_marked():

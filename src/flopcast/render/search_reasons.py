@@ -4,6 +4,7 @@ Answers: why is this plan not the first, why is that one not possible?
 Elsewhere: the order (search/rank.py), the numbers (search/exact.py).
 """
 
+import math
 from collections.abc import Sequence
 
 from flopcast.cost.between_plans import TIED_RATIO
@@ -15,14 +16,15 @@ from flopcast.search.exact import Exact
 from flopcast.search.find import SearchResult
 from flopcast.search.memory_limit import device_memory_ratio, outside_memory_ratio
 from flopcast.search.objectives import Objective
-from flopcast.search.question import Question
+from flopcast.search.question import Limit, Question
 from flopcast.search.rank import Ranked, num_tied, simplicity
 from flopcast.search.settings import Setting
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
-from flopcast.units import show_memory, show_seconds
+from flopcast.units import Number, show_count, show_memory, show_seconds
 
 CHOSEN = "the plan that flopcast predict chooses"
+ROUNDED_DOWN = 0.99  # so that a number of tokens with three digits keeps its limit
 SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
 
 
@@ -108,9 +110,24 @@ def _needs(played: Exact, question: Question) -> str:
     for limit in question.limits:
         value = limit.objective.exact(played, question.total_tokens).value
         if value > limit.most:
-            shown = limit.objective.show(value - limit.most)
-            needs.append(f"{shown} more than the {limit.name}")
+            needs.append(_over_limit(limit, value, played, question))
     return " and ".join(needs)
+
+
+def _over_limit(limit: Limit, value: Number, played: Exact, question: Question) -> str:
+    """Return by how much a run exceeds a limit, and how many tokens or devices would keep it.
+
+    Time and cost grow with the tokens. More devices shorten a run at most in proportion to their number.
+    """
+    shown, total = (limit.objective.show(each) for each in (value - limit.most, value))
+    if math.isinf(value):
+        return f"{shown} more than the {limit.name}"
+    keeps = f"at most {show_count(ROUNDED_DOWN * question.total_tokens * limit.most / value)} tokens"
+    if limit.name == "deadline":
+        devices, node = played.job.cluster.num_devices, played.job.cluster.node.devices
+        whole = math.ceil(devices * value / limit.most / node) * node
+        keeps = f"at least {whole:,} devices or {keeps}"
+    return f"{shown} more than the {limit.name} ({total} in total; {keeps} would do)"
 
 
 def _memory(played: Exact, headroom_fraction: float | None) -> str:
