@@ -8,7 +8,8 @@ import pytest
 from command_line import flopcast, process
 
 from flopcast.cli import executors, progress
-from flopcast.cli.sweep_file import scenarios_of
+from flopcast.cli.sweep_file import scenarios_in, scenarios_of
+from flopcast.files.yaml_text import Document
 from flopcast.workers import executor
 from flopcast.workers.run import RunSummary
 from flopcast.workers.tasks import Task
@@ -183,6 +184,15 @@ def test_the_last_axis_turns_fastest(grid):
     words = [(one.words["model"], one.words["gpus"]) for one in scenarios_of(grid)]
 
     assert words[:3] == [("megatron-1.7b", 4), ("megatron-1.7b", 8), ("llama-2-70b", 4)]
+
+
+def test_ranks_of_adapters_are_an_axis():
+    data = {"model": "llama-3.2-1b", "cluster": "dgx-h100", "gpus": 8, "lora": [8, 64], "seq": 1024}
+
+    found = scenarios_in(Document("grid.yaml", data, {}))
+
+    assert [each.words["lora"] for each in found] == [8, 64]
+    assert [each.question.jobs[0].model.adapters.rank for each in found] == [8, 64]
 
 
 def test_the_time_that_is_left_is_that_of_plans_of_this_start():

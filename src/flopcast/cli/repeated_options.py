@@ -15,15 +15,12 @@ from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import is_missing
 
-RANKS = (
-    "run flopcast compare with {name} {first} model.adapters.rank={second}, or this command for each rank"
-)
 SEVERAL = {  # an option with one value → what compares several values
     "--batch": '--plan "gbs={value}" --objective tokens_per_s',
     "--gpus": "--gpus {value}",
     "--seq": "run flopcast sweep with a file that contains sequence_length: [{listed}]",
-    "--lora": RANKS,
-    "--qlora": RANKS,
+    "--lora": "run flopcast sweep with a file that contains lora: [{listed}]",
+    "--qlora": "run flopcast sweep with a file that contains qlora: [{listed}]",
 }
 MOST_RATIO = 8  # of neighbours in a list; thousands separators seldom stand between such numbers
 

@@ -25,8 +25,17 @@ from flopcast.search.space import Space
 from flopcast.search.space_words import numbers
 from flopcast.slips import meant
 
-AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
-OF_JOB = ("price", "lora", "qlora", "tokens", "samples", "epochs")  # settings of the job of every scenario
+OF_ADAPTERS = ("lora", "qlora")
+AXES = (
+    "model",
+    *OF_ADAPTERS,
+    "cluster",
+    "gpus",
+    "sequence_length",
+    "stack",
+    "plan",
+)  # the last varies fastest
+OF_JOB = ("price", "tokens", "samples", "epochs")  # settings of the job of every scenario
 OF_SEARCH = ("deadline", "budget", "headroom", "tp_beyond_domain", "no_refine", "evolve")
 ALONE = (*OF_JOB, "site", "objective", *OF_SEARCH)
 ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
@@ -153,7 +162,8 @@ def _question(words: dict[str, Any], alone: dict[str, Any]) -> Question:
     cluster, gpus, site, objective = words["cluster"], words["gpus"], alone["site"], alone["objective"]
     objectives = objective if isinstance(objective, list) else [objective] if objective else []
     named = {"model": words["model"], "plan": words["plan"], "seq": words["sequence_length"]}
-    named |= {"gpus": None if gpus is None else str(gpus)} | {name: alone[name] for name in OF_JOB}
+    named |= {"gpus": None if gpus is None else str(gpus)} | {name: words[name] for name in OF_ADAPTERS}
+    named |= {name: alone[name] for name in OF_JOB}
     job = JobRequest(site=None if site is None else Path(str(site)), **named)
     settings = {"stacks": (words["stack"],), "clusters": () if cluster is None else (str(cluster),)}
     settings |= {"objectives": tuple(map(str, objectives))} | {name: alone[name] for name in OF_SEARCH}
@@ -193,7 +203,9 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
         word = problem.field.removeprefix("--").split(".")[0].split(" ")[0]
         option = problem.where.removeprefix("--")
         key = (
-            option if option in OF_JOB else FIELDS.get(word, "plan" if word in Space.model_fields else word)
+            option
+            if option in (*OF_JOB, *OF_ADAPTERS)
+            else FIELDS.get(word, "plan" if word in Space.model_fields else word)
         )
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
