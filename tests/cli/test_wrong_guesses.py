@@ -74,9 +74,9 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
         "describe the groups under cluster: in a job file, as docs/howto/unequal.md does"
     ),
     "predict llama-3.2-1b --gpus 8 --seq=-5": "write a number such as --seq 4096",
-    f"{JOB} --lora 8,16,64": (
-        "run flopcast compare with --lora 8 model.adapters.rank=16, or this command for each rank"
-    ),
+    f"{JOB} --lora 8,16,64": "run flopcast sweep with a file that contains lora: [8, 16, 64]",
+    f"{JOB} --plan 'tp=<8'": "set tensor_parallel to 4",
+    f"{JOB} --tokens 1e30": "set --tokens to a value such as 1T",
     "predict llama-3.2-1b --cluster dgx-a100 --plan precision=fp8": "set precision to bf16",
     "search llama-3.2-1b --gpus 8 --power-limit 500": 'write --power-limit "500 W"',
     f"{JOB} --engine vllm --plan 'tp=1 precision=fp8'": 'write "weights=fp8"',

@@ -34,6 +34,7 @@ HALF_QUOTED = re.compile(r"(?<![\w\"'])([\"']?)([A-Za-z_][^\"',:{}\[\]]*)([\"']?
 DOUBLED = re.compile(r"\w\"\"|\"\"\w|\w''|''\w")
 PAIR = r"([A-Za-z_][\w-]*): ([^\s,:]+)"
 PAIRS_IN_LINE = re.compile(rf"\s*(?:- )?([\w-]+): ({PAIR}(?:,? +{PAIR})+)\s*")  # of one key, without braces
+SEVERAL_PAIRS = re.compile(rf"\s*(?:- )?{PAIR}(?:,? +{PAIR})+\s*")  # without braces
 KEY_VALUE = "KEY: VALUE"
 
 
@@ -161,6 +162,9 @@ def _second_colon(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cas
         if found := PAIRS_IN_LINE.fullmatch(place.content(place.at)):
             pairs = ", ".join(f"{key}: {value}" for key, value in re.findall(PAIR, found[2]))
             return SyntaxFault(line, because, f"write {found[1]}: {{{pairs}}} in line {line}")
+        if SEVERAL_PAIRS.fullmatch(place.content(place.at)):
+            because, fix = "the line has several keys", "write each key on a line of its own"
+            return SyntaxFault(line, because, fix)
         return SyntaxFault(line, because, "put a value that contains a colon in quotes")
     above = place.end_before(place.text.rfind("\n", 0, place.at) + 1)
     if missing := NO_BLANK.match(place.content(above)):

@@ -77,7 +77,8 @@ def question_lines(result: SearchResult) -> list[str]:
     are = "is a variant" if result.refined == 1 else "are variants"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch_text}",
-        f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.in_memory:,} fit"
+        f"searched  {result.candidates:,} plan{'s' * (result.candidates != 1)}:"
+        f" {result.possible:,} possible, {result.in_memory:,} fit"
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
         + (

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
 SET = re.compile(r"set (\w+) to (\w+)")
+RANGE = re.compile(r"\s*[<>]=?\s*\d")
+OF_RANGE = "the value is a range; flopcast search takes ranges such as 1..8, and other commands do not"
 DIGITS = re.compile(r"[0-9]+")
 IN_TOKENS = re.compile(r"(\d[\d.,]*\s*[kKmMbBtT]?)\s*tok(?:en)?s?")
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
@@ -257,10 +259,10 @@ def with_fitting_values(
         return [_with_fitting_choice(problems[0], chosen[1], chosen[2], job)]
     fitting = plan_of(job, fields_of(job.plan))
     numbers = {
-        name: DIGITS.search(problem.fix if problem.fault else str(problem.value))
+        name: _number_in(problem.fix if problem.fault else str(problem.value))
         for name, problem in wrong.items()
     }
-    given = {name: int(number[0]) for name, number in numbers.items() if number and int(number[0])}
+    given = {name: number for name, number in numbers.items() if number}
     likely = plan_of(job, {**fields_of(job.plan), **given})
     if any(problem.fault for problem in wrong.values()):
         unit = likely.data_parallel * likely.micro_batch
@@ -270,7 +272,24 @@ def with_fitting_values(
     if not plans:
         return list(problems)
     values = {name: getattr(plans[0], name) for name in wrong}
-    return [replace(problem, fix=f"set {name} to {values[name]}") for name, problem in wrong.items()]
+    fitted = {name: replace(each, fix=f"set {name} to {values[name]}") for name, each in wrong.items()}
+    return [
+        replace(each, because=OF_RANGE) if RANGE.match(str(each.value)) else each
+        for each in fitted.values()
+    ]
+
+
+def _number_in(text: str) -> int:
+    """Return the number that a text contains, or the nearest power of two inside the bound that it states.
+
+    >>> _number_in("8 GPUs"), _number_in("<8"), _number_in(">4"), _number_in("few")
+    (8, 4, 8, 0)
+    """
+    number = DIGITS.search(text)
+    value = int(number[0]) if number else 0
+    if value > 1 and re.match(r"\s*<(?!=)", text):
+        return 1 << (value - 1).bit_length() - 1
+    return 1 << value.bit_length() if value and re.match(r"\s*>(?!=)", text) else value
 
 
 def in_sequences(problem: Problem, length: object) -> Problem:

@@ -140,9 +140,9 @@ class SearchResult(Summarised):
             for one, run in zip((*plans, *best), runs, strict=True)
         ]
         job = self.question.jobs[0]
-        caption = (
-            f"{job.model.name}: {self.candidates} plans, {self.feasible} feasible, {self.played} simulated"
-        )
+        variants = f" (with {self.refined} variants)" if self.refined else ""
+        counts = f"{self.candidates} plans, {self.feasible} feasible, {self.played} simulated{variants}"
+        caption = f"{job.model.name}: {counts}"
         if not self.plans:
             caption += "; the nearest, which is not feasible"
         of_run = ("time of the run", "cost of the run") if self.question.total_tokens else ()

@@ -14,6 +14,7 @@ from flopcast.strict_model import StrictModel
 from flopcast.units import Number, parse_tokens, show_count, without_separators
 
 ONE_OF = "tokens or samples"
+MOST = 10**18  # tokens or samples: ten thousand times those of the longest known runs
 
 
 class RunLength(StrictModel):
@@ -36,8 +37,8 @@ class RunLength(StrictModel):
     2000000000000.0
     """
 
-    tokens: float | None = Field(default=None, gt=0)
-    samples: int | None = Field(default=None, ge=1)
+    tokens: float | None = Field(default=None, gt=0, le=MOST)
+    samples: int | None = Field(default=None, ge=1, le=MOST)
     epochs: Annotated[float, Field(gt=0)] | None = None
 
     @field_validator("tokens", "samples", mode="before")
