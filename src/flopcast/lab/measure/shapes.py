@@ -1,8 +1,8 @@
 """Shapes that the micro-benchmark measures, spread over the ranges in which curves bend.
 
 Answers: which sizes, layouts and dtypes are sampled for each kernel class, and which shape is the n-th?
-Elsewhere: the number of shapes and their order (sampling_plan.py), the operator of a shape
-(measured_operators.py), how torch runs it (kernels.py).
+Elsewhere: the sizes (spaces.yaml), the number of shapes and their order (sampling_plan.py), the operator of
+a shape (measured_operators.py), how torch runs it (kernels.py).
 
 The points of one variant of a class (layout, dtype, flags) are a shifted Halton sequence in the logarithm
 of the sizes. The first n of them are spread over all axes for any n, so that a sweep may stop at any
@@ -16,7 +16,10 @@ on Numerical Analysis 13(6), 1976.
 """
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from flopcast.files.package_table import read_table
 from flopcast.operators.memory_bound import KINDS
 from flopcast.records import dataclass, replace
 
@@ -137,120 +140,23 @@ def _mirrored(index: int, base: int) -> float:
     return value
 
 
-def _both(*flags: str) -> tuple[Variant, ...]:
-    """Return bf16 twice for every fp16: most runs use bf16, and older devices only support fp16."""
-    return (("", "bf16", flags), ("", "fp16", flags), ("", "bf16", flags))
-
-
-def _attention(*library: str) -> tuple[Variant, ...]:
-    """Return the variants of attention, the causal one first, as most language models use it."""
-    return (("", "bf16", ("causal", *library)), ("", "bf16", library), ("", "fp16", ("causal", *library)))
-
-
-def _streams(kernel: str, needs: str = "", share: int = 1, loaded: bool = False) -> SamplingSpace:
-    """Return a memory-bound class over `tokens` rows of `width`: from 0.1 MB, inside any cache, to 1 GB."""
-    return SamplingSpace(
-        kernel=kernel,
-        axes=(
-            SizeRange(name="tokens", low=64, high=32768, multiple=32),
-            SizeRange(name="width", low=512, high=16384, multiple=64),
-        ),
-        variants=_both(),
-        needs=needs,
-        share=share,
-        loaded=loaded,
-    )
-
-
-PRODUCT = (
-    SizeRange(name="m", low=256, high=32768, multiple=64),
-    SizeRange(name="n", low=512, high=32768, multiple=64),
-    SizeRange(name="k", low=256, high=32768, multiple=64),
-)
-ALL_LAYOUTS = ("forward", "input_gradient", "weight_gradient")
-HEADS = (
-    SizeRange(name="sequences", choices=(1, 2, 4)),
-    SizeRange(name="heads", choices=(16, 2, 32, 4, 8)),
-    SizeRange(name="group", choices=(1, 4, 2)),  # query heads that share one key/value head
-    SizeRange(name="queries", low=512, high=16384, multiple=128),
-    SizeRange(name="head_size", choices=(128, 64, 128, 96, 64, 256)),
-)
-SCORES = (
-    SizeRange(name="batch", choices=(16, 4, 64, 32, 8)),
-    SizeRange(name="queries", low=256, high=4096, multiple=64),
-    SizeRange(name="head_size", choices=(128, 64, 96)),
-)
-TABLE = (
-    SizeRange(name="tokens", low=512, high=32768, multiple=128),
-    SizeRange(name="hidden", low=512, high=16384, multiple=128),
-    SizeRange(name="vocabulary", low=4096, high=131072, multiple=128),
-)
-LOGITS = (TABLE[0], SizeRange(name="width", low=8192, high=131072, multiple=128))
-GROUPS = (
-    SizeRange(name="groups", choices=(8, 4, 32, 16)),
-    SizeRange(name="m", low=64, high=8192, multiple=64),
-    SizeRange(name="n", low=1024, high=16384, multiple=128),
-    SizeRange(name="k", low=1024, high=8192, multiple=128),
-)
-FORWARD_ONLY = ("copy", "transpose", "cast_to_fp32", "accumulate_main_gradient", "unfused_rope")
-BOTH_PASSES = ("gelu", "layernorm", "softmax", "dropout", "mask_fill", "unfused_rmsnorm")
-COMPILED = ("swiglu", "rmsnorm", "rope")  # one fused kernel where triton is, a chain of several elsewhere
-
-SPACES: tuple[SamplingSpace, ...] = (
-    SamplingSpace(
-        kernel="gemm",
-        axes=PRODUCT,
-        variants=tuple((layout, "bf16", ()) for layout in ALL_LAYOUTS),
-        share=6,
-        loaded=True,
-    ),
-    _streams("residual_add", share=2, loaded=True),
-    SamplingSpace(kernel="flash_attention", axes=HEADS, variants=_attention(), share=3, loaded=True),
-    SamplingSpace(
-        kernel="flash_attention.backward", axes=HEADS, variants=_attention(), share=3, loaded=True
-    ),
-    SamplingSpace(kernel="host.launch", axes=(), variants=(("", "fp32", ()),)),
-    SamplingSpace(kernel="host.round_trip", axes=(), variants=(("", "fp32", ()),)),
-    SamplingSpace(kernel="host.empty_kernel", axes=(), variants=(("", "fp32", ()),)),
-    SamplingSpace(kernel="gemm", axes=PRODUCT, variants=(("forward", "fp8", ()),), share=2, loaded=True),
-    SamplingSpace(
-        kernel="gemm",
-        axes=PRODUCT,
-        variants=tuple((layout, "fp16", ()) for layout in ALL_LAYOUTS),
-        share=2,
-        loaded=True,
-    ),
-    SamplingSpace(
-        kernel="gemm",
-        axes=PRODUCT,
-        variants=(("weight_gradient", "bf16", ("fp32_accumulate",)),),
-        loaded=True,
-    ),
-    *(_streams(f"{name}{way}") for name in BOTH_PASSES for way in ("", ".backward")),
-    *(_streams(name) for name in FORWARD_ONLY),
-    *(_streams(f"{name}{way}", needs="triton") for name in COMPILED for way in ("", ".backward")),
-    SamplingSpace(kernel="batched_gemm.scores", axes=SCORES, variants=_both(), share=2, loaded=True),
-    SamplingSpace(kernel="batched_gemm.context", axes=SCORES, variants=_both(), share=2, loaded=True),
-    SamplingSpace(kernel="embedding", axes=TABLE, variants=_both()),
-    SamplingSpace(kernel="embedding.backward", axes=TABLE, variants=_both()),
-    SamplingSpace(kernel="cross_entropy", axes=LOGITS, variants=_both()),
-    SamplingSpace(kernel="cross_entropy.backward", axes=LOGITS, variants=_both()),
-    SamplingSpace(
-        kernel="adam",
-        axes=(SizeRange(name="parameters", low=2**16, high=2**29, multiple=2**12),),
-        variants=(("", "fp32", ()),),
-    ),
-    SamplingSpace(kernel="grouped_gemm", axes=GROUPS, variants=(("", "bf16", ()),), share=2, loaded=True),
-    *(
-        SamplingSpace(kernel=f"flash_attention{way}", axes=HEADS, variants=_attention(library), needs=needs)
-        for library, needs in (
-            ("cudnn", "cuda"),
-            ("flash_attn", "flash_attn"),
-            ("transformer_engine", "transformer_engine"),
+def _spaces(table: Mapping[str, Any]) -> Iterator[SamplingSpace]:
+    """Yield the spaces of a table: one for each kernel of an entry, whose axes and variants have names."""
+    for entry in table["spaces"]:
+        axes = tuple(
+            SizeRange(name=name, **{**size, "choices": tuple(size.get("choices", ()))})
+            for name, size in table["axes"][entry["axes"]].items()
         )
-        for way in ("", ".backward")
-    ),
-)
+        variants = tuple(
+            (layout, dtype, tuple(flags)) for layout, dtype, *flags in table["variants"][entry["variants"]]
+        )
+        others = {name: entry[name] for name in ("share", "loaded", "needs") if name in entry}
+        for kernel in entry["kernels"].split():
+            yield SamplingSpace(kernel=kernel, axes=axes, variants=variants, **others)
+
+
+COMPILED = ("swiglu", "rmsnorm", "rope")  # one fused kernel where triton is, a chain of several elsewhere
+SPACES = tuple(_spaces(read_table(__package__, "spaces.yaml")))
 SIZES = dict.fromkeys(KINDS, ("tokens", "width")) | {
     space.kernel: tuple(axis.name for axis in space.axes) for space in SPACES
 }  # what the sizes of a class are called
