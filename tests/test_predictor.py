@@ -22,6 +22,8 @@ PLANS = (
     "dp=16 pp=4 mbs=1 gbs=128 schedule=zb_h1",
     "dp=16 tp=2 sp pp=2 mbs=2 gbs=256 recompute=selective",
     "dp=64 mbs=1 gbs=128 zero=3",
+    "dp=64 mbs=1 gbs=64 zero=3",  # another batch, of one micro-batch
+    "dp=16 pp=4 mbs=1 gbs=64 schedule=zb_h1",
     "dp=32 dp_shard=8 cp=2 mbs=1 gbs=128 zero=3",
     "dp=64 mbs=1 gbs=128 precision=fp8",
 )

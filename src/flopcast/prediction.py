@@ -10,9 +10,11 @@ from flopcast.cost.leg_prices import price_legs
 from flopcast.cost.part_prices import axes_of, priced_in_groups, with_parts
 from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
+from flopcast.dtypes import constant
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import PeakMemory, peak_memory
+from flopcast.records import replace
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.report import Report, summarise
 from flopcast.spec.cluster import Cluster
@@ -71,16 +73,29 @@ def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
 
 
 def realised(job: Job, kept: KeptResults) -> Programs:
-    """Return the programs that a job's software runs, for a plan that keeps every rule."""
+    """Return the programs that a job's software runs, for a plan that keeps every rule.
 
-    def made() -> Programs:
-        if job.plan.layers:
-            return with_strategies(job.model, job.plan, job.batch, job.software, kept)
-        plans = plans_of(job.plan, job.batch)
+    Plans that differ only in their global batch run the same programs, only more or less often.
+    """
+    plan = job.plan
+
+    def of_any_batch() -> Programs:
+        plans = plans_of(plan, job.batch)
         workload = lower(job.model, plans, job.batch, kept)  # what must be computed and sent
         return realise(workload, job.software, kept=kept)
 
-    return kept.of(("programs", job.model, job.plan, job.batch, job.software), made) if kept else made()
+    def made() -> Programs:
+        if plan.layers:
+            return with_strategies(job.model, plan, job.batch, job.software, kept)
+        if not kept:
+            return of_any_batch()
+        alike = plan.model_copy(update={"global_batch": 1})
+        key = ("programs of any batch", job.model, alike, job.batch, job.software)
+        programs = kept.of(key, of_any_batch)
+        plans = replace(programs.plans, global_batch=constant(plan.global_batch))
+        return replace(programs, workload=replace(programs.workload, plans=plans))
+
+    return kept.of(("programs", job.model, plan, job.batch, job.software), made) if kept else made()
 
 
 def memory_of(job: Job) -> MemoryReport:

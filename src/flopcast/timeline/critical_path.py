@@ -305,6 +305,8 @@ def _transfer_shares(run: StepSimulation, by_hop_s: Floats) -> list[TimeAttribut
     Of several kinds of micro-batches, hop indices follow each other kind by kind (`of_kinds`).
     """
     found: list[TimeAttribution] = []
+    if not by_hop_s.any():
+        return found
     kinds = (np.arange(len(run.leaves)) - 1) % 2
     of_rows = by_hop_s.reshape(-1, len(run.leaves))
     for row, of_hops in enumerate(of_rows, 0 if len(of_rows) > 1 else run.plan):
@@ -331,4 +333,4 @@ def _alone(
 ) -> TimeAttribution:
     """Return the share of an item that does not overlap with others."""
     moves = run.priced.of(item).moved(row, stage_class)
-    return TimeAttribution(item=item, path_s=path_s, row=row, moves_ratio=moves)
+    return TimeAttribution(item, path_s, row, moves)

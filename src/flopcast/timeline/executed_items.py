@@ -109,18 +109,12 @@ def executed_in(chosen: TasksOfRuns, simulated: Simulated, counts: Counts) -> li
         times: list[float] = np.add.reduce(summed).tolist()
         shifts = times[width:] or [0.0] * width
         columns = _columns(priced, simulated.columns, row)
+        launches_of_experts = columns[-1]
         for column, number, shift in zip(columns, times, shifts, strict=False):
             if number or shift:
-                found.append(
-                    TimeAttribution(
-                        item=column.item,
-                        path_s=number * column.one_s,
-                        row=row,
-                        moves_ratio=column.moves_ratio,
-                        shift_s=shift * column.one_s,
-                        of_experts=column is columns[-1],
-                    )
-                )
+                item, one_s, moves = column
+                of_experts = column is launches_of_experts
+                found.append(TimeAttribution(item, number * one_s, row, moves, shift * one_s, of_experts))
     return found
 
 

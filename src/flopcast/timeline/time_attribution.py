@@ -4,14 +4,14 @@ Answers: how does the step change with a factor of an item?
 Elsewhere: the items of the critical path and of a stage (critical_path.py).
 """
 
+from typing import NamedTuple
+
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST
 from flopcast.cost.item_prices import Priced
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class TimeAttribution:
+class TimeAttribution(NamedTuple):
     """Seconds of the step that one item takes, or, without an item, that the host takes to launch items.
 
     `path_s` contains all executions in the view: on the critical path, or on one stage. It is negative if a
@@ -53,4 +53,4 @@ class TimeAttribution:
         part_ratio : float
             Fraction of the executions, at least 0. It scales seconds and slopes alike.
         """
-        return replace(self, path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)
+        return self._replace(path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)
