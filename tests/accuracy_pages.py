@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
 from flopcast.cli.calibrate_constants import as_markdown as constants_as_markdown
+from flopcast.garbage import collect_rarely
 from flopcast.lab.published.predictions import PublishedTables
 from flopcast.lab.validation.decision_statistics import by_source as by_question
 from flopcast.lab.validation.decision_statistics import of_sweeps
@@ -642,5 +643,6 @@ def write(measured):
 
 
 if __name__ == "__main__":
+    collect_rarely()
     write(Measured())
     sys.stdout.write("written: compare with git diff\n")

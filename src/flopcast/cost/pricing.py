@@ -199,9 +199,14 @@ def prices_of(
         alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
     seconds = split_flat(np.maximum(alone_s, least_s), shapes)
     moves = split_flat((alone_s >= least_s).astype(np.float64), shapes)
+    host_ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
     return [
         ItemPrice(
-            alone_s=item_s, host_s=_launch_s(item, item_s, state), wholly=names, partly=only, moves=moved
+            alone_s=item_s,
+            host_s=_launch_s(item, item_s, host_ratio, state),
+            wholly=names,
+            partly=only,
+            moves=moved,
         )
         for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True)
     ]
@@ -216,15 +221,14 @@ def split_flat(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[
         start = end
 
 
-def _launch_s(item: Item, alone_s: Floats, state: Pricing) -> Floats:
+def _launch_s(item: Item, alone_s: Floats, host_ratio: float, state: Pricing) -> Floats:
     """Return the seconds that the host of this cluster needs for one launch.
 
     The speed of the host does not scale the loop over experts, because the source of its time does not
     state on which host it was measured. (If the speed scaled it, the predicted step of Qwen3 30B on GB200
     would be 43 % too long.)
     """
-    ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
-    launch_s = launch_seconds(item, alone_s, state.stack) * ratio
+    launch_s = launch_seconds(item, alone_s, state.stack) * host_ratio
     if launches_experts(item):
         return launch_s * state.ratio_of(state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA))
     return launch_s / state.cluster.node.host.speed_ratio
