@@ -77,6 +77,14 @@ def test_a_limit_of_power_that_is_none_is_told():
     assert "power_limit" in told(error)
 
 
+def test_a_number_of_devices_that_is_too_large_has_a_fix_that_works():
+    with pytest.raises(SpecError) as error:
+        job_from(START | {"gpus": "10000000000"})
+
+    (problem,) = error.value.problems
+    assert (problem.because, problem.fix) == ("no job has so many", "set gpus to 8")
+
+
 def test_fields_of_a_plan_ask_for_that_plan_again():
     job = job_from(START | {"gbs": "64"})
 

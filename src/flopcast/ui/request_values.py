@@ -164,7 +164,11 @@ def count(words: Words, name: str) -> int | None:
         right = rewritten_whole(value, USUAL_COUNTS.get(name, 8))
         number = re.fullmatch(r"(-?)0*([1-9]\d*)?", text)
         because = "the value is not a whole number"
-        if number:
-            because = "no job has so many" if number[2] and not number[1] else "the value is not above 0"
-        raise spec_error(name, value, "a whole number above 0", because, f"set {name} to {right}", REQUEST)
+        if number and number[2] and not number[1]:
+            because, right = "no job has so many", USUAL_COUNTS.get(name, 8)
+        elif number:
+            because = "the value is not above 0"
+        raise spec_error(
+            name, value, "a whole number from 1 to 999,999,999", because, f"set {name} to {right}", REQUEST
+        )
     return int(text)
