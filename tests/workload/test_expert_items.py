@@ -94,6 +94,26 @@ def test_the_host_waits_once_a_forward_for_the_number_of_rows():
     assert not any(isinstance(item.work, HostWork) for item in block().forward)
 
 
+def test_one_hot_masks_multiply_every_place_of_an_expert_with_every_token_of_its_sequence():
+    """The mask that selects tokens has no gradient; the one that weighs results has."""
+    padded = mixture(capacity_factor=1.5, pads_to_capacity=True)
+    plan = "dp=8 ep=8 mbs=2 gbs=16"
+    found = block(plan, padded, one_hot_masks=True)
+
+    flop = 2 * 2 * (LENGTH * PICKS * 1.5) * LENGTH * HIDDEN
+    for name, gradients in (("permute", 1), ("unpermute", 2)):
+        forward = named(found.forward, f"experts.{name}").work
+        backward = [item.work for item in found.backward if item.name.startswith(f"experts.{name}.")]
+        assert [work.work().flop.item() for work in (forward, *backward)] == [flop] * (1 + gradients)
+    assert [item.name for item in found.forward] == [item.name for item in block(plan, padded).forward]
+
+
+def test_experts_without_padding_have_no_one_hot_masks():
+    one_hot, sorted_rows = (block(one_hot_masks=masks).forward for masks in (True, False))
+
+    assert [type(item.work) for item in one_hot] == [type(item.work) for item in sorted_rows]
+
+
 def test_a_router_with_fp32_scores_may_multiply_16_bits():
     wide = mixture(router_dtype="fp32")
 

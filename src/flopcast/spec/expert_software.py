@@ -48,6 +48,9 @@ class ExpertSoftware(StrictModel):
         `moe_router_fusion`.
     router_in_16_bits : bool
         Whether the router's GEMM reads 16-bit operands even if the scores of the router are fp32.
+    one_hot_masks : bool
+        Whether experts with a padded capacity receive and return tokens by products with one-hot masks
+        (GShard, MaxText's `dense_matmul`) instead of by permutations.
     """
 
     dispatcher: Library = "all_to_all"
@@ -55,6 +58,7 @@ class ExpertSoftware(StrictModel):
     waits_for_counts: bool = False
     router_kernels: Literal["stated", "fused", "eager"] = "stated"
     router_in_16_bits: bool = False
+    one_hot_masks: bool = False
 
     @property
     def sends_every_row(self) -> bool:

@@ -32,6 +32,7 @@ from flopcast.workload.forward_only import forward_only
 from flopcast.workload.gradient_reduction import forward_items, micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
 from flopcast.workload.offload import with_activations_outside, with_bookkeeping
+from flopcast.workload.one_hot_masks import with_one_hot_masks
 from flopcast.workload.program import Accounting, Layer, Workload, account_of
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.recomputed_operators import marked
@@ -79,8 +80,7 @@ def _expert_software(layer: Layer, software: Software) -> Layer:
 
 def _ring_scores(layer: Layer, software: Software) -> Layer:
     """Send keys and values round a ring one after the other, where scores are stored."""
-    fused = software.stack.fuses_attention
-    return layer if fused else replace(layer, forward=ring_scores(layer.forward))
+    return layer if software.stack.fuses_attention else replace(layer, forward=ring_scores(layer.forward))
 
 
 def _fused_loss(layer: Layer, software: Software) -> Layer:
@@ -165,9 +165,8 @@ def _activations_outside(layer: Layer, software: Software) -> Layer:
 
 def _on_host(layer: Layer, software: Software) -> Layer:
     """Add the host's work on blocks with states outside the devices, and on sharded tensors."""
-    plans = software.workload.plans
-    layer = with_bookkeeping(layer, software.stack, plans.structure)
-    return with_sharded_operators(layer, software.stack, plans)
+    stack, plans = software.stack, software.workload.plans
+    return with_sharded_operators(with_bookkeeping(layer, stack, plans.structure), stack, plans)
 
 
 def _reductions(layer: Layer, software: Software) -> Layer:
@@ -212,6 +211,7 @@ def _tensor_overlap(layer: Layer, software: Software) -> Layer:
 
 BEFORE_REWRITES: dict[str, Pass] = {
     "expert_software": Pass(run=_expert_software),
+    "one_hot_masks": Pass(run=lambda layer, each: with_one_hot_masks(layer, each.stack), keeps_flop=False),
     "ring_scores": Pass(run=_ring_scores),
 }
 BEHIND_REWRITES: dict[str, Pass] = {

@@ -26,10 +26,12 @@ class KnownCluster(StrictModel):
     """Hardware by its printed name; `replaces` is a device that replaces the cluster's own.
 
     `source`: the publisher of the runs, which identifies a single machine whose own kernels were measured.
+    `per_node`: the number of devices in a node, where it identifies the node.
     """
 
     device: str = Field(description="a regular expression, against the name as `plain_device` has it")
     source: str = Field(default="", description="a regular expression, against the row's source")
+    per_node: int = 0
     cluster: str
     replaces: str = ""
     because: str
@@ -118,7 +120,8 @@ def cluster_of(run: Run) -> KnownCluster | None:
     """Return the hardware that a run names, if it is known."""
     device = plain_device(run.machine.device)
     matching = (known for known in clusters() if re.search(known.device, device, re.IGNORECASE))
-    return next((known for known in matching if re.search(known.source, run.source)), None)
+    sized = (known for known in matching if known.per_node in (0, run.machine.devices_per_node))
+    return next((known for known in sized if re.search(known.source, run.source)), None)
 
 
 def model_of(run: Run) -> KnownModel | None:
