@@ -119,6 +119,52 @@ def test_more_replicas_are_chosen_for_more_requests():
     assert sizes[0] == 1 < sizes[1]
 
 
+CHOSEN = (  # model, GPUs, traffic, limits
+    ("llama-3.1-70b", 8, "rate=5/s prompt=1000 output=100", None),
+    ("llama-3.1-8b", 4, "rate=20/s prompt=lognormal(1000,0.5) output=100", "ttft=500ms tpot=10ms"),
+    ("gpt-oss-120b", 8, "concurrency=32 prompt=500 output=100", "tpot_p90=8ms"),
+    ("llama-3.1-8b", 2, "concurrency=1 prompt=200 output=50", None),
+)
+
+
+@all_cases("model, gpus, traffic, slo", CHOSEN)
+def test_a_job_without_a_plan_has_the_degree_and_the_replicas_that_a_search_finds(
+    model, gpus, traffic, slo
+):
+    options = {"cluster": "dgx-h100", "gpus": gpus, "traffic": traffic, "slo": slo}
+    job = serving_job(model, **options)
+    words = (
+        f"dp=1 ep=1 pools=no max_sequences={job.engine.max_sequences} max_tokens={job.engine.max_tokens}"
+    )
+    best = search_deployments(job, words).deployments[0].report.job.plan
+
+    assert (job.plan.tensor_parallel, job.plan.replicas) == (best.tensor_parallel, best.replicas)
+    note = next(text for text in job.assumptions if text.startswith("plan tp="))
+    assert (f"uses {job.devices} of {gpus} devices" in note) == (job.devices < gpus)
+
+
+def test_what_the_user_states_is_kept_and_too_much_traffic_gets_the_nearest():
+    stated = serving_job("llama-3.1-8b", gpus=8, plan="replicas=2", traffic="rate=1/s prompt=500 output=50")
+    assert stated.plan.replicas == 2
+    crowded = serving_job("llama-3.1-70b", gpus=4, traffic="rate=500/s prompt=2000 output=50")
+    assert crowded.devices == 4
+    assert any("none of" in text and "the nearest" in text for text in crowded.assumptions)
+
+
+def test_deployments_that_probably_miss_a_limit_come_last():
+    """All of them meet both limits as predicted, but some in less than half of all cases."""
+    slo = "ttft_p90=52ms tpot_p90=7ms"
+    job = asked(traffic="rate=10/s prompt=1000 output=150 requests=300", slo=slo)
+    found = search_deployments(job, "tp=1,2,4 max_sequences=256 max_tokens=8192 pools=no").deployments
+    likely = [each.report.slo_chance >= 0.5 for each in found]
+
+    assert likely == sorted(likely, reverse=True)
+    assert likely[0]
+    assert not likely[-1]
+    assert all(each.report.meets_slo for each in found)
+    assert not any(each.tied for each, one in zip(found, likely, strict=True) if not one)
+
+
 def run(*words):
     return flopcast("search", "llama-3.1-8b", "--cluster", "dgx-h100", *words)
 

@@ -7,7 +7,7 @@ import pytest
 from all_cases import all_cases
 from command_line import flopcast
 
-from flopcast import serving_job
+from flopcast import predict_serving, serving_job
 from flopcast.library import catalog
 from flopcast.library.traffic_text import traffic_of
 from flopcast.serving.memory import serving_memory
@@ -33,11 +33,11 @@ def test_the_answer_names_latencies_rates_memory_and_what_was_assumed():
         assert word in found.out
 
 
-def test_few_equal_requests_have_the_latencies_of_many():
-    for load in ("concurrency=1 prompt=1024 output=64", "concurrency=16 prompt=20000 output=64"):
+def test_few_requests_of_a_closed_loop_have_the_latencies_of_many():
+    for load in ("concurrency=1 prompt=1024 output=64", "concurrency=256 prompt=1000 output=64"):
         few, many = (
             as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", "--traffic", load + requests)["latencies_s"]
-            for requests in ("", " requests=2000")
+            for requests in ("", " requests=12000")
         )
 
         for latency in ("ttft", "tpot", "end_to_end"):
@@ -45,16 +45,12 @@ def test_few_equal_requests_have_the_latencies_of_many():
             assert few[latency]["mean"]["value"] == expected, (load, latency)
 
 
-def test_only_equal_requests_in_a_closed_loop_are_fewer():
-    equal, drawn = "concurrency=16 prompt=9 output=9", "concurrency=16 prompt=lognormal(9,0.5) output=9"
+def test_a_closed_loop_has_enough_requests_for_its_concurrency():
     numbers = {
-        equal: 16 * 64,
-        equal.replace("16", "2"): 500,
-        equal.replace("16", "900"): 10_000,
-        drawn: 10_000,
-        f"{equal} turns=2": 10_000,
-        "rate=4/s prompt=9 output=9": 10_000,
-        f"{equal} requests=7": 7,
+        "concurrency=16 prompt=9 output=9": 2_000,
+        "concurrency=900 prompt=9 output=9": 16 * 900,
+        "rate=4/s prompt=9 output=9": 2_000,
+        "concurrency=900 prompt=9 output=9 requests=7": 7,
     }
 
     assert {load: traffic_of(load).num_requests for load in numbers} == numbers
@@ -65,6 +61,76 @@ def test_a_closed_loop_keeps_littles_law():
     latency = found["latencies_s"]["end_to_end"]["mean"]["value"]
 
     assert found["requests_per_s"]["value"] * latency == pytest.approx(16, rel=0.05)
+
+
+def test_requests_of_equal_lengths_do_not_run_in_lockstep_unless_a_benchmark_starts_them_together():
+    """The clients of a loop that has run for long are independent of each other."""
+    job = serving_job(
+        "llama-3.1-70b", cluster="dgx-h100", gpus=2, plan="tp=2",
+        traffic="concurrency=4 prompt=1000 output=100",
+    )  # fmt: skip
+    steady, benchmark = (predict_serving(job, leave_out_share=share) for share in (0.1, 0.0))
+
+    assert steady.limited_by == benchmark.limited_by == "concurrency"
+    times = {name: steady.latencies["inter_token"][name].value for name in ("p50", "mean", "p99")}
+    assert times["p50"] < times["mean"] < times["p99"]  # prompts of others delay single tokens
+    waits = [report.latencies["ttft"]["p50"].value for report in (steady, benchmark)]
+    assert waits[1] > 2 * waits[0]  # four prompts that begin together
+
+
+def test_idle_devices_change_nothing():
+    """Only the devices of an instance wait for the slowest of them, and only those with requests count."""
+    plan, traffic = "tp=4 replicas=1", "rate=4/s prompt=500 output=50 requests=200"
+    few, many = (
+        predict_serving(
+            serving_job("llama-3.1-70b", cluster="dgx-h100", gpus=gpus, plan=plan, traffic=traffic)
+        )
+        for gpus in (4, 8)
+    )
+    assert {name: found["p99"] for name, found in few.latencies.items()} == {
+        name: found["p99"] for name, found in many.latencies.items()
+    }
+    single = "concurrency=1 prompt=500 output=50 requests=20"
+    rates = [
+        predict_serving(
+            serving_job(
+                "llama-3.1-70b",
+                cluster="dgx-h100",
+                gpus=8,
+                plan=f"tp=2 replicas={replicas}",
+                traffic=single,
+            )
+        ).requests_per_s.value
+        for replicas in (1, 4)
+    ]
+    assert rates[0] == rates[1]
+
+
+def test_the_probability_of_a_limit_is_that_of_the_interval_of_its_latency():
+    """The median meets a limit in one of two cases, and the upper end of the interval in 19 of 20."""
+
+    def report(slo):
+        return predict_serving(
+            serving_job(
+                "llama-3.1-8b",
+                cluster="dgx-h100",
+                gpus=1,
+                plan="tp=1",
+                slo=slo,
+                traffic="rate=4/s prompt=500 output=50 requests=400",
+            )
+        )
+
+    latencies = report("ttft=1s tpot=1s").latencies
+    for metric in ("ttft", "tpot"):
+        p99 = latencies[metric]["p99"]
+        for limit_s, probability in ((p99.low, 0.05), (p99.value, 0.5), (p99.high, 0.95)):
+            found = report(f"{metric}_p99={limit_s:.6f}s")
+            assert found.slo_chance == pytest.approx(probability, abs=0.02), (metric, limit_s)
+    ttft, tpot = latencies["ttft"]["p99"].value, latencies["tpot"]["p99"].value
+    both = report(f"ttft_p99={ttft:.6f}s tpot_p99={tpot:.6f}s")
+    assert both.chances.every <= min(both.chances.each)
+    assert report(None).slo_chance is None
 
 
 def test_shares_add_up_and_intervals_hold_their_values():
@@ -171,6 +237,22 @@ def test_more_requests_than_can_be_served_are_told_with_the_rate_that_can():
 
     assert found["saturated"]
     assert 1 < found["saturation_requests_per_s"] < 200
+
+
+def test_a_queue_that_grows_slowly_is_noticed():
+    """Three devices serve about 57 requests of these in a second: in 100 s, the queue hardly grows."""
+    lengths = "prompt=lognormal(1000,0.5) output=lognormal(250,0.5)"
+    for replicas, keeps_up in ((3, False), (4, True)):
+        found = predict_serving(
+            serving_job(
+                "llama-3.1-8b",
+                cluster="dgx-h100",
+                gpus=8,
+                plan=f"tp=1 replicas={replicas}",
+                traffic=f"rate=60/s {lengths}",
+            )
+        )
+        assert (found.saturation_per_s is None) == keeps_up, replicas
 
 
 def test_latencies_grow_with_the_load_and_the_rate_follows_it():

@@ -47,8 +47,9 @@ def test_every_latency_is_printed_at_every_percentile_of_the_objectives():
         told = flopcast("predict", *JOB, "--plan", "tp=1", "--traffic", TRAFFIC, "--slo", slo)
         header, *rows = told.out[told.out.index("\nlatency ") :].split("\n\n")[0].strip().split("\n")
         assert told.code == 0
-        assert header.split() == ["latency", "mean", "p50", "p90", *percentiles.split()]
-        assert all(len(re.split(r"  +", row.strip())) == len(header.split()) for row in rows)
+        columns = re.split(r"  +", header)
+        assert columns == ["latency", "mean", "p50", "p90", *percentiles.split(), "90 % of p99"]
+        assert all(len(re.split(r"  +", row.strip())) == len(columns) for row in rows)
 
 
 def test_equal_jobs_are_equal_and_a_cause_that_both_share_cancels():
@@ -113,7 +114,7 @@ def test_a_heavier_load_serves_more_and_waits_longer(traffic, monkeypatch):
     rates = [each.output_tokens_per_s.value for each in loads]
     tpots = [each.latencies["tpot"]["mean"].value for each in loads]
     assert len(loads) >= 5
-    assert rates == sorted(rates)
+    assert all(later > 0.99 * sooner for sooner, later in pairwise(rates))
     assert all(later > 0.98 * sooner for sooner, later in pairwise(tpots))
 
 

@@ -5,7 +5,7 @@ Elsewhere: the same as text (deployments_text.py), one prediction of serving (se
 
 from flopcast.render.deployments_text import shortfall, why_none
 from flopcast.render.plain_data import FORMAT_VERSION, unrounded
-from flopcast.render.serving_json import estimate_as_json
+from flopcast.render.serving_json import estimate_as_json, limits_as_json
 from flopcast.render.serving_text import plan_text
 from flopcast.search.deployments.find import DeploymentResult, RankedDeployment
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES
@@ -56,7 +56,7 @@ def deployment_as_json(each: RankedDeployment, result: DeploymentResult) -> dict
     """Return one deployment with its objectives, each with its interval.
 
     Objectives that need a price are left out if no cluster of the question has one. Latencies are those of
-    all metrics and statistics, in seconds.
+    all metrics and statistics, in seconds, with their intervals.
     """
     report, job = each.report, each.report.job
     objectives = [
@@ -69,10 +69,10 @@ def deployment_as_json(each: RankedDeployment, result: DeploymentResult) -> dict
         "devices": job.devices,
         "keeps_up": each.kept,
         "tied": each.tied,
-        "meets_slo": report.meets_slo,
+        **limits_as_json(report),
         **{one.key: estimate_as_json(one.exact(report)) for one in objectives},
         "latencies_s": {
-            metric: {name: nine_digits(value.value) for name, value in found.items()}
+            metric: {name: estimate_as_json(value) for name, value in found.items()}
             for metric, found in report.latencies.items()
         },
         "limited_by": report.limited_by,
@@ -90,7 +90,7 @@ def as_rows(result: DeploymentResult) -> list[dict[str, object]]:
         data = deployment_as_json(each, result)
         row: dict[str, object] = {}
         for key, value in data.items():
-            if key == "latencies_s":
+            if key in ("latencies_s", "limits"):
                 continue
             row |= (
                 {key: value["value"], f"{key}_low": value["low"], f"{key}_high": value["high"]}

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from flopcast.records import dataclass
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.serving_text import plan_text
+from flopcast.render.serving_text import bounds, plan_text
 from flopcast.render.tables import aligned_below, in_paragraphs
 from flopcast.render.terminal import answer, plain
 from flopcast.search.deployments.find import DeploymentResult, RankedDeployment, same_setting
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES
-from flopcast.serving.serving_report import ServingReport
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show, show_seconds
 
@@ -83,8 +82,8 @@ def _question(result: DeploymentResult) -> list[str]:
         lines.append(f"limits    {stated}")
     lines.append(
         f"searched  {result.candidates:,} deployments: {result.possible:,} fit, {result.simulated} were"
-        f" simulated with {result.requests:,} requests each, {len(result.deployments)} of these keep up"
-        " with the traffic"
+        f" simulated with up to {result.requests:,} requests for each replica, {len(result.deployments)} of"
+        " these keep up with the traffic"
     )
     return lines
 
@@ -101,6 +100,10 @@ def _answer(result: DeploymentResult) -> list[str]:
         f"answer    {answer(chosen)}"
         f" on {job.devices} of {job.cluster.num_devices} devices of {job.cluster.name}"
     ]
+    if report.slo_chance is not None:
+        chance = f"It meets all limits with a probability of {report.slo_chance:.0%}"
+        unlikely = "" if result.deployments[0].likely else ", and no other deployment reaches 50 %"
+        lines.append(f"{INDENT}      {chance}{unlikely}.")
     tied = [each for each in result.deployments[1:] if each.tied]
     if tied:
         label = result.question.named[0].label
@@ -135,7 +138,8 @@ def rows_of(
     """Return the names of columns, and a row of cells for each deployment.
 
     Columns for cluster and engine exist only if the question names several. The first objective has its
-    interval; the others are values. Latencies are the statistics of the limits, or p99 without limits, and
+    interval; the others are values. Latencies have theirs, too, and with limits there is the probability
+    that all of them are met. Latencies are the statistics of the limits, or p99 without limits, and
     a rate per device is added unless it is an objective. "=" after a number marks a tie with the first.
     """
     jobs = result.question.jobs
@@ -148,7 +152,9 @@ def rows_of(
     headings += ["cluster"] if several_clusters else []
     headings += ["engine"] if several_engines else []
     headings += ["devices", named[0].label, "90 %", *(each.label for each in named[1:])]
-    headings += [_latency_label(jobs[0], metric) for metric in ("ttft", "tpot")]
+    for metric in ("ttft", "tpot"):
+        headings += [_latency_label(jobs[0], metric), "90 %"]
+    headings += ["limits met"] if jobs[0].slo.text() else []
     headings += [] if rate.name in shown else [rate.label]
     rows = []
     for number, each in enumerate(found, 1):
@@ -160,7 +166,10 @@ def rows_of(
         row += [str(job.devices), named[0].show(first.value)]
         row += [f"{named[0].show(first.low)} to {named[0].show(first.high)}"]
         row += [one.show(one.exact(report).value) for one in named[1:]]
-        row += [show_seconds(_latency_s(report, metric)) for metric in ("ttft", "tpot")]
+        for metric in ("ttft", "tpot"):
+            latency = report.latencies[metric][_percentile(job, metric)]
+            row += [show_seconds(latency.value), bounds(latency)]
+        row += [] if report.slo_chance is None else [f"{report.slo_chance:.0%}"]
         row += [] if rate.name in shown else [show(rate.exact(report).value, "tokens/s")]
         rows.append(row)
     return headings, rows
@@ -174,10 +183,6 @@ def _percentile(job: ServingJob, metric: str) -> str:
 
 def _latency_label(job: ServingJob, metric: str) -> str:
     return f"{metric.upper()} {_percentile(job, metric)}"
-
-
-def _latency_s(report: ServingReport, metric: str) -> float:
-    return float(report.latencies[metric][_percentile(report.job, metric)].value)
 
 
 def _settings(result: DeploymentResult) -> list[str]:

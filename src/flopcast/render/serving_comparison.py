@@ -74,11 +74,11 @@ def _column(report: ServingReport) -> list[tuple[str, str]]:
     for metric in ("ttft", "tpot"):
         p99 = report.latencies[metric]["p99"].value
         found.append((f"{metric.upper()} p99", show_seconds(p99)))
-    kept = {None: "no limits", True: "met", False: "not met"}[report.meets_slo]
+    chance = report.slo_chance
     memory = report.memory
     return [
         *found,
-        ("objectives", kept),
+        ("objectives", "no limits" if chance is None else f"met with a probability of {chance:.0%}"),
         ("KV cache", f"{memory.cache_tokens:,} tokens, {show_memory(memory.cache_bytes)}"),
         ("limit", LIMITS[report.limited_by].partition(" (")[0].partition(":")[0]),
     ]

@@ -24,7 +24,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
             for metric, found in report.latencies.items()
         },
         **{name: estimate_as_json(rate) for name, rate in unrounded(report, *RATES).items()},
-        "meets_slo": report.meets_slo,
+        **limits_as_json(report),
         "usd_per_million_output_tokens": estimate_as_json(report.usd_per_million_tokens),
         "device_power_w": estimate_as_json(report.device_power_w),
         "joules_per_output_token": estimate_as_json(report.joules_per_token),
@@ -58,6 +58,22 @@ def as_json(report: ServingReport) -> dict[str, object]:
             for each in report.used
         ],
         "assumptions": list(report.job.assumptions),
+    }
+
+
+def limits_as_json(report: ServingReport) -> dict[str, object]:
+    """Return whether the limits of latency are met as predicted, and with which probabilities."""
+    return {
+        "meets_slo": report.meets_slo,
+        "slo_probability": report.slo_chance,
+        "limits": [
+            {
+                **unrounded(one, "metric", "percentile", "limit_s"),
+                "reached_s": estimate_as_json(found),
+                "probability": chance,
+            }
+            for one, found, chance in report.limits
+        ],
     }
 
 

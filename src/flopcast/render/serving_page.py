@@ -25,10 +25,10 @@ from flopcast.render.page.table import (
     table,
 )
 from flopcast.render.serving_json import as_json
-from flopcast.render.serving_text import LABELS, LIMITS, hits_and_preemptions, plan_text
+from flopcast.render.serving_text import LABELS, LIMITS, NAMES, hits_and_preemptions, plan_text
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
-from flopcast.units import show, show_usd
+from flopcast.units import show, show_seconds, show_usd
 
 
 def as_html(report: ServingReport, loads: Sequence[ServingReport] = ()) -> str:
@@ -110,10 +110,14 @@ def _costs(report: ServingReport) -> list[Tile]:
 def _goodput(report: ServingReport) -> list[Tile]:
     if report.goodput_per_s is None:
         return []
-    word, colour = ("met", "good") if report.meets_slo else ("not met", "bad")
-    stated = escape(report.job.slo.text())
-    value = f'<span class="{colour}">{word}</span>'
-    return [("Objectives", value, f"{stated}; {report.goodput_per_s.value:.3g} good requests/s")]
+    colour = "good" if report.meets_slo else "bad"
+    value = f'<span class="{colour}">{report.slo_chance:.0%}</span>'
+    of_each = "; ".join(
+        f"{NAMES[one.metric]} p{one.percentile:g} up to {show_seconds(one.limit_s)}: {chance:.0%}"
+        for one, _, chance in report.limits
+    )
+    about = f"{of_each}; {report.goodput_per_s.value:.3g} requests/s meet all limits"
+    return [("Probability of all limits", value, escape(about))]
 
 
 def _limit(report: ServingReport) -> Tile:

@@ -56,11 +56,8 @@ def _answer(report: ServingReport) -> list[str]:
         f" {report.decoding * job.kinds[-1].passes_in_flight:.0f} decoding concurrently on each replica",
     ]
     if report.goodput_per_s is not None:
-        verdict = "met" if report.meets_slo else "not met"
-        lines.append(
-            f"goodput   {report.goodput_per_s.value:.3g} requests/s meet {job.slo.text()};"
-            f" objectives {verdict}"
-        )
+        lines.append(f"goodput   {report.goodput_per_s.value:.3g} requests/s meet {job.slo.text()}")
+        lines += _limits(report)
     if report.usd_per_million_tokens is not None:
         cost = report.usd_per_million_tokens
         lines.append(f"cost      {answer(show_usd(cost.value))} for a million output tokens")
@@ -79,6 +76,18 @@ def _answer(report: ServingReport) -> list[str]:
             " 90 % interval, it cannot keep up, and the queue keeps growing"
         )
     return lines
+
+
+def _limits(report: ServingReport) -> list[str]:
+    """Return how likely it is that each limit of latency is met, and that all of them are."""
+    texts = [
+        f"{NAMES[one.metric]} p{one.percentile:g} {show_seconds(found.value)} {_interval(found)}, "
+        f"at most {show_seconds(one.limit_s)} with a probability of {chance:.0%}"
+        for one, found, chance in report.limits
+    ]
+    if len(texts) > 1:
+        texts.append(f"all limits are met with a probability of {report.slo_chance:.0%}")
+    return [f"{'' if place else 'limits':10}{text}" for place, text in enumerate(texts)]
 
 
 def _mixture(report: ServingReport) -> list[str]:
@@ -154,17 +163,23 @@ def _pools(report: ServingReport) -> list[str]:
 
 
 def _interval(estimate: Estimate) -> str:
+    return f"(90 %: {bounds(estimate)})"
+
+
+def bounds(estimate: Estimate) -> str:
+    """Return the ends of the 90 % interval of a latency."""
     low, high = (show_seconds(bound, like=estimate.value) for bound in (estimate.low, estimate.high))
-    return f"(90 %: {low} to {high})"
+    return f"{low} to {high}"
 
 
 def _latencies(report: ServingReport) -> list[str]:
     """Return a table of latencies by percentile."""
     names = list(report.latencies["ttft"])
-    rows = [["latency", *names]]
+    rows = [["latency", *names, "  90 % of p99"]]
     for metric, found in report.latencies.items():
-        rows.append([f"  {NAMES[metric]}", *(show_seconds(found[name].value) for name in names)])
-    return aligned(rows, "<" + ">" * len(names))
+        values = (show_seconds(found[name].value) for name in names)
+        rows.append([f"  {NAMES[metric]}", *values, f"  {bounds(found['p99'])}"])
+    return aligned(rows, "<" + ">" * len(names) + "<")
 
 
 def _memory(report: ServingReport) -> list[str]:

@@ -12,6 +12,7 @@ from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
+from flopcast.library.curves import load_serving_book
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.engine_releases import engine_of_release, release_in_name
 from flopcast.library.published_formats import published_formats
@@ -24,6 +25,7 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from
 from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving
+from flopcast.search.deployments.choose import chosen_deployment
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.unknown_release import release_age
 from flopcast.spec.deployment import Deployment
@@ -49,16 +51,23 @@ OF_TRAINING = (
     "checkpoint",
     "loader",
 )
+Complete = Callable[[ServingJob], tuple[ServingJob, list[str]]]  # adds what a plan leaves out, with notes
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
 
 
-def resolve_serving(request: JobRequest) -> ServingJob:
-    """Return the serving job that a request describes; raise errors as `answered` does."""
-    return answered(request, lambda job: job)
+def resolve_serving(request: JobRequest, complete: Complete | None = None) -> ServingJob:
+    """Return the serving job that a request describes; `complete` and errors are those of `answered`."""
+    return answered(request, lambda job: job, complete)
 
 
-def answered(request: JobRequest, answer: Callable[[ServingJob], Made]) -> Made:
+def answered(
+    request: JobRequest, answer: Callable[[ServingJob], Made], complete: Complete | None = None
+) -> Made:
     """Return the answer to a request to serve; errors name the line or the option of the value.
+
+    Parameters
+    ----------
+    complete : chooses what the plan of the job leaves out; by default `with_best_degrees`
 
     Raises
     ------
@@ -67,7 +76,7 @@ def answered(request: JobRequest, answer: Callable[[ServingJob], Made]) -> Made:
     """
 
     def job_in(document: Document, read: ReadFile) -> ServingJob:
-        return serving_job_of(with_usual_size(document), read)
+        return serving_job_of(with_usual_size(document), read, complete or with_best_degrees)
 
     def answer_of(document: Document, read: ReadFile) -> Made:
         job = job_in(document, read)
@@ -95,8 +104,8 @@ def _options_of_training(request: JobRequest) -> Iterator[Problem]:
         yield Problem(f"--{name}", getattr(request, name), "no value in a serving job", because, fix)
 
 
-def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
-    """Return the serving job that a document describes.
+def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = None) -> ServingJob:
+    """Return the serving job that a document describes; by default, `with_degree` completes its plan.
 
     Raises
     ------
@@ -140,7 +149,7 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
     if release_age(job.engine):
         known = f"constants were fitted to releases of {job.engine.fitted_from} and later"
         notes.append(f"engine {job.engine.label}: {known}, so that the intervals are wider")
-    job, chosen = with_degree(_without_unused_tower(job, notes))
+    job, chosen = (complete or with_degree)(_without_unused_tower(job, notes))
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 
 
@@ -245,30 +254,40 @@ def _slo(data: object, document: Document) -> Slo:
     return build(Slo, document, data, ("slo",))
 
 
+def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
+    """Return the job with the degree and the replicas that serve its traffic best, and notes on choices.
+
+    Formats are chosen as in `with_degree`. If no deployment fits, or if the traffic is a trace, whose
+    requests are not read yet, the degree is that of `with_degree`, too.
+    """
+    if "tensor_parallel" in job.plan.model_fields_set or job.plan.pools or job.traffic.trace:
+        return with_degree(job)
+    formatted, notes = _with_formats(job)
+    chosen = chosen_deployment(formatted, load_serving_book(job.cluster))
+    if chosen is None:
+        return with_degree(job)
+    job = formatted.model_copy(update={"plan": chosen.plan})
+    text = f"plan tp={chosen.plan.tensor_parallel} replicas={chosen.plan.replicas}"
+    compared = f"the {chosen.possible} choices of tp and replicas that fit"
+    if not chosen.serves:
+        text += f": none of {compared} serves this traffic within all limits, and this one is the nearest"
+    elif chosen.possible > 1:
+        text += f", which serves this traffic with the fewest device-seconds of {compared}"
+    else:
+        text += ", the only choice of tp and replicas that fits"
+    if job.devices < job.cluster.num_devices:
+        text += f"; it uses {job.devices} of {job.cluster.num_devices} devices"
+    return job, [*notes, f"{text}; flopcast search compares other plans"]
+
+
 def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     """Return the job with a tensor-parallel degree and formats, and notes on those that were chosen.
 
-    Formats are those in which the model was published, for the engine if it has checkpoints of its own. The
-    degree is the smallest power of two whose cache has room for several of the longest requests or, if none
-    has, the largest that is possible.
+    The degree is the smallest power of two whose cache has room for several of the longest requests or, if
+    none has, the largest that is possible.
     """
-    stated, device = job.plan.model_fields_set, job.cluster.node.device
-    engine = job.engine.on_device(device.name, device.memory_bytes)
-    job, notes = job.model_copy(update={"engine": engine}), []
-    if "weights" not in stated:
-        published = published_formats(job.model.name)
-        plan = job.plan.model_copy(
-            update={
-                "weights": published.weights,
-                "expert_weights": job.plan.expert_weights or published.expert_weights,
-            }
-        )
-        job = job.model_copy(update={"plan": plan})
-        notes.append(f"weights {published.weights}, the format in which the model was published")
-    if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
-        job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})
-        notes.append(f"cache fp8, which published checkpoints in {job.plan.weights} state for this engine")
-    if "tensor_parallel" in stated or job.plan.pools:
+    job, notes = _with_formats(job)
+    if "tensor_parallel" in job.plan.model_fields_set or job.plan.pools:
         return job, notes
     tokens = ROOM * _longest(job.traffic)
     heads = [block.mixer.heads for block in job.model.blocks]
@@ -292,6 +311,30 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
             "search compares other plans"
         ),
     ]
+
+
+def _with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
+    """Return the job with the limits of its engine on the device and with number formats, and notes.
+
+    Formats are those in which the model was published, for the engine if it has checkpoints of its own.
+    """
+    stated, device = job.plan.model_fields_set, job.cluster.node.device
+    engine = job.engine.on_device(device.name, device.memory_bytes)
+    job, notes = job.model_copy(update={"engine": engine}), []
+    if "weights" not in stated:
+        published = published_formats(job.model.name)
+        plan = job.plan.model_copy(
+            update={
+                "weights": published.weights,
+                "expert_weights": job.plan.expert_weights or published.expert_weights,
+            }
+        )
+        job = job.model_copy(update={"plan": plan})
+        notes.append(f"weights {published.weights}, the format in which the model was published")
+    if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
+        job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})
+        notes.append(f"cache fp8, which published checkpoints in {job.plan.weights} state for this engine")
+    return job, notes
 
 
 def _longest(traffic: Traffic) -> int:

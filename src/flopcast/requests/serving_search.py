@@ -14,7 +14,7 @@ from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import plan_words
 from flopcast.records import replace
 from flopcast.requests.search_request import Faults, SearchRequest, each_once, names, split_changes
-from flopcast.requests.serving_request import resolve_serving
+from flopcast.requests.serving_request import resolve_serving, with_degree
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
 
@@ -49,7 +49,7 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
     jobs = []
     for cluster, engine in product(clusters, engines):
         one = replace(request.job, plan=None, gpus=gpus, changes=changes, cluster=cluster, engine=engine)
-        jobs.append(faults.of(partial(resolve_serving, one), None))
+        jobs.append(faults.of(partial(resolve_serving, one, with_degree), None))
     found = tuple(job for job in jobs if job is not None)
     objectives = tuple(map(str, names(request.objectives)))
     question = faults.of(

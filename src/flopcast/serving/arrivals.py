@@ -55,6 +55,22 @@ def requests_of(traffic: Traffic, trace: Requests | None = None, image_tokens: i
     return _with_adapters(requests, traffic) if traffic.adapters else requests
 
 
+def in_steady_state(requests: Requests, seed: int) -> Requests:
+    """Return the requests of a closed loop whose first requests have generated a part of their output.
+
+    Clients of a benchmark start together, and requests of equal lengths would then end together for as long
+    as the loop runs. In a loop that has run for long, small delays of clients and networks have made the
+    clients independent: each of them is at a random place of its request. Requests that arrive at times of
+    their own are returned unchanged.
+    """
+    first = np.flatnonzero(requests.after < 0)[: requests.concurrency]
+    if not len(first):
+        return requests
+    output = requests.output_tokens.copy()
+    output[first] = np.random.default_rng([seed, 5]).integers(1, output[first], endpoint=True)
+    return replace(requests, output_tokens=output)
+
+
 def _drawn(traffic: Traffic, image_tokens: int) -> Requests:
     """Return the requests of a traffic with a rate or a concurrency, conversation by conversation."""
     size, turns = traffic.num_requests, traffic.turns

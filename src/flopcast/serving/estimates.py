@@ -6,17 +6,18 @@ Elsewhere: one simulation (scheduler.py), its latencies and rates (summary.py), 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.economics.step import KWH_J
+from flopcast.serving.chances import chances_of
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.percentiles import Spread
 from flopcast.serving.pools import Pools
 from flopcast.serving.power import MeanPower
-from flopcast.serving.served import Served
+from flopcast.serving.served import ARRIVALS, CONCURRENCY, LIMITED_BY, Served
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.summary import ServingSummary, summarise
 from flopcast.serving.time_shares import TimeShares
@@ -27,7 +28,8 @@ PERCENTILES = (50.0, 90.0, 99.0)
 TTFT = "ttft"
 TINY = 1e-12
 INTER_TOKEN = "inter_token"  # single times between tokens, where TPOT is the mean of a request
-Plays = tuple[Served, Served, Served]  # as predicted, with faster passes, with slower ones
+# by how many standard deviations passes are slower than predicted: 0, and both ends of the 90 % interval
+Plays = Mapping[float, Served]
 
 
 def report_of(
@@ -48,26 +50,26 @@ def report_of(
     saturation_per_s : requests of a second that one replica serves at most, where more arrive
     power : of a mean device; None where its data sheet states none
     """
-    found = [summarise(play, job.slo, leave_out_share) for play in plays]
-    replicas, table, certainty = job.engines, plays[0].iterations, shares.certainty
+    found = {place: summarise(play, job.slo, leave_out_share) for place, play in plays.items()}
+    replicas, table, certainty = job.busy_engines, plays[0.0].iterations, shares.certainty
 
     def estimate(number: Callable[[ServingSummary], float]) -> Estimate:
-        values = [number(each) for each in found]
-        return Estimate(value=values[0], low=min(values), high=max(values))
+        values = [number(each) for each in found.values()]
+        return Estimate(value=number(found[0.0]), low=min(values), high=max(values))
 
     tokens_per_s = estimate(lambda each: each.output_tokens_per_s * replicas)
-    stated = bool(found[0].objectives)
+    chances = chances_of(found, job.engine.iteration)
     device_w = None if power is None else Estimate.log_normal(power.device_w, power.log_sigma_factor)
-    limits = found[0].limited_by
     return ServingReport(
         job=job,
-        served=plays[0],
-        summary=found[0],
+        served=plays[0.0],
+        summary=found[0.0],
+        chances=chances,
         memory=memory,
         latencies=_latencies(job, estimate),
         output_tokens_per_s=tokens_per_s,
         requests_per_s=estimate(lambda each: each.requests_per_s * replicas),
-        goodput_per_s=estimate(lambda each: each.goodput_per_s * replicas) if stated else None,
+        goodput_per_s=estimate(lambda each: each.goodput_per_s * replicas) if chances else None,
         usd_per_million_tokens=_cost(job, tokens_per_s),
         device_power_w=device_w,
         joules_per_token=_joules(device_w, tokens_per_s, job.devices),
@@ -78,14 +80,21 @@ def report_of(
         iteration_s=float(table.elapsed_s.sum() / max(table.passes.sum(), 1.0)),
         decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
         saturation_per_s=None if saturation_per_s is None else saturation_per_s * replicas,
-        limited_by=max(limits, key=lambda word: limits[word]),
-        stable_if_slower=found[2].stable,
+        limited_by=_limited_by(job, found[0.0]),
+        stable_if_slower=found[NINETY_PERCENT].stable,
         log_sigma_factor=certainty.log_sigma_factor,
         factors=certainty.factors,
         factor_shares=certainty.shares,
         used=shares.used,
         pools=pools,
     )
+
+
+def _limited_by(job: ServingJob, found: ServingSummary) -> str:
+    """Return what limits the engine most of the time: "concurrency" if it keeps up with a closed loop."""
+    word = max(found.limited_by, key=lambda word: found.limited_by[word])
+    closed = word == LIMITED_BY[ARRIVALS] and job.traffic.concurrency is not None
+    return CONCURRENCY if closed else word
 
 
 def _latencies(

@@ -25,8 +25,21 @@ def with_front_end(served: Served, cost: IterationCost, ratio: Number) -> Served
     gaps = np.maximum(served.requests.output_tokens - 1, 1)
     pass_s = (served.last_token_s - served.first_token_s) / gaps
     waited_s = np.where(finds_others(served.arrival_s, served.last_token_s), pass_s, 0.0)
-    sent_s = ratio * cost.request_s + cost.request_tpot_ratio * waited_s
+    passes = cost.request_tpot_ratio + _places_in_pass(served, cost)
+    sent_s = ratio * cost.request_s + passes * waited_s
     return replace(served, arrival_s=served.arrival_s - sent_s, queued_s=served.queued_s + sent_s)
+
+
+def _places_in_pass(served: Served, cost: IterationCost) -> Floats:
+    """Return how much more or less of a pass requests wait for than they do on average, -0.5 to 0.5.
+
+    In a closed loop, the scheduler lets a request arrive as soon as another one ends, which is between two
+    passes. A client needs some time to send it, so that it arrives at a random place in a pass.
+    """
+    size = served.requests.size
+    if not served.requests.concurrency or cost.request_tpot_ratio < 0.5:
+        return np.zeros(size)
+    return np.random.default_rng(0).random(size) - 0.5
 
 
 def finds_others(arrival_s: Floats, last_token_s: Floats) -> Flags:

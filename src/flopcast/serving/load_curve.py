@@ -10,6 +10,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.serving.serve import serve
 from flopcast.serving.serving_report import ServingReport
 from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.traffic import LEAST_TURNS
 from flopcast.units import Number
 
 PARTS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9)  # of the largest rate that is stable
@@ -58,6 +59,6 @@ def _closed(job: ServingJob, book: CurveBook) -> Iterator[ServingReport]:
         if each > most:
             return
         opened = each * job.replicas * job.plan.data_parallel
-        update = {"concurrency": opened, "requests": max(4 * opened, 64 * job.replicas)}
+        update = {"concurrency": opened, "requests": max(LEAST_TURNS * opened, 64 * job.replicas)}
         traffic = job.traffic.model_copy(update=update)
         yield serve(job.model_copy(update={"traffic": traffic}), book)

@@ -191,21 +191,27 @@ def price_passes(
     items = tuple(item for layer in layers for item in layer.items)
     plans = plan_of(deployment)
     axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}
+    cluster = _of_instance(cluster, deployment.devices)
     groups = {(axis, False): group_on(cluster, axis, plans) for axis in axes}
-    state = Pricing(
-        _with_16_bits(cluster), _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None
-    )
+    state = Pricing(cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None)
     price_all(PricedOnce(items, (False,) * len(items), of_equal_split(plans), groups), state)
     return PricedPasses(
         layers=layers, prices=state.prices, factors=state.found, used=tuple(state.used.values()), size=size
     )
 
 
-def _with_16_bits(cluster: Cluster) -> Cluster:
-    """Return a cluster whose devices multiply in fp16 if they have no engine for bf16, as engines do."""
+def _of_instance(cluster: Cluster, devices: int) -> Cluster:
+    """Return the nodes on which one instance runs, or a part of a node.
+
+    The clock of the slowest device of an instance decides; other instances and idle devices do not matter.
+    The devices multiply in fp16 if they have no engine for bf16, as engines do.
+    """
     group = cluster.groups[0]
-    node = group.node.model_copy(update={"device": group.node.device.in_16_bits})
-    return cluster.model_copy(update={"groups": (group.model_copy(update={"node": node}),)})
+    per_node = group.node.devices
+    changes = {"device": group.node.device.in_16_bits, "devices": min(per_node, devices)}
+    node = group.node.model_copy(update=changes)
+    part = group.model_copy(update={"node": node, "count": -(-devices // per_node)})
+    return cluster.model_copy(update={"groups": (part,)})
 
 
 def plan_of(deployment: Deployment) -> Plans:

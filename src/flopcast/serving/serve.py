@@ -13,8 +13,8 @@ from collections.abc import Callable
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError, spec_error
-from flopcast.records import replace
-from flopcast.serving.arrivals import requests_of
+from flopcast.records import dataclass, replace
+from flopcast.serving.arrivals import in_steady_state, requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.estimates import report_of
 from flopcast.serving.front_end import with_front_end
@@ -28,12 +28,23 @@ from flopcast.serving.requests import Requests, share_of
 from flopcast.serving.scheduler import run
 from flopcast.serving.served import Served
 from flopcast.serving.serving_report import ServingReport
-from flopcast.serving.summary import LEAVE_OUT_SHARE, is_stable, saturation_per_s
+from flopcast.serving.summary import LEAVE_OUT_SHARE, is_stable, saturation_per_s, summarise
 from flopcast.serving.time_shares import time_shares
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
+KEPT_UP_RATIO = 0.97  # of requests that end to requests that arrive, below which the queue may grow
+HALFWAY = NINETY_PERCENT / 2  # where latencies near saturation begin to rise: only objectives need it
 Play = Callable[[Requests, Number], Served]  # of requests, with passes that are longer by a ratio
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Simulation:
+    """The requests of one engine, the instances of each kind, and what plays requests on them."""
+
+    requests: Requests
+    kinds: list[Instances]
+    play: Play
 
 
 def serve(
@@ -59,9 +70,51 @@ def serve(
     SpecError
         The job contradicts itself, or asks for what is not supported; every fault is listed.
     """
-    if trace is not None and job.engines > 1:
-        trace = share_of(trace.first(job.traffic.num_requests), job.engines)
+    simulation = simulation_of(job, book, trace, leave_out_share)
+    requests, kinds, play = simulation.requests, simulation.kinds, simulation.play
+    served = play(requests, 1.0)
+    shares = [
+        time_shares(kind, book, requests, table) for kind, table in zip(kinds, served.tables, strict=True)
+    ]
+    above = max(each.certainty.log_sigma_factor for each in shares)
+    below = max(each.certainty.below_log_sigma_factor for each in shares)
+    plays = {0.0: served}
+    for place in (-NINETY_PERCENT, NINETY_PERCENT, *([HALFWAY] if job.slo.text() else [])):
+        plays[place] = play(requests, math.exp(place * (below if place < 0 else above)))
+    saturation = None
+    if not keeps_up(job, simulation, served):
+        saturation = saturation_per_s(requests, lambda given: play(given, 1.0))
+    slower = plays[NINETY_PERCENT], math.exp(NINETY_PERCENT * above)
+    power = power_of_kinds(kinds, [each.power for each in shares], served)
+    pools = None
+    if job.plan.pools:
+        pools = pools_of(kinds, shares, served, kv_transfer(job, book, requests.prompt_tokens))
+    mixture = output_mixture(job.traffic, requests, lambda given: play(given, 1.0))
+    report = report_of(job, kinds[-1].memory, plays, shares[-1], saturation, power, leave_out_share, pools)
+    return replace(report, mixture=mixture, stable_if_slower=keeps_up(job, simulation, *slower))
+
+
+def simulation_of(
+    job: ServingJob,
+    book: CurveBook,
+    trace: Requests | None = None,
+    leave_out_share: float = LEAVE_OUT_SHARE,
+) -> Simulation:
+    """Return what `serve` plays; the parameters are those of `serve`.
+
+    If the first requests of a closed loop are not judged, the loop is in its steady state. Otherwise, they
+    start together, as those of a benchmark do.
+
+    Raises
+    ------
+    SpecError
+        As `serve`.
+    """
+    if trace is not None and job.busy_engines > 1:
+        trace = share_of(trace.first(job.traffic.num_requests), job.busy_engines)
     requests = requests_of(_of_one_replica(job).traffic, trace, job.image_tokens)
+    if requests.concurrency <= leave_out_share * requests.size:
+        requests = in_steady_state(requests, job.traffic.seed)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     if problems := serving_problems(job, longest):
         raise SpecError(problems)
@@ -70,24 +123,26 @@ def serve(
         fix = "remove prefill and decode from the plan, or serve longer outputs"
         raise spec_error("traffic.output_tokens", 1, "outputs of two tokens and more", because, fix)
     kinds = [instances_of(each, book, longest) for each in job.kinds]
-    play = _play(job, book, kinds)
-    served = play(requests, 1.0)
-    shares = [
-        time_shares(kind, book, requests, table) for kind, table in zip(kinds, served.tables, strict=True)
-    ]
-    above = max(each.certainty.log_sigma_factor for each in shares)
-    below = max(each.certainty.below_log_sigma_factor for each in shares)
-    faster, slower = math.exp(-NINETY_PERCENT * below), math.exp(NINETY_PERCENT * above)
-    plays = served, play(requests, faster), play(requests, slower)
-    stable = is_stable(served)
-    saturation = None if stable else saturation_per_s(requests, lambda given: play(given, 1.0))
-    power = power_of_kinds(kinds, [each.power for each in shares], served)
-    pools = None
-    if job.plan.pools:
-        pools = pools_of(kinds, shares, served, kv_transfer(job, book, requests.prompt_tokens))
-    mixture = output_mixture(job.traffic, requests, lambda given: play(given, 1.0))
-    report = report_of(job, kinds[-1].memory, plays, shares[-1], saturation, power, leave_out_share, pools)
-    return replace(report, mixture=mixture)
+    return Simulation(requests=requests, kinds=kinds, play=_play(job, book, kinds))
+
+
+def keeps_up(job: ServingJob, simulation: Simulation, served: Served, ratio: Number = 1.0) -> bool:
+    """Return whether an engine keeps up with its requests.
+
+    Close to the largest stable rate, the queue grows too slowly for a run of some minutes to show it. If
+    fewer requests end than arrive, their rate is therefore compared with that of requests which end while
+    others always wait.
+
+    Parameters
+    ----------
+    served : the requests as served with passes that are longer by `ratio`
+    """
+    if not is_stable(served):
+        return False
+    rate = (job.traffic.rate_per_s or 0.0) / job.engines
+    if job.traffic.turns > 1 or summarise(served).requests_per_s >= KEPT_UP_RATIO * rate:
+        return True
+    return rate <= saturation_per_s(simulation.requests, lambda given: simulation.play(given, ratio))
 
 
 def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:
@@ -113,10 +168,12 @@ def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:
 
 def _of_one_replica(job: ServingJob) -> ServingJob:
     """Return the job with the traffic of one engine: an equal share of the rate or of the concurrency."""
-    traffic, replicas = job.traffic, job.engines
+    traffic, replicas = job.traffic, job.busy_engines
     if replicas == 1:
         return job
-    share: dict[str, object] = {"requests": max(traffic.num_requests // replicas, 1)}
+    share: dict[str, object] = {}
+    if traffic.requests is not None or traffic.trace is not None:
+        share["requests"] = max(traffic.num_requests // replicas, 1)
     if traffic.rate_per_s is not None:
         share["rate_per_s"] = traffic.rate_per_s / replicas
     if traffic.concurrency is not None:

@@ -18,6 +18,7 @@ LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch", "adapters")
 iteration are used up; "batch": a static batch has to end first;
 "adapters": all slots have adapters of running requests.
 """
+CONCURRENCY = "concurrency"  # instead of "arrivals" in a report, if requests arrive when others end
 ARRIVALS, MAX_SEQUENCES, KV, BUDGET, BATCH, ADAPTERS = range(len(LIMITED_BY))
 
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.item_prices import Used
 from flopcast.records import dataclass
+from flopcast.serving.chances import Chances
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.output_mixture import OutputMixture
 from flopcast.serving.pools import Pools
 from flopcast.serving.served import Served
-from flopcast.serving.summary import ServingSummary
+from flopcast.serving.summary import Objective, ServingSummary
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
@@ -60,6 +61,7 @@ class ServingReport:
     job: ServingJob
     served: Served
     summary: ServingSummary
+    chances: Chances | None  # that objectives are met; None without any
     memory: ServingMemory
     latencies: Mapping[str, Mapping[str, Estimate]]
     output_tokens_per_s: Estimate
@@ -102,3 +104,17 @@ class ServingReport:
         """Return whether every objective is kept at its percentile; None without objectives."""
         objectives = self.summary.objectives
         return all(each.kept for each in objectives) if objectives else None
+
+    @property
+    def slo_chance(self) -> Number | None:
+        """Return the probability that all objectives are met; None without objectives."""
+        return None if self.chances is None else self.chances.every
+
+    @property
+    def limits(self) -> list[tuple[Objective, Estimate, Number]]:
+        """Return each objective with its latency and the probability that it is met."""
+        chances = () if self.chances is None else self.chances.each
+        return [
+            (one, self.latencies[one.metric][f"p{one.percentile:g}"], chance)
+            for one, chance in zip(self.summary.objectives, chances, strict=True)
+        ]

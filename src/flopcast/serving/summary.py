@@ -168,8 +168,8 @@ def _has_backlog(table: Iterations, begin_s: float, end_s: float) -> bool:
 def saturation_per_s(requests: Requests, play: Callable[[Requests], Served]) -> float:
     """Return the requests that engines end in a second when some always wait: the largest stable rate.
 
-    The requests are served as if all conversations began at once; the rate is that between the end of the
-    first tenth and that of the last tenth of the requests.
+    The requests are served as if all conversations began at once. The rate is that from the end of the
+    first tenth of the requests until none waits any longer, or until nine tenths have ended.
 
     Parameters
     ----------
@@ -181,8 +181,11 @@ def saturation_per_s(requests: Requests, play: Callable[[Requests], Served]) -> 
     served = play(replace(requests, arrival_s=at_once, concurrency=0))
     ends_s = np.sort(served.last_token_s)
     out = int(LEAVE_OUT_SHARE * len(ends_s))
-    begin_s = ends_s[out - 1] if out else 0.0
-    return float((len(ends_s) - 2 * out) / (ends_s[len(ends_s) - out - 1] - begin_s))
+    begin_s, end_s = ends_s[out - 1] if out else 0.0, ends_s[len(ends_s) - out - 1]
+    none_waits_s = (served.arrival_s + served.queued_s).max()
+    if begin_s < none_waits_s < end_s:
+        end_s = none_waits_s
+    return float(((ends_s > begin_s) & (ends_s <= end_s)).sum() / (end_s - begin_s))
 
 
 def _latencies(served: Served) -> dict[str, Floats]:

@@ -97,6 +97,15 @@ class ServingJob(StrictModel):
         return self.replicas * self.plan.data_parallel * self.passes_in_flight
 
     @property
+    def busy_engines(self) -> int:
+        """Return how many of the engines have requests: no more than there are open requests."""
+        return (
+            self.engines
+            if self.traffic.concurrency is None
+            else min(self.engines, self.traffic.concurrency)
+        )
+
+    @property
     def overlap(self) -> Overlap | None:
         """Return which kernels of a pass run concurrently, as in the engine or with ladder residuals."""
         return LADDER if self.plan.residual == "ladder" else self.engine.overlap

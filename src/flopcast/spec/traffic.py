@@ -16,10 +16,8 @@ from flopcast.spec.lengths import FORMS, WrittenLengths
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
-DEFAULT_REQUESTS = 10_000  # the 99th percentile then has a hundred requests above it
-# Equal requests repeat themselves. With 64 of them in turn for each one that is served concurrently, and at
-# least 500, mean latencies differ by less than 1 % from those of 10,000 requests.
-TURNS_OF_EQUAL, LEAST_OF_EQUAL = 64, 500
+DEFAULT_REQUESTS = 2_000  # of each engine; the 99th percentile then has twenty requests above it
+LEAST_TURNS = 16  # of each conversation that is open in a closed loop, one after the other
 MOST_REQUESTS = 20_000_000
 Percentile = Annotated[float, Gt(0), Lt(100)]
 _RATE = re.compile(r"([0-9.eE+-]+)\s*/\s*(s|min|h)")
@@ -89,9 +87,9 @@ class Traffic(StrictModel):
         How unevenly adapters are used: the share of adapter number i is proportional to i to the power of
         minus this number (Zipf's law). With 0, all are used equally.
     requests : int or None
-        Number of requests that are simulated. By default all of a trace, and else 10,000, so that the 99th
-        percentile of a latency has a hundred requests above it. If all requests are equal and `concurrency`
-        is given, 64 for each concurrent one, and at least 500.
+        Number of requests that are simulated, divided over all engines. By default all of a trace, and else
+        2,000 for each engine, so that the 99th percentile of a latency has twenty requests above it. With a
+        `concurrency`, each engine has at least 16 for each of its concurrent ones.
     seed : int
         Seed of the random numbers; the same seed gives the same requests.
     prefix_hit_share : float or None
@@ -102,7 +100,7 @@ class Traffic(StrictModel):
     --------
     >>> traffic = Traffic(rate="4/s", prompt="lognormal(2000, 0.5)", output=300)
     >>> traffic.rate_per_s, traffic.num_requests, traffic.text()
-    (4.0, 10000, 'rate=4/s prompt=lognormal(2000,0.5) output=300')
+    (4.0, 2000, 'rate=4/s prompt=lognormal(2000,0.5) output=300')
     """
 
     trace: str | None = Field(default=None, min_length=1)
@@ -201,19 +199,13 @@ class Traffic(StrictModel):
 
     @property
     def num_requests(self) -> int:
-        """Return the largest number of simulated requests; a trace may contain fewer."""
+        """Return the largest number of simulated requests; a trace may contain fewer.
+
+        Where none is stated, it is that of one engine which serves the whole traffic.
+        """
         if self.requests or self.trace:
             return self.requests or MOST_REQUESTS
-        if self.concurrency is None or not self._are_equal:
-            return DEFAULT_REQUESTS
-        return min(DEFAULT_REQUESTS, max(TURNS_OF_EQUAL * self.concurrency, LEAST_OF_EQUAL))
-
-    @property
-    def _are_equal(self) -> bool:
-        """Return whether all requests are equal, with nothing drawn at random."""
-        drawn = (self.images, self.shared_prefix_tokens, self.turns > 1, self.adapters)
-        lengths = (self.prompt_tokens, self.output_tokens)
-        return not any(drawn) and all(one is not None and one.distribution == "constant" for one in lengths)
+        return max(DEFAULT_REQUESTS, LEAST_TURNS * (self.concurrency or 0))
 
     def text(self) -> str:
         """Return the traffic in short form without defaults; `--traffic` reads it back as this traffic."""

@@ -20,7 +20,7 @@ from flopcast.render.page.table import Cell, Markup, table
 from flopcast.render.serving_json import as_json
 from flopcast.render.serving_page import answer, sections_of
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.serving_request import resolve_serving
+from flopcast.requests.serving_request import Complete, resolve_serving, with_best_degrees, with_degree
 from flopcast.search.deployments.find import DeploymentResult
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
@@ -46,13 +46,12 @@ LONG_NAMES = {
     "ep": "expert_parallel",
     "pp": "pipeline_parallel",
 }
-REQUESTS = "4000"  # that a page simulates, if nothing is stated: an answer in a fraction of a second
 SIMULATED = 24  # deployments
 SHOWN = 12
 
 
-def serving_job_from(words: Words) -> ServingJob:
-    """Return the serving job of a request.
+def serving_job_from(words: Words, complete: Complete = with_best_degrees) -> ServingJob:
+    """Return the serving job of a request; `complete` chooses what its plan leaves out.
 
     Raises
     ------
@@ -76,7 +75,7 @@ def serving_job_from(words: Words) -> ServingJob:
         traffic=traffic or None,
         slo=stated["slo"],
     )
-    return reported_together(problems, lambda: resolve_serving(request))
+    return reported_together(problems, lambda: resolve_serving(request, complete))
 
 
 def serve_data(words: Words) -> dict[str, object]:
@@ -86,7 +85,7 @@ def serve_data(words: Words) -> dict[str, object]:
 
 def serve_page(words: Words) -> dict[str, object]:
     """Return the page's answer to a form: the report of the serving job."""
-    report = api.predict_serving(serving_job_from({"requests": REQUESTS} | dict(words)))
+    report = api.predict_serving(serving_job_from(words))
     parts = "".join(
         f'<details class="part" id="part-{one.key}"{" open" if place < 2 else ""}><summary>'
         f"<h2>{escape(one.heading)}</h2></summary>{one.html}</details>"
@@ -130,7 +129,7 @@ def deployments_page(words: Words) -> dict[str, object]:
         lines.append((row[0], link, *row[2:]))
     caption = (
         f"{found.possible:,} of {found.candidates:,} deployments fit; {found.simulated} were simulated with"
-        f" {found.requests:,} requests each. “=” marks those within 1 % of the best."
+        f" up to {found.requests:,} requests for each replica. “=” marks those within 1 % of the best."
     )
     drawn = f'<div class="scroll">{drawing_of(found).of_page()}</div><figcaption>{LEGEND}</figcaption>'
     others = table(caption, headings, lines)
@@ -143,7 +142,7 @@ def deployments_page(words: Words) -> dict[str, object]:
 def _found(words: Words) -> DeploymentResult:
     """Return the answer of a search over degrees, replicas and limits."""
     rest = {name: value for name, value in words.items() if name not in (*OF_DEGREES, *OF_LIMITS)}
-    job = serving_job_from({"requests": REQUESTS} | rest)
+    job = serving_job_from(rest, with_degree)
     question = DeploymentQuestion(jobs=(job,), space=DeploymentSpace())
     return answer_of_serving(question, simulated=SIMULATED)
 

@@ -26,7 +26,7 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
 SIMULATED = 48
-REQUESTS = 2_000  # of each simulation; a 99th percentile then has twenty above it
+LIKELY = 0.5
 TIED_RATIO = 1.01  # of losses that are as good as equal: a simulation of other requests differs by more
 
 
@@ -46,7 +46,7 @@ class RankedDeployment:
     """A deployment that was simulated.
 
     `losses` are of the objectives of the front. `kept` says whether it serves the traffic and keeps all
-    limits of latency; `tied` whether its first loss is within 1 % of the best of those.
+    limits of latency, as predicted; `tied` whether its first loss is within 1 % of the best of those.
     """
 
     report: ServingReport
@@ -54,6 +54,12 @@ class RankedDeployment:
     kept: bool
     tied: bool = False
     on_front: bool = False
+
+    @property
+    def likely(self) -> bool:
+        """Return whether it meets all limits of latency together with a probability of 50 % or more."""
+        chance = self.report.slo_chance
+        return chance is None or chance >= LIKELY
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -70,7 +76,7 @@ class DeploymentResult:
     candidates, possible, simulated : int
         How many deployments the space has, how many keep every rule and fit, how many were simulated.
     requests : int
-        Requests of each simulation.
+        Requests of one replica in a simulation, at most.
     partial : bool
         Whether an interrupt ended the search before all of them.
     """
@@ -81,7 +87,7 @@ class DeploymentResult:
     candidates: int
     possible: int
     simulated: int
-    requests: int  # of each simulation
+    requests: int  # of one replica in a simulation, at most
     partial: bool  # whether an interrupt ended the search before all of them
 
     def best_of(self, job: ServingJob) -> RankedDeployment | None:
@@ -121,7 +127,7 @@ def find_deployments(
     say = told or (lambda _: None)
     found: list[Screened] = []
     candidates = 0
-    drawn = requests_of(_shorter(question.jobs[0]).traffic, trace, question.jobs[0].image_tokens)
+    drawn = requests_of(question.jobs[0].traffic, trace, question.jobs[0].image_tokens)
     # jobs have the same model and traffic
     for job in question.jobs:
         for each in screened(job, question.space, book_of(job.cluster), drawn):
@@ -156,14 +162,6 @@ def find_deployments(
     )
 
 
-def _shorter(job: ServingJob) -> ServingJob:
-    """Return the job with as many requests as a simulation of the search has."""
-    if job.traffic.num_requests <= REQUESTS:
-        return job
-    traffic = job.traffic.model_copy(update={"requests": REQUESTS})
-    return job.model_copy(update={"traffic": traffic})
-
-
 def _faults(question: DeploymentQuestion, requests: Requests) -> list[Problem]:
     """Return why no deployment is possible: what is wrong with the jobs as they stand."""
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
@@ -180,13 +178,8 @@ def _simulated(
     trace: Requests | None,
 ) -> list[RankedDeployment]:
     """Return the deployment as simulated; nothing where the simulation finds that it is not possible."""
-    job = _shorter(each.job)
-    # every replica has its share of the requests: enough of them for the percentiles of each
-    if job.traffic.trace is None:
-        traffic = job.traffic.model_copy(update={"requests": job.traffic.num_requests * job.engines})
-        job = job.model_copy(update={"traffic": traffic})
     try:
-        report = serve(job, book_of(job.cluster), trace)
+        report = serve(each.job, book_of(each.job.cluster), trace)
     except SpecError:
         return []
     losses = tuple(one.loss(one.exact(report).value) for one in question.asked)
@@ -197,11 +190,13 @@ def _simulated(
 def _in_order(ranked: list[RankedDeployment]) -> tuple[RankedDeployment, ...]:
     """Return deployments with the best first; of those that are tied, the one with the lowest latency.
 
-    Of equal latencies, the one that changes fewest settings of the engine comes first.
+    Of equal latencies, the one that changes fewest settings of the engine comes first. Deployments that are
+    less than likely to meet all limits come last.
     """
     if not ranked:
         return ()
-    best = min(each.losses[0] for each in ranked)
+    likely = [each for each in ranked if each.likely] or ranked
+    best = min(each.losses[0] for each in likely)
     rounded = [[float(f"{loss:.3g}") for loss in each.losses] for each in ranked]
     fronts = front(np.array(rounded))
     marked = [
@@ -209,7 +204,7 @@ def _in_order(ranked: list[RankedDeployment]) -> tuple[RankedDeployment, ...]:
             report=each.report,
             losses=each.losses,
             kept=True,
-            tied=each.losses[0] <= TIED_RATIO * best,
+            tied=each.losses[0] <= TIED_RATIO * best and each in likely,
             on_front=bool(on_front),
         )
         for each, on_front in zip(ranked, fronts, strict=True)
@@ -220,7 +215,7 @@ def _in_order(ranked: list[RankedDeployment]) -> tuple[RankedDeployment, ...]:
         changed = sum(value is not None for value in (plan.max_sequences, plan.max_tokens))
         if each.tied:
             return (0, float(f"{latency_s:.2g}"), changed, each.losses[0])
-        return (1, float(f"{each.losses[0]:.3g}"), latency_s, changed)
+        return (1 if each.likely else 2, float(f"{each.losses[0]:.3g}"), latency_s, changed)
 
     return tuple(sorted(marked, key=order))
 

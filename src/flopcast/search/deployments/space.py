@@ -141,6 +141,9 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
             pipeline_parallel=stages,
             drafting=job.plan.drafting,
             peer_weight_fraction=job.plan.peer_weight_fraction,
+            redundant_experts=job.plan.redundant_experts,
+            adapter_rank=job.plan.adapter_rank,
+            adapter_slots=job.plan.adapter_slots,
         )
         yield made.model_copy(update=dict(zip(AS_STATED, chosen, strict=True)))
 
@@ -166,6 +169,8 @@ def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int
 def replicas_of(job: ServingJob, deployment: Deployment, space: DeploymentSpace) -> tuple[int, ...]:
     """Return the numbers of instances that are tried, ascending."""
     most = job.cluster.num_devices // deployment.devices
+    if job.traffic.concurrency is not None:  # more instances would have no request
+        most = min(most, max(job.traffic.concurrency // deployment.data_parallel, 1))
     if job.traffic.trace is not None and not space.replicas:
         return (1,)
     several = {*range(1, min(most, EVERY_REPLICA) + 1), *_doubled(most), most}

@@ -1,0 +1,149 @@
+"""The deployment of a job whose plan states no tensor-parallel degree.
+
+Answers: which tensor-parallel degree, and how many replicas, serve the traffic best?
+Elsewhere: the search over all fields of a deployment (find.py), which ranks in the same way, and the texts
+about the choice (requests/serving_request.py).
+
+All degrees and numbers of replicas are estimated. The most promising ones are simulated once each, without
+intervals, until some of them serve the traffic.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.errors import SpecError
+from flopcast.records import dataclass
+from flopcast.search.deployments.find import LIKELY, TIED_RATIO
+from flopcast.search.deployments.question import DeploymentQuestion
+from flopcast.search.deployments.screen import Screened, promising, screened
+from flopcast.search.deployments.space import DeploymentSpace
+from flopcast.serving.arrivals import requests_of
+from flopcast.serving.serve import keeps_up, serve, simulation_of
+from flopcast.serving.summary import summarise
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.serving_job import ServingJob
+
+AT_ONCE = 4  # deployments that are simulated before they are compared
+MOST = 16  # deployments that are simulated
+TINY = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenDeployment:
+    """The chosen deployment, the number of those that fit, and whether it serves the traffic.
+
+    It serves the traffic if the queue does not grow and all limits of latency are met, as predicted.
+    """
+
+    plan: Deployment
+    possible: int
+    serves: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Trial:
+    """A deployment that was simulated once.
+
+    `excess_ratio` is the largest ratio of a latency to its limit, and of arrivals to requests that end if
+    the engines do not keep up.
+    """
+
+    job: ServingJob
+    excess_ratio: float
+    device_s: float  # of all devices, for an output token
+    end_to_end_s: float  # mean
+
+    @property
+    def serves(self) -> bool:
+        """Return whether the deployment keeps up and meets all limits."""
+        return self.excess_ratio <= 1.0
+
+
+def chosen_deployment(job: ServingJob, book: CurveBook) -> ChosenDeployment | None:
+    """Return the best tensor-parallel degree and number of replicas; None if no deployment fits.
+
+    Parameters
+    ----------
+    job : ServingJob
+        Its plan gives all other fields, and the number of replicas if it states one. Its traffic is not a
+        trace.
+    book : CurveBook
+        The curves of its cluster.
+    """
+    space = _space_of(job)
+    requests = requests_of(job.traffic, None, job.image_tokens)
+    found = [each for each in screened(job, space, book, requests) if each is not None]
+    if not found:
+        return None
+    ordered = promising(found, DeploymentQuestion(jobs=(job,), space=space), 2 * MOST)[:MOST]
+    tried: list[_Trial] = []
+    best: _Trial | None = None
+    for begin in range(0, len(ordered), AT_ONCE):
+        trials = [one for each in ordered[begin : begin + AT_ONCE] for one in _trials(each, book)]
+        best = _best([one for one in trials if one.serves], book)
+        if best is not None:
+            break
+        tried += trials
+    if best is None and not tried:
+        return None
+    best = best or min(tried, key=lambda one: (max(one.excess_ratio, 1.0), one.device_s))
+    limits = {name: getattr(job.plan, name) for name in ("max_sequences", "max_tokens")}
+    return ChosenDeployment(
+        plan=best.job.plan.model_copy(update=limits), possible=len(found), serves=best.serves
+    )
+
+
+def _space_of(job: ServingJob) -> DeploymentSpace:
+    """Return the space of all tensor-parallel degrees and replicas, with the other fields of a plan."""
+    plan, engine = job.plan, job.engine
+    return DeploymentSpace(
+        data_parallel=(plan.data_parallel,),
+        expert_parallel=(plan.expert_parallel,),
+        pipeline_parallel=(plan.pipeline_parallel,),
+        replicas=(plan.replicas,) if plan.replicas else (),
+        max_sequences=(plan.max_sequences or engine.max_sequences,),
+        max_tokens=(plan.max_tokens or engine.max_tokens,),
+        pools=(False,),
+    )
+
+
+def _trials(each: Screened, book: CurveBook) -> Iterable[_Trial]:
+    """Yield the deployment as simulated; nothing where the simulation finds that it is not possible."""
+    try:
+        simulation = simulation_of(each.job, book)
+    except SpecError:
+        return
+    served = simulation.play(simulation.requests, 1.0)
+    found = summarise(served, each.job.slo)
+    ratios = [one.reached_s / one.limit_s for one in found.objectives]
+    if not keeps_up(each.job, simulation, served):
+        arrive = (each.job.traffic.rate_per_s or 0.0) / each.job.engines
+        ratios.append(max(arrive / max(found.requests_per_s, TINY), 1.0 + TINY))
+    yield _Trial(
+        job=each.job,
+        excess_ratio=max(ratios, default=0.0),
+        device_s=each.job.devices / max(found.output_tokens_per_s * each.job.busy_engines, TINY),
+        end_to_end_s=found.end_to_end.mean_s,
+    )
+
+
+def _best(serving: Sequence[_Trial], book: CurveBook) -> _Trial | None:
+    """Return the trial with the fewest device-seconds for a token; of equal ones, that of least latency.
+
+    Trials that probably miss a limit are left out.
+    """
+    ordered = sorted(serving, key=lambda one: (float(f"{one.device_s:.3g}"), one.end_to_end_s))
+    first = next((one for one in ordered if _is_likely(one.job, book)), None)
+    if first is None:
+        return None
+    tied = [one for one in ordered if first.device_s <= one.device_s <= TIED_RATIO * first.device_s]
+    quicker = (one for one in tied if one.end_to_end_s < first.end_to_end_s)
+    return min(
+        (first, *(one for one in quicker if _is_likely(one.job, book))),
+        key=lambda one: float(f"{one.end_to_end_s:.2g}"),
+    )
+
+
+def _is_likely(job: ServingJob, book: CurveBook) -> bool:
+    """Return whether all limits of latency are met with a probability of 50 % or more."""
+    return not job.slo.text() or (serve(job, book).slo_chance or 0.0) >= LIKELY
