@@ -109,8 +109,8 @@ def serving_job(
     file : path of a job file with an engine or traffic, or the name of a model
     model, cluster, gpus, site, price, changes : as those of `job`
     engine : name, by default vllm
-    plan : such as "tp=8 weights=fp8"; by default, the smallest tensor-parallel degree with which the model
-        fits
+    plan : such as "tp=8 weights=fp8"; by default, the tensor-parallel degree and the number of replicas
+        that serve the traffic best
     traffic : such as "rate=4/s prompt=2000 output=300"
     slo : such as "ttft_p99=2s tpot_p99=50ms"
 

@@ -16,7 +16,6 @@ from flopcast.serving.serve import serve
 from flopcast.serving.stages import blocks_of_stages, layers_of_stages, through_stages
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
-from flopcast.spec.site import Site
 from flopcast.spec.traffic import Traffic
 
 MODELS = ("llama-3.1-70b", "deepseek-v3", "gpt-oss-120b")
@@ -91,12 +90,10 @@ def test_the_time_between_passes_is_that_of_a_ring_of_stages(in_flight):
 
 
 def test_a_pass_alone_takes_the_time_of_an_engine_of_one_stage_and_its_messages():
-    """Clocks are equal: otherwise, the slowest device of four is slower than that of two."""
     numbers = (64.0, 64.0, 64 * 1024.0, 64 * 1024.0)
     seconds = []
     for stages in (1, 2, 4):
         job = job_of({"tp": 2, "pp": stages})
-        job = job.model_copy(update={"site": Site(clock_spread_fraction=0)})
         times = times_of(job, load_serving_book(job.cluster), 2048)
         seconds.append(float(times(*numbers)))
 

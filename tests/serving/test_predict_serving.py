@@ -79,7 +79,7 @@ def test_requests_of_equal_lengths_do_not_run_in_lockstep_unless_a_benchmark_sta
 
 
 def test_idle_devices_change_nothing():
-    """Only the devices of an instance wait for the slowest of them, and only those with requests count."""
+    """A part of a node is as fast as these devices of a whole one, and only engines with requests count."""
     plan, traffic = "tp=4 replicas=1", "rate=4/s prompt=500 output=50 requests=200"
     few, many = (
         predict_serving(

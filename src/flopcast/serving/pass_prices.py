@@ -42,6 +42,7 @@ from flopcast.spec.stack import Stack
 MESSAGES = "communication"
 ATTENTION = (DecodeAttention, LatentDecode, DeltaDecode)
 EXPERT_MESSAGES = "expert_communication"  # between groups of ranks that share experts
+LARGEST_NODE = 16  # devices; a fast network that joins more of them joins several nodes
 ROUNDING = 1e-9  # of the new tokens of a mean pass: fewer tokens of prompts are none
 Ratios = Callable[[str], Counts]  # of a component of the breakdown, (passes,)
 
@@ -201,14 +202,16 @@ def price_passes(
 
 
 def _of_instance(cluster: Cluster, devices: int) -> Cluster:
-    """Return the nodes on which one instance runs, or a part of a node.
+    """Return the nodes on which one instance runs, whole even if the cluster uses a part of a node.
 
-    The clock of the slowest device of an instance decides; other instances and idle devices do not matter.
-    The devices multiply in fp16 if they have no engine for bf16, as engines do.
+    The clock of the slowest device of these nodes decides, so that other nodes and idle devices do not
+    matter. An instance that is smaller than a node waits for fewer devices, but the constants of engines
+    were fitted with whole nodes. The devices multiply in fp16 if they have no engine for bf16, as engines
+    do.
     """
-    group = cluster.groups[0]
-    per_node = group.node.devices
-    changes = {"device": group.node.device.in_16_bits, "devices": min(per_node, devices)}
+    group, domain = cluster.groups[0], cluster.scale_up_devices
+    per_node = domain if domain <= LARGEST_NODE else group.node.devices
+    changes = {"device": group.node.device.in_16_bits, "devices": per_node}
     node = group.node.model_copy(update=changes)
     part = group.model_copy(update={"node": node, "count": -(-devices // per_node)})
     return cluster.model_copy(update={"groups": (part,)})

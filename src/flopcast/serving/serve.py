@@ -52,6 +52,8 @@ def serve(
     book: CurveBook,
     trace: Requests | None = None,
     leave_out_share: float = LEAVE_OUT_SHARE,
+    *,
+    steady: bool = True,
 ) -> ServingReport:
     """Predict how an engine serves its traffic.
 
@@ -64,13 +66,15 @@ def serve(
         The requests of the traffic's trace, if it names one.
     leave_out_share : float
         Share of the requests that is not judged, as in summary.py.
+    steady : bool
+        As that of `simulation_of`.
 
     Raises
     ------
     SpecError
         The job contradicts itself, or asks for what is not supported; every fault is listed.
     """
-    simulation = simulation_of(job, book, trace, leave_out_share)
+    simulation = simulation_of(job, book, trace, leave_out_share, steady=steady)
     requests, kinds, play = simulation.requests, simulation.kinds, simulation.play
     served = play(requests, 1.0)
     shares = [
@@ -99,11 +103,16 @@ def simulation_of(
     book: CurveBook,
     trace: Requests | None = None,
     leave_out_share: float = LEAVE_OUT_SHARE,
+    *,
+    steady: bool = True,
 ) -> Simulation:
-    """Return what `serve` plays; the parameters are those of `serve`.
+    """Return what `serve` plays.
 
-    If the first requests of a closed loop are not judged, the loop is in its steady state. Otherwise, they
-    start together, as those of a benchmark do.
+    Parameters
+    ----------
+    job, book, trace, leave_out_share : as those of `serve`
+    steady : whether a closed loop begins in its steady state, if its first requests are not judged; else,
+        they start together, as those of a benchmark do
 
     Raises
     ------
@@ -113,7 +122,7 @@ def simulation_of(
     if trace is not None and job.busy_engines > 1:
         trace = share_of(trace.first(job.traffic.num_requests), job.busy_engines)
     requests = requests_of(_of_one_replica(job).traffic, trace, job.image_tokens)
-    if requests.concurrency <= leave_out_share * requests.size:
+    if steady and requests.concurrency <= leave_out_share * requests.size:
         requests = in_steady_state(requests, job.traffic.seed)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     if problems := serving_problems(job, longest):

@@ -185,6 +185,8 @@ def saturation_per_s(requests: Requests, play: Callable[[Requests], Served]) -> 
     none_waits_s = (served.arrival_s + served.queued_s).max()
     if begin_s < none_waits_s < end_s:
         end_s = none_waits_s
+    if begin_s == end_s:  # all of them end together, in one batch
+        return float(len(ends_s) / end_s)
     return float(((ends_s > begin_s) & (ends_s <= end_s)).sum() / (end_s - begin_s))
 
 

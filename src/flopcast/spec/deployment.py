@@ -41,8 +41,8 @@ class Pool(StrictModel):
         Number of copies of routed experts in each layer, in addition to the experts themselves. Their ranks
         hold as many experts more, and the tokens of busy experts are divided over the copies.
     replicas : int
-        Number of instances that share the traffic; by default as many as fit on the cluster (0), and one in
-        a pool for prompts or for decoding.
+        Number of instances that share the traffic; by default as many as fit on the cluster (0) if the
+        tensor-parallel degree is stated, and one in a pool for prompts or for decoding.
     max_sequences : int
         Largest number of sequences in one pass; by default the engine's.
     max_tokens : int

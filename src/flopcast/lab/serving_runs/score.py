@@ -115,7 +115,7 @@ def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Repor
         try:
             if key not in known:
                 book = load_serving_book(job.cluster)
-                known[key] = serve(job, book, run.trace, run.leave_out_share)
+                known[key] = serve(job, book, run.trace, run.leave_out_share, steady=False)
         except SpecError as error:
             problem = error.problems[0]
             reason = f"{problem.field} = {problem.value}: {problem.because}"
