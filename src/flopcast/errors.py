@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from flopcast.fixes import Edit, Fix, edits_of, in_place
 from flopcast.records import dataclass, replace
 from flopcast.slips import meant
 
@@ -26,7 +27,7 @@ class Problem:
     Examples
     --------
     >>> print(Problem(field="plan.tensor_parallel", value=6, allowed="a divisor of heads = 16",
-    ...               because="ranks hold whole heads", fix="set tensor_parallel to 4"))
+    ...               because="ranks hold whole heads", fix=set_to(tensor_parallel=4)))
     plan.tensor_parallel = 6 is not allowed
       allowed: a divisor of heads = 16
       because: ranks hold whole heads
@@ -45,6 +46,11 @@ class Problem:
     def message(self) -> str:
         """Return the error in one line: "plan.tensor_parallel = 6 is not allowed"."""
         return f"{self.field} {self.fault or f'= {shown(self.value)} is not allowed'}"
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Return the edits that the fix states; () if it is no edit of single values."""
+        return edits_of(self.fix)
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
@@ -123,7 +129,7 @@ def _with_meant(problem: Problem) -> Problem:
     if not right or (named and "such as" not in problem.fix):
         return problem
     wrong = problem.value if isinstance(problem.value, str) else shown(problem.value).removesuffix(".0")
-    fix = f"write {right} without quotes" if wrong == right else f"write {right} in place of {wrong}"
+    fix = Fix(f"write {right} without quotes", ({"": right},)) if wrong == right else in_place(right, wrong)
     return replace(problem, fix=fix)
 
 

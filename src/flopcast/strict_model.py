@@ -37,10 +37,21 @@ from pydantic_core import CoreSchema
 
 import flopcast
 from flopcast.field_text import field_text, noun_text
+from flopcast.fixes import Edit, set_to
 from flopcast.units import units_of
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+
+
+class NotAllowedError(ValueError):
+    """A value that its noun refuses; the reader of the file adds the field and its place."""
+
+    def __init__(self, allowed: str, because: str, fix: str | Edit = "") -> None:
+        """Keep what is allowed, why, and the fix; "" if the reader knows one."""
+        super().__init__(f"{allowed}; because {because}")
+        self.allowed, self.because = allowed, because
+        self.fix = fix if isinstance(fix, str) else set_to(fix)
 
 
 class StrictModel(BaseModel):
@@ -116,7 +127,7 @@ class StrictModel(BaseModel):
 
 def _no_truth_value(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("a number; because true and false are not numbers")
+        raise NotAllowedError("a number", "true and false are not numbers")
     return value
 
 

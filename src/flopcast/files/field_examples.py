@@ -4,6 +4,8 @@ Answers: which value might a user write for this field?
 Elsewhere: the texts around it (field_faults.py), defaults of fields (the nouns in spec/ and layers/).
 """
 
+from flopcast.fixes import Fix, write
+
 EXAMPLES = {  # names of fields, most of which have no default → typical values, as files write them
     "model": "llama-3-8b",
     "cluster": "dgx-h100:2",
@@ -151,11 +153,6 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "grad_accum": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "gpus": "add --gpus {value} to the command, or write the number of nodes after the cluster: dgx-h100:2",
     "heads": "write it in the mixer of blocks: [{{count: 32, mixer: {{heads: {value}}}, feed_forward: …}}]",
-    **{
-        key: f"write blocks: {{{{0: {{{{{part}: {{{{{name}: {{value}}}}}}}}}}}}}} in place of it"
-        for part, name, key in OF_BLOCKS
-    },
-    "plan": "write changes: {changes} in place of it",
     "batch_size": "set plan.global_batch to {value} instead",
     "lora": "remove it, and add --lora {value} to the command",
     "qlora": "remove it, and add --qlora {value} to the command",
@@ -164,13 +161,10 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     **dict.fromkeys(("recompute", "zero", "optimizer", "schedule"), "remove it: only training has it"),
     "power_limit": "set site.power_limit_w to {value} instead",
     "layers_per_stage": "did you mean stage_layers?",
-    "node": "write groups: {{0: {{node: {value}}}}} in place of it, for the nodes of the first group",
     "none": "leave out the plan; flopcast then chooses one",
-    **dict.fromkeys(("full", "full_shard"), "write zero=3"),
-    "fsdp": "write zero=3, which shards all states as FSDP does",
+    **dict.fromkeys(("full", "full_shard"), write(3, "zero")),
+    "fsdp": Fix("write zero=3, which shards all states as FSDP does", ({"zero": 3},)),
     "hsdp": "write zero=3 and dp_shard=8, where 8 is the number of ranks over which states are sharded",
-    "ddp": "write zero=0, which shards no states",
-    "zero1": "write zero=1",
-    "zero2": "write zero=2",
-    "zero3": "write zero=3",
+    "ddp": Fix("write zero=0, which shards no states", ({"zero": 0},)),
+    **{f"zero{stage}": write(stage, "zero") for stage in (1, 2, 3)},
 }

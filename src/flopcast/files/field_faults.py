@@ -18,8 +18,10 @@ from flopcast.field_text import field_text
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.nearest_names import alternatives, nearest
 from flopcast.files.other_forms import OTHER_VALUES, as_fraction, as_list, in_other_form
+from flopcast.fixes import Fix, set_to, such_as
 from flopcast.records import dataclass
 from flopcast.slips import OFF
+from flopcast.strict_model import NotAllowedError
 from flopcast.units import units_of
 
 KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and why
@@ -45,7 +47,6 @@ CHOICE = re.compile(r"\d+(?:, \d+)* or \d+")  # numbers of which one is allowed
 QUOTED = re.compile(r"'([^']*)'")
 NAMED = re.compile(r"^(\w+): ")  # the field that a condition on several fields is about
 OTHER_FIELD = re.compile(r"\b(?:at most|divisor of|multiple of|if|unless) (?!the )(\w+)")
-SUCH = "a value such as "  # before an example in a fix
 SUCH_AS = re.compile(r"such as (\S+?),? ")  # an example in the words of what is allowed
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
 
@@ -94,8 +95,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     if kind == "value_error" and "true and false are not numbers" in detail["msg"]:  # of strict_model.py
         if info and get_origin(info.annotation) is Literal:
             allowed = alternatives([str(each) for each in get_args(info.annotation)])
-            because, fix = "true and false are not numbers", f"set {name} to {int(detail['input'])}"
-            return FieldFault(allowed=allowed, because=because, fix=fix)
+            right = set_to({name: int(detail["input"])})
+            return FieldFault(allowed=allowed, because="true and false are not numbers", fix=right)
         kind = "int_" if info and int in (info.annotation, *get_args(info.annotation)) else "float_"
     meaning, proposed = field_meaning(owner, field), _proposed(name, owner, field)
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
@@ -105,21 +106,23 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
             allowed=allowed,
             because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
             fix=as_fraction(detail["input"], allowed)
-            or f"set {name} to {proposed or _inside(detail, allowed, refused, field)}",
+            or proposed
+            or set_to({name: _inside(detail, allowed, refused, field)}),
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
         if kind.startswith("tuple_") and isinstance(detail["input"], dict):
             fix = as_list(name, detail["input"], info)
             return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
-        value = f"[{detail['input']}]" if kind[:6] == "tuple_" and name not in EXAMPLES else proposed
+        if kind.startswith("tuple_") and name not in EXAMPLES:
+            proposed = set_to({name: [detail["input"]]})
         if kind.startswith("bool_"):
             is_off = str(detail["input"]).lower() in ("0", "none", "null", "[]", *OFF)
-            value = (_usual(owner, field) or "true").lower() if is_off else "true"
+            proposed = set_to({name: (_usual(owner, field) or "true").lower() if is_off else "true"})
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         if allowed in PLAIN and info and info.metadata and name in spellings(field, info):
             allowed = _range({}, info, field)
-        fix = in_other_form(name, detail["input"]) or f"set {name} to {value or allowed}"
+        fix = in_other_form(name, detail["input"]) or proposed or f"set {name} to {allowed}"
         return FieldFault(allowed=allowed, because=because, fix=fix)
     return _of_condition(detail, name, meaning, _usual(owner, field))
 
@@ -129,12 +132,13 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
     kind = detail["type"]
     if isinstance(cause := detail.get("ctx", {}).get("error"), SpecError):  # of a noun in a short form
         first = cause.problems[0]
-        fix = re.sub(r"^write (\w+)='?([^']*)'?$", r"set \1 to \2", first.fix)
+        fix = set_to(first.edits[0]) if first.edits else first.fix
         return FieldFault(allowed=first.allowed, because=first.because, fix=fix)
-    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    message, _, fix = message.partition("; fix: ")
-    allowed, _, because = message.partition("; because ")
-    allowed = allowed.replace("'", "") if kind == "literal_error" else allowed
+    message, because, fix = detail["msg"].removeprefix("Input should be "), "", ""
+    if isinstance(cause, NotAllowedError):
+        message, because, fix = cause.allowed, cause.because, cause.fix
+    message = message.removeprefix("Value error, ")
+    allowed = message.replace("'", "") if kind == "literal_error" else message
     if isinstance(detail["input"], dict) and kind == "value_error":
         wrong = NAMED.match(allowed)
         if wrong is None:
@@ -145,43 +149,42 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
         because = (
             because or f"{wrong[1]} {f'depends on {cause[1]}' if cause else 'contradicts another field'}"
         )
-        fix = fix or f"set {wrong[1]} to {_agreeing(wrong[1], detail['input'].get(wrong[1]), allowed)}"
+        fix = fix or _agreeing(wrong[1], detail["input"].get(wrong[1]), allowed)
         return FieldFault(allowed=allowed, because=because, fix=fix)
     if isinstance(detail["input"], str) and detail["input"] in ONLY_NUMBERS.findall(allowed):
         because = f"the value is a text, and {name} is a number"
-        return FieldFault(
-            allowed=allowed, because=because, fix=f"write {name}: {detail['input']}, without quotes"
-        )
+        fix = Fix(f"write {name}: {detail['input']}, without quotes", ({name: detail["input"]},))
+        return FieldFault(allowed=allowed, because=because, fix=fix)
     other = f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
     has_words = kind == "literal_error" or QUOTED.search(message)
     because = because or (other if has_words else "the value does not have this form")
     example = SUCH_AS.search(f"{allowed} ")
     such = example[1] if example else EXAMPLES.get(name)
-    right = f"{SUCH}{such}" if such and not QUOTED.search(message) and not LISTED.search(message) else ""
-    right = right or _choice(detail["input"], message, usual) or (f"{SUCH}{such}" if such else "")
-    edit = MEANT.get(str(detail["input"]).lower(), "")  # "fsdp" as a ZeRO stage
-    fix = fix or (edit if edit.startswith(f"write {name}=") else "")
-    fix = fix or (f"set {name} to {right}" if right else f"change {name}")
+    listed = QUOTED.search(message) or LISTED.search(message)
+    right = "" if such and not listed else _choice(detail["input"], message, usual)
+    meant = MEANT.get(str(detail["input"]).lower(), "")  # "fsdp" as a ZeRO stage
+    fix = fix or (meant if isinstance(meant, Fix) and name in meant.edits[0] else "")
+    fix = fix or (set_to({name: right}) if right else such_as(name, such) if such else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 
 
 def _agreeing(name: str, value: object, allowed: str) -> str:
-    """Return a value of a field that agrees with the other field that `allowed` names.
+    """Return the fix of a field that agrees with the other field that `allowed` names.
 
     >>> _agreeing("top_k", 9, "at most num_experts = 8"), _agreeing("top_k", 9, "a divisor of hidden = 16")
-    ('8', '8')
+    ('set top_k to 8', 'set top_k to 8')
     >>> _agreeing("norm_placement", "after", "before, if residual is parallel")
-    'before'
+    'set norm_placement to before'
     """
     if number := re.search(r"(divisor|multiple|most) .*= (\d+)", allowed):
         bound, given = int(number[2]), value if isinstance(value, int) else 1
         if number[1] == "divisor":
             divisors = (each for each in range(1, bound + 1) if bound % each == 0)
-            return str(min(divisors, key=lambda each: abs(each - given)))
-        return str(max(1, round(given / bound)) * bound if number[1] == "multiple" else bound)
+            return set_to({name: min(divisors, key=lambda each: abs(each - given))})
+        return set_to({name: max(1, round(given / bound)) * bound if number[1] == "multiple" else bound})
     if word := re.match(r"(?:one of )?(\w+)(?:, \w+)*, (?:if|unless|because) ", allowed):
-        return word[1]
-    return f"{SUCH}{EXAMPLES[name]}" if name in EXAMPLES else allowed
+        return set_to({name: word[1]})
+    return such_as(name, EXAMPLES[name]) if name in EXAMPLES else f"set {name} to {allowed}"
 
 
 def contradicted(detail: ErrorDetails) -> str:
@@ -210,13 +213,15 @@ def missing_field(owner: type[BaseModel] | None, field: str) -> tuple[str, str, 
     return allowed, because, EXAMPLES.get(field, "")
 
 
-def _proposed(name: str, owner: type[BaseModel] | None, field: str) -> str:
-    """Return a typical value of a field, or its default, as a fix states it; "" if none is known."""
+def _proposed(name: str, owner: type[BaseModel] | None, field: str) -> Fix | None:
+    """Return the fix that sets a field to a typical value, or to its default; None if none is known."""
     is_short = owner is not None and name in spellings(field, owner.model_fields[field])
     if example := EXAMPLES.get(field if is_short else name):
-        return f"{SUCH}{example}"
+        return such_as(name, example)
     usual = _usual(owner, field)
-    return f"{usual}, the default" if NUMBER.fullmatch(usual) and not units_of(field) else ""
+    if units_of(field) or not NUMBER.fullmatch(usual):
+        return None
+    return Fix(f"set {name} to {usual}, the default", ({name: usual},))
 
 
 def spellings(name: str, info: FieldInfo) -> list[str]:

@@ -6,11 +6,12 @@ Elsewhere: keys that stand in the wrong section (misplaced_keys.py), unknown key
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from flopcast.errors import Problem
-from flopcast.files.field_examples import MEANT
+from flopcast.files.field_examples import MEANT, OF_BLOCKS
 from flopcast.files.nearest_names import nearest
+from flopcast.fixes import Edit, Fix, in_words
 from flopcast.other_units import rewritten
 from flopcast.units import units_of
 
@@ -82,16 +83,15 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     glued = GLUED.match(key)
     right = _of_unit(key, value, names) or meant_name(glued[1] if glued else key, names)
     because = "an unknown key raises an error, so that no setting is silently ignored"
-    of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
+    right = "stage_layers" if key == "stages" and "," in str(value) else right
     words = [f"{name}={each}" for name, each in value.items()] if isinstance(value, dict) else []
     words = value.split() if isinstance(value, str) else words
-    elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key, "")
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
-    elsewhere = elsewhere.format(value=plain, changes=" ".join(f"{key}.{word}" for word in words))
-    elsewhere = "" if same_elsewhere(key, names) else elsewhere
+    elsewhere = _as_part(key, value, words) or MEANT.get(key, "").format(value=plain)
+    elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
-    fix = of_lists or elsewhere or (f"did you mean {right}?" if right else f"remove {removed}")
+    fix = elsewhere or (Fix(f"did you mean {right}?", ({right: value},)) if right else f"remove {removed}")
     if glued and right:
         written = f"{right}: {glued[2]}".rstrip()
         fix = f'write "{written}" in place of "{glued[0]}", with a colon and a space'
@@ -99,6 +99,27 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
         because = f"a comma ends a value inside brackets, so that {key} is read as a key"
         fix = f"remove the comma before {key}"
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
+
+
+def _as_part(key: str, value: object, words: Sequence[str]) -> Fix | None:
+    """Return the fix that writes a part of a job in place of an unknown key; None if no part is meant.
+
+    `words` are the settings inside the value.
+
+    >>> print(_as_part("top_k", 2, []))
+    write blocks: {0: {feed_forward: {top_k: 2}}} in place of it
+    """
+    edit: Edit = {also: {"blocks": {"0": {part: {name: value}}}} for part, name, also in OF_BLOCKS}.get(
+        key, {}
+    )
+    if key == "plan":
+        edit = {"changes": " ".join(f"{key}.{word}" for word in words)}
+    if key == "node" and not isinstance(value, int):
+        edit = {"groups": {"0": {"node": value}}}
+    nodes = ", for the nodes of the first group" if key == "node" else ""
+    for name, part in edit.items():
+        return Fix(f"write {name}: {in_words(part)} in place of it{nodes}", (edit,))
+    return None
 
 
 def _of_unit(key: str, value: object, known: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, same_elsewhere
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import OF_FILES, dotted, names_at, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, set_value
+from flopcast.fixes import in_words
 from flopcast.records import replace
 
 OF_MODEL: dict[str, tuple[Path, str]] = {  # a field → its place below a base, its name in a config.json
@@ -39,12 +40,12 @@ def _of_model(problems: Sequence[Problem], document: Document) -> list[Problem]:
     for name in values if named else dict.fromkeys((*list(OF_MODEL)[:5], *values)):
         place, in_config = OF_MODEL[name]
         set_value(model, place if named else (in_config,), values.get(name, EXAMPLES[name]))
-    text, several = str(model).replace("'", ""), len(keys) > 1
+    several = len(keys) > 1
     one = replace(
         unknown[next(iter(keys))],
         field=alternatives(list(keys)).replace(" or ", " and "),
         because="a job describes its model below the key model",
-        fix=f"write model: {text} in place of {'these lines' if several else 'it'}",
+        fix=f"write model: {in_words(model)} in place of {'these lines' if several else 'it'}",
         fault="are keys of a model" if several else "is a key of a model",
     )
     return [one, *(each for each in problems if each.field not in (*keys, "model"))]

@@ -11,6 +11,7 @@ from typing import get_args
 from pydantic.fields import FieldInfo
 
 from flopcast.files.field_examples import MEANT
+from flopcast.fixes import Fix, in_place, set_to
 
 OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is meant for their usual field
     "batch": MEANT["batch_size"],
@@ -28,7 +29,7 @@ def as_fraction(given: object, allowed: str) -> str:
     """Return the fix of a percentage in place of a fraction; "" for other values."""
     is_share = allowed.endswith((" at most 1", " below 1", " to 1"))
     return (
-        f"write {given / 100:g} in place of {given:g}"
+        in_place(f"{given / 100:g}", f"{given:g}")
         if is_share and isinstance(given, (int, float)) and 10 <= given <= 100
         else ""
     )
@@ -40,11 +41,11 @@ def in_other_form(name: str, given: object) -> str:
         all_linear = "remove adapters, and add --lora RANK to the command, which adapts all linear layers"
         return all_linear if name == "targets" else f"leave out {name}"
     if isinstance(given, list) and given and all(re.match(r"\w+=", str(one)) for one in given):
-        return f'set {name} to "{" ".join(map(str, given))}"'
+        return Fix(f'set {name} to "{" ".join(map(str, given))}"', ({name: " ".join(map(str, given))},))
     if isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
         return f"write the entries of {name} without hyphens"
     if re.fullmatch(r"\d+(?:\s*;\s*\d+)+", str(given)):
-        return f"set {name} to {','.join(re.findall('[0-9]+', str(given)))}"
+        return set_to({name: ",".join(re.findall("[0-9]+", str(given)))})
     if name in OF_ONE_FIELD and isinstance(given, (int, str)):
         return OF_ONE_FIELD[name].format(value=given)
     return ""

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import MISSING, Problem, SpecError
 from flopcast.files.validate import faults_of
 from flopcast.files.yaml_text import COMMAND_LINE, Document
+from flopcast.fixes import Fix, in_words
 from flopcast.records import replace
+from flopcast.units import parse_quantity, units_of
 
 
 def refused_fields(
@@ -34,22 +36,19 @@ def refused_fields(
         return SpecError([Problem(name, dict(fields), "nouns such as flopcast.Model", because, fix)])
     document = Document(COMMAND_LINE, {}, {})
     faults = faults_of(error, noun, document, (name,), fields).values()
-    return SpecError(
-        replace(each, where="", fix=_as_argument(each.fix.replace(f"{name}.", ""), each.value))
-        for each in faults
-    )
+    return SpecError(replace(each, where="", fix=_as_argument(each)) for each in faults)
 
 
-def _as_argument(fix: str, value: object) -> str:
+def _as_argument(problem: Problem) -> str:
     """Return the fix of a value in a file as that of an argument of Python."""
-    if structured := re.match(r'add (\w+)="[\[{]', fix):
-        return f"add {structured[1]}, or take the whole part of a job that flopcast.job(...) returns"
-    fix = re.sub(r'"(\d+)"', r"\1", fix)
-    edit = re.match(r"set (\w+) to (?:a value such as )?([^\s,]+(?:,[^\s,]+)*)", fix)
-    if edit is None or edit[2].startswith(('"', "[", "{")):
-        return fix
-    if edit[2] == "a":  # "set tp to a number" for one entry of a list
-        return f"leave out {value!r}"
-    new = {"true": "True", "false": "False"}.get(edit[2], edit[2])
-    plain = new != edit[2] or re.fullmatch(r"[0-9]+(?:[.][0-9]+)?", new)
-    return f"write {edit[1]}={new if plain else repr(new)}"
+    for name, value in [*problem.edits, {}][0].items():
+        new = {"true": "True", "false": "False"}.get(in_words(value), in_words(value))
+        new = f"{parse_quantity(new, units):g}" if (units := units_of(name)) else new
+        if new.startswith(('"', "[", "{")) or isinstance(value, dict):
+            text = f"{name}, or take the whole part of a job that flopcast.job(...) returns"
+            return f"add {text}" if problem.fault == MISSING else problem.fix
+        plain = new != in_words(value) or re.fullmatch(r"[0-9]+(?:[.][0-9]+)?", new)
+        if name and problem.fix.startswith(("set ", "add ")):
+            verb = "add" if problem.fault == MISSING else "write"
+            return Fix(f"{verb} {name}={new if plain else repr(new)}", ({name: value},))
+    return f"leave out {problem.value!r}" if problem.fix.endswith(" to a number") else problem.fix

@@ -7,6 +7,7 @@ import re
 
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import ARGUMENT
+from flopcast.fixes import Fix
 from flopcast.other_units import rewritten
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
@@ -33,13 +34,14 @@ def unit_fault(
     written = str(data)[number.end() :].strip() if number else ""
     if "USD/h" not in units or right or number is None:
         right = right or EXAMPLES.get(name) or f"1 {units[0]}"
-        fix = f"write {name}: {right}"
+        text = f"write {name}: {right}"
         if where.startswith(ARGUMENT):
-            fix = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
+            text = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
         if is_option(where):  # of one value, or of words such as those of --traffic
             in_words = words and "USD/h" not in units
             word = f"{name}={right.replace(' ', '')}"
-            fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
+            text = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
+        fix = Fix(text, ({name: right},))
         if not number:
             return "the value does not begin with a number", fix
         return f"{written!r} is not a unit of {DIMENSIONS[units[0]]}" if written else NO_UNIT, fix

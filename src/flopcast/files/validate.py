@@ -17,6 +17,7 @@ from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknow
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.unit_faults import is_option, number_left, unit_fault
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
+from flopcast.fixes import Fix, edits_of, in_place, only_value, set_to, with_names
 from flopcast.records import replace
 from flopcast.units import parse_quantity, units_of
 
@@ -148,7 +149,10 @@ def _problem(
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
         names = [*names_at(noun, parts[:-1]), *OF_FILES.get(full[:-1], ())]
-        unknown = unknown_field(str(location[-1]), value, names, field, document.where(full))
+        raw = value_at(data, location)
+        unknown = unknown_field(
+            str(location[-1]), value if raw is None else raw, names, field, document.where(full)
+        )
         return _of_another_kind(unknown, noun, parts)
     if (named := contradicted(detail)) in (value if isinstance(value, dict) else ()):
         full = (*full, named)
@@ -157,31 +161,32 @@ def _problem(
     if detail["type"] == "missing":
         where = document.where(full[:-1]) or where
         allowed, because, example = missing_field(*_owner(noun, parts))
-        fix = f"add {location[-1]}: {example}" if example else f"add {location[-1]}, {allowed}"
+        edits = ({str(location[-1]): example},) if example else ()
+        fix: str = Fix(f"add {location[-1]}{': ' if example else ', '}{example or allowed}", edits)
         if where in (COMMAND_LINE, "") or where.startswith(ARGUMENT):
-            fix = f'add {field}="{example or "VALUE"}"'
+            fix = Fix(f'add {field}="{example or "VALUE"}"', edits)
         return Problem(field, None, allowed, because, fix, where=where, fault="is missing")
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix
-    text, edit = value_at(data, location), re.fullmatch(rf"set {name} to (\w+)", fix)
-    if edit and parts[-1:] != location[-1:] and isinstance(text, str) and "," in text:
-        fix = f"set {name} to {text.replace(str(value), edit[1])}"
+    text, right = value_at(data, location), only_value(fix)
+    if right and parts[-1:] != location[-1:] and isinstance(text, str) and "," in text:
+        fix = set_to({name: text.replace(str(value), right)})
     if location and isinstance(location[-1], int):  # an entry of a list
-        fix = f"write {edit[1]} in place of {value}" if edit else fix
+        fix = in_place(right, value) if right else fix
     if is_option(where) and (where not in OF_WORDS or len(full) < 2):
-        fix = re.sub(
-            r"^add (\w+): (\w+)$", r"add --\1 \2", fix.replace(f"set {name} to", f"set {where} to")
-        )
+        more = {each: f"--{each}" for each in ("samples", "tokens") if fix.startswith("add ")}
+        fix = with_names(fix, more | {name: where})
     needed = words.allowed.removeprefix(TOGETHER) if words.allowed.startswith(TOGETHER) else ""
     fault = f"needs {needed}" if needed else ""
     if value is None and not _is_given(data, location):
         fault = "is missing"
     elif where[-1:].isdigit() and isinstance(value_at(document.data, full[:-1]), dict):  # in a file
-        fix = re.sub(r"^write (\w+)=(?!.* in place of )", r"write \1: ", fix)
+        written = re.match(r"write \w+=(?!.* in place of )", fix)
+        fix = Fix(fix.replace("=", ": ", 1), edits_of(fix)) if written else fix
     value = value_at(data, location) if isinstance(value, float) else value
     if key := document.keys.get(full, ""):  # of another program
-        field, fix = key, fix.replace(f"set {name} to", f"set {key} to")
+        field, fix = key, with_names(fix, {name: key})
     return Problem(field, value, needed or words.allowed, words.because, fix, where=where, fault=fault)
 
 

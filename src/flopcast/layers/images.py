@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 LARGEST = 2**16  # pixels of one side, and images of one size
 _WORD = re.compile(r"(?:(\d+)\s*[x*]\s*)?(\d+)\s*x\s*(\d+)", re.IGNORECASE)
@@ -66,15 +66,15 @@ def read_images(given: object) -> object:
 def _image(word: str) -> dict[str, int]:
     found = _WORD.fullmatch(word)
     if not found:
-        because = "because each entry states how many images of one size a sequence has"
-        raise ValueError(
-            f"COUNTxWIDTHxHEIGHT in pixels, joined by +; {because}; fix: set images to 2x1024x768"
+        because = "each entry states how many images of one size a sequence has"
+        raise NotAllowedError(
+            "COUNTxWIDTHxHEIGHT in pixels, joined by +", because, {"images": "2x1024x768"}
         )
     count, width, height = (int(each or 1) for each in found.groups())
     if not all(1 <= each <= LARGEST for each in (count, width, height)):
-        because = "because each entry states how many images of one size a sequence has"
-        raise ValueError(
-            f"numbers from 1 to {LARGEST} instead of {word!r}; {because}; fix: write 2x1024x768"
+        because = "each entry states how many images of one size a sequence has"
+        raise NotAllowedError(
+            f"numbers from 1 to {LARGEST} instead of {word!r}", because, "write 2x1024x768"
         )
     return {"width": width, "height": height, "count": count}
 

@@ -44,6 +44,7 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
 from flopcast.records import replace
+from flopcast.strict_model import NotAllowedError
 
 _item = partial(in_part, "attention")
 
@@ -108,7 +109,7 @@ class LatentAttention(AbstractMixer):
         heads = info.data.get("heads", value)
         if heads % value:
             because = "equal groups of heads share a latent"
-            raise ValueError(f"a divisor of the {heads} heads; because {because}; fix: set it to 1")
+            raise NotAllowedError(f"a divisor of the {heads} heads", because, "set it to 1")
         return value
 
     @property

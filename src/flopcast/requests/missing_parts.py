@@ -15,6 +15,7 @@ from flopcast.files.field_names import NEAR, meant_name, unknown_field
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import OF_FILES, path_of
 from flopcast.files.yaml_text import COMMAND_LINE, Document
+from flopcast.fixes import Fix, in_words
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.spec.job import Job
@@ -130,9 +131,14 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
         is_entry = isinstance(value, list) and isinstance(part, int) and part < len(value)
         is_value = isinstance(value, dict) and part in value
         value = value[part] if is_entry or is_value else None  # type: ignore[index]
-    if not problem.fix.startswith(("set ", "change ")) or not isinstance(value, (str, int, float)):
+    if (
+        not problem.fix.startswith(("set ", "change "))
+        or not isinstance(value, (str, int, float))
+        or value == problem.value
+    ):
         return problem
-    return replace(problem, fix=f"set {path[-1]} to {str(value).lower()}, the value of {name}")
+    fix = Fix(f"set {path[-1]} to {in_words(value)}, the value of {name}", ({str(path[-1]): value},))
+    return replace(problem, fix=fix)
 
 
 def with_stacks(
@@ -146,9 +152,11 @@ def with_stacks(
     """
     named = []
     for problem in problems:
-        other = next(_helping(problem, job, faults), "") if OTHER_STACK.search(problem.fix) else ""
-        rest = OTHER_STACK.sub("", problem.fix)
-        named.append(replace(problem, fix=f"{other}, or {rest}" if other else rest))
+        choice, fix = OTHER_STACK.search(problem.fix), problem.fix
+        if choice:
+            other, rest = next(_helping(problem, job, faults), ""), fix[: choice.start()]
+            fix = Fix(f"{other}, or {rest}" if other else rest, problem.edits)
+        named.append(replace(problem, fix=fix))
     return named
 
 
@@ -160,6 +168,6 @@ def _helping(problem: Problem, job: Job, faults: Callable[[Job], Sequence[Proble
         left = [each for each in faults(changed) if each.field == problem.field]
         if not left:
             yield f"choose --stack {name}"
-        elif len(left) == 1 and left[0].because != problem.because and left[0].fix.startswith("set "):
+        elif len(left) == 1 and left[0].because != problem.because and left[0].edits:
             more.append(f"choose --stack {name} and {left[0].fix}")
     yield from more

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
+from flopcast.fixes import only_value, set_to
 from flopcast.other_units import rewritten_count
 from flopcast.records import replace
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import NUMERIC, with_runs
 from flopcast.strict_model import cached_results
 from flopcast.units import parse_length, parse_tokens
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from flopcast.search.chosen_plan import ChosenPlan
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
-SET = re.compile(r"set (\w+) to (\w+)")
 RANGE = re.compile(r"\s*[<>]=?\s*\d")
 OF_RANGE = "the value is a range; flopcast search takes ranges such as 1..8, and other commands do not"
 DIGITS = re.compile(r"[0-9]+")
@@ -75,7 +76,7 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
         because=f"{plan.data_parallel} replicas need at least {plan.devices} devices"
         if plan.devices > devices
         else "every replica has the same number of devices",
-        fix=f"set data_parallel to {fixed}" + f", or use --gpus {plan.devices}" * more,
+        fix=set_to({"data_parallel": fixed}, f"use --gpus {plan.devices}" if more else ""),
     )
     return tuple(fault if problem.field == "plan" else problem for problem in problems)
 
@@ -246,9 +247,10 @@ def with_fitting_values(
     length = batch.get("sequence_length", batch.get("seq")) if isinstance(batch, Mapping) else None
     problems = [in_sequences(each, length) for each in problems]
     wrong = {problem.field.removeprefix("plan."): problem for problem in problems}
-    chosen = len(problems) == 1 and SET.fullmatch(problems[0].fix)
+    chosen = only_value(problems[0].fix) if len(problems) == 1 else ""
+    name = next(iter(problems[0].edits[0])) if chosen else ""
     numeric = wrong.keys() <= set(NUMERIC) and not any(each.value == "auto" for each in problems)
-    if not isinstance(plan, Mapping) or not wrong or not (numeric or chosen):
+    if not isinstance(plan, Mapping) or not wrong or not (numeric or name in Plan.model_fields):
         return list(problems)
     rest = {name: value for name, value in plan.items() if name not in wrong}
     try:
@@ -256,7 +258,7 @@ def with_fitting_values(
     except SpecError:
         return list(problems)
     if chosen and not numeric:
-        return [_with_fitting_choice(problems[0], chosen[1], chosen[2], job)]
+        return [_with_fitting_choice(problems[0], name, chosen, job)]
     fitting = plan_of(job, fields_of(job.plan))
     numbers = {
         name: _number_in(problem.fix if problem.fault else str(problem.value))
@@ -272,7 +274,7 @@ def with_fitting_values(
     if not plans:
         return list(problems)
     values = {name: getattr(plans[0], name) for name in wrong}
-    fitted = {name: replace(each, fix=f"set {name} to {values[name]}") for name, each in wrong.items()}
+    fitted = {name: replace(each, fix=set_to({name: values[name]})) for name, each in wrong.items()}
     return [
         replace(each, because=OF_RANGE) if RANGE.match(str(each.value)) else each
         for each in fitted.values()
@@ -307,7 +309,7 @@ def in_sequences(problem: Problem, length: object) -> Problem:
     tokens = binary if binary and binary % length == 0 else int(parse_tokens(rewritten_count(found[1])))
     because = f"{tokens:,} tokens are {tokens / length:,.6g} sequences of {length:,} tokens"
     allowed, fault = "a whole number of sequences", f"= {problem.value!r} is a number of tokens"
-    fix = f"set global_batch to {max(1, round(tokens / length))}"
+    fix = set_to(global_batch=max(1, round(tokens / length)))
     return replace(problem, allowed=allowed, because=because, fix=fix, fault=fault)
 
 
@@ -322,9 +324,7 @@ def _with_fitting_choice(problem: Problem, name: str, word: str, job: Job) -> Pr
         for each in dict.fromkeys((word, *begun))
     }
     right = next((each for each, faults in left.items() if not faults), word)
-    further = [fault.fix for fault in left[right] if fault.fix.startswith("set ")]
-    if any(fix.startswith(f"set {name} ") for fix in further):
-        return replace(problem, fix=further[0])
-    return replace(
-        problem, fix=" and ".join([f"set {name} to {right}", *further]).replace("and set", "and")
-    )
+    further = [edit for fault in left[right] for edit in fault.edits[:1]]
+    if any(name in edit for edit in further):
+        return replace(problem, fix=set_to(further[0]))
+    return replace(problem, fix=set_to({name: right} | {k: v for edit in further for k, v in edit.items()}))

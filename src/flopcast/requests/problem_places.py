@@ -9,17 +9,13 @@ from collections.abc import Callable, Sequence
 from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.validate import dotted, path_of, value_at
-from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
+from flopcast.files.yaml_text import Document, Path, resolve
+from flopcast.fixes import in_words, only_value, set_to, with_names
 from flopcast.library.edits import edited, in_long_names, long_names
 from flopcast.records import replace
 from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS
 
-SET = re.compile(r"set (\w+) to (\S+)")
-VALUE = re.compile(r"set [\w.\[\]]+ to (?:a value such as )?([\w.]+)")  # of the fix of one value
-EDIT = re.compile(r"(?:set ([\w.-]+) to|write(?=.* in place of)) ([\w.:=,-]+)(?: in place of (\S+))?")
-MEANT_KEY = re.compile(r"(?:did you mean |write (?=.+ in place of it))(\w+)(?:\?$|(: .+) in place of it)")
-ADDED = re.compile(r"add (\w+): (\S+)")
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -31,10 +27,10 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
     placed = []
     for problem in (_in_short_form(each, document) for each in problems):
         path = path_of(problem.field)
-        key, edit = document.keys.get(path, ""), SET.fullmatch(problem.fix)
+        key, right = document.keys.get(path, ""), only_value(problem.fix)
         where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
         if key and where.startswith(f"{document.name}:"):
-            fix = f"change {key}, so that {edit[1]} is {edit[2]}" if edit else fix
+            fix = f"change {key}, so that {', '.join(problem.edits[0])} is {right}" if right else fix
             fault = fault or f"= {shown(problem.value)} (from {key}) is not allowed"
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"
@@ -54,9 +50,9 @@ def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[
 
 def _with_option(problem: Problem) -> Problem:
     """Return a fault of an option for one field of the plan; its fix sets the option."""
-    field = problem.field.removeprefix("plan.")
-    option = problem.where if problem.where in ("--batch", "--offload") else field
-    return replace(problem, fix=problem.fix.replace(f"set {field} to ", f"set {option} to "))
+    names = {problem.field.rpartition(".")[2]: problem.where}
+    is_option = problem.where in ("--batch", "--offload")
+    return replace(problem, fix=with_names(problem.fix, names)) if is_option else problem
 
 
 def with_accepted_fixes(
@@ -72,35 +68,34 @@ def with_accepted_fixes(
     problems, document : the faults of a document
     check : raises an error unless a document describes a job
     """
-    data, right = document.data, dict[str, str]()
+    data, right, parts = document.data, dict[str, str](), set[object]()
     lines, places = dict(document.lines), dict(document.places)
     for problem in problems:
-        path, key = path_of(problem.field), MEANT_KEY.match(problem.fix)
-        if problem.fault == UNKNOWN_KEY and key:
-            new = (*path[:-1], key[1])
-            after, value = _with_key(data, path, key), key[1]
+        after, path = _edited(data, problem), path_of(problem.field)
+        if after == data:
+            continue
+        data, ((name, value), *_) = after, problem.edits[0].items()
+        right[problem.field] = in_words(value)
+        if problem.fault == UNKNOWN_KEY:
+            new = (*path[:-1], name)
+            parts.add(name)
             lines |= {new: lines[path]} if path in lines else {}
             if document.places.get(path, "").startswith(ARGUMENT):
                 places |= {new: f"{ARGUMENT}{dotted(new)}={problem.value}"}
-        elif problem.fault == MISSING and (added := ADDED.fullmatch(problem.fix)):
-            after, value = edited(data, [*map(str, path)], resolve(added[2])), added[1]
-        else:
-            after, value = _with_value(data, path, problem)
-        if after != data:
-            data, right[problem.field] = after, value
     if not right:
         return list(problems)
     changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
     try:
         check(changed)
     except SpecError as error:
-        parts = {path_of(field)[0] for field in right} | set(right.values())
+        parts |= {path_of(field)[0] for field in right}
         known = {(each.field, each.because) for each in problems}
         left = [each for each in error.problems if (each.field, each.because) not in known]
         left = [each for each in left if path_of(each.field)[:1] and path_of(each.field)[0] in parts]
     except InfeasibleError:
         pass
-    again = {each.field: each for each in left if each.field in right and not _concerns_part(each)}
+    parts_alone = [each for each in left if getattr(each.fix, "part", "") not in ("", str(each.value))]
+    again = {each.field: each for each in left if each.field in right and each not in parts_alone}
     first = [_refused_twice(each, again.get(each.field), right.get(each.field, "")) for each in problems]
     further = [each for each in left if each.field not in again]
     return [*first, *as_typed(further, changed, ())]
@@ -114,56 +109,55 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     return replace(problem, allowed=second.allowed, because=because, fix=second.fix)
 
 
-def _concerns_part(problem: Problem) -> bool:
-    """Return whether a fix replaces a part of a value, such as one module of several."""
-    edit = EDIT.fullmatch(problem.fix)
-    return edit is not None and edit[3] not in (None, str(problem.value))
+def _edited(data: object, problem: Problem) -> object:
+    """Return data after the first edit that a fix states; unchanged if it concerns other values.
 
-
-def _with_value(data: object, path: Path, problem: Problem) -> tuple[object, str]:
-    """Return data after the edit of one value that a fix states, and the new value.
-
-    The value may stand in a text of several settings. Other fixes leave the data as they are.
+    The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
     """
-    edit, names = EDIT.fullmatch(problem.fix), [str(part) for part in path[-1:]]
+    path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
+    if not problem.edits or len(problem.edits[0]) > 1:
+        return data
+    ((name, value),) = problem.edits[0].items()
+    if problem.fault == UNKNOWN_KEY:
+        return _with_key(data, path, name, value)
     names += [short for short, name in long_names(Plan).items() if name in names]
-    if edit is None or (edit[1] and edit[1].removeprefix("--") not in names):
-        return data, ""
-    wrong, right = edit[3] or str(problem.value), edit[2]
-    after = rf"\b(?:{'|'.join(names)})="  # of the value in a text
+    wrong, right = getattr(problem.fix, "part", "") or str(problem.value), in_words(value)
+    if (name and name.removeprefix("--") not in names) or (
+        isinstance(value, str) and value[:1] in ("[", "{")
+    ):
+        return data
     for end in range(len(path), 0, -1):
         text = value_at(data, path[:end])
         if isinstance(text, str) and wrong in text:
-            found = re.search(rf"{after}{re.escape(wrong)}(?![\w.])", text)
-            at = found.end() - len(wrong) if found else text.index(wrong)
-            new = f"{text[:at]}{right}{text[at + len(wrong) :]}"
-            return edited(data, [*map(str, path[:end])], resolve(new)), right
-        if end == len(path) and text is not None and text == problem.value:
-            return edited(data, [*map(str, path)], resolve(right)), right
-    return data, ""
+            named = re.search(rf"\b(?:{'|'.join(names)})={re.escape(wrong)}(?![\w.])", text)
+            at = named.end() - len(wrong) if named else text.index(wrong)
+            right = f"{text[:at]}{right}{text[at + len(wrong) :]}"
+        elif end < len(path) or (problem.fault != MISSING and (text is None or text != problem.value)):
+            continue
+        return edited(data, [*map(str, path[:end])], value if isinstance(value, list) else resolve(right))
+    return data
 
 
-def _with_key(data: object, path: Path, meant: re.Match[str]) -> object:
-    """Return data with the key, or the part, that a fix writes in place of an unknown key."""
+def _with_key(data: object, path: Path, name: str, value: object) -> object:
+    """Return data with a value of the field that was meant in place of an unknown key."""
     holder, (*above, key) = value_at(data, path[:-1]), path
-    if isinstance(holder, str) and not meant[2]:
-        text = re.sub(rf"\b{re.escape(str(key))}=", f"{meant[1]}=", holder)
-        return edited(data, [*map(str, above)], text)
-    if not isinstance(holder, dict) or key not in holder:
+    if isinstance(holder, str) and not isinstance(value, dict):
+        return edited(data, [*map(str, above)], re.sub(rf"\b{re.escape(str(key))}=", f"{name}=", holder))
+    if not isinstance(holder, dict) or key not in holder or (name in holder and name != key):
         return data
-    rest = {name: value for name, value in holder.items() if name != key}
-    part = read_yaml(f"{meant[1]}{meant[2]}".encode(), "").mapping if meant[2] else {meant[1]: holder[key]}
-    return data if rest.keys() & part.keys() else edited(data, [*map(str, above)], rest | part)
+    rest = {other: each for other, each in holder.items() if other != key}
+    return edited(data, [*map(str, above)], rest | {name: value})
 
 
 def _in_text(problem: Problem, document: Document) -> Problem:
     """Return an error in a part that the user wrote in short form; its fix is the corrected short form."""
-    edit, path = VALUE.match(problem.fix), path_of(problem.field)
+    path, named = path_of(problem.field), bool(problem.edits) and "" not in problem.edits[0]
     for home in IN_TEXT:
         text = value_at(document.data, home)
-        if edit and path[: len(home)] == home != path and isinstance(text, str):
-            right, found = re.subn(rf"(?<![\w.]){re.escape(str(problem.value))}(?![\w.])", edit[1], text)
-            right = right if found else f"{edit[1]} {text}"
+        if named and path[: len(home)] == home != path and isinstance(text, str):
+            value = in_words(*problem.edits[0].values())
+            right, found = re.subn(rf"(?<![\w.]){re.escape(str(problem.value))}(?![\w.])", value, text)
+            right = right if found else f"{value} {text}"
             place = document.where(home)
             start = f"{home[-1]}: " if place[-1:].isdigit() else f"{place} " if place[:2] == "--" else ""
             return replace(problem, fix=f'write {start}"{right}"', where=place)
@@ -187,7 +181,7 @@ def _is_caused(problem: Problem, change: str) -> bool:
 
 def _in_short_form(problem: Problem, document: Document) -> Problem:
     """Return a fault of a part of recompute on the short form that was written, such as full:block:99."""
-    part, edit = problem.field.removeprefix("plan."), SET.fullmatch(problem.fix)
+    part, right = problem.field.removeprefix("plan."), only_value(problem.fix)
     if part not in FIELDS:
         return problem
     _, plan = in_long_names(document, "plan", document.mapping.get("plan"))
@@ -195,7 +189,7 @@ def _in_short_form(problem: Problem, document: Document) -> Problem:
     if not isinstance(word, str) or ":" not in word:
         return problem
     head, *values = word.split(":")
-    values = [edit[2] if edit and each == str(problem.value) else each for each in values]
-    values = [edit[2]] if edit and part == "recompute_modules" else values
-    fix = f"set recompute to {':'.join([head, *values])}" if edit else problem.fix
+    values = [right if right and each == str(problem.value) else each for each in values]
+    values = [right] if right and part == "recompute_modules" else values
+    fix = set_to(recompute=":".join([head, *values])) if right else problem.fix
     return replace(problem, field="plan.recompute", value=word, fix=fix)

@@ -31,7 +31,7 @@ from flopcast.spec.precision import RECIPES, Precision
 from flopcast.spec.recompute import FIELDS
 from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.spec.shards import Shards as StateShards
-from flopcast.strict_model import StrictModel, words
+from flopcast.strict_model import NotAllowedError, StrictModel, words
 
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
@@ -45,9 +45,9 @@ def _numbers_of(given: object, info: ValidationInfo) -> object:
     """Return what `numbers` returns; a fault names the field, and a number in the text or "all"."""
     try:
         return numbers(given)
-    except ValueError as error:
+    except NotAllowedError as error:
         name = SHORT_NAMES.get(str(info.field_name), str(info.field_name))
-        raise ValueError(wrong_numbers(given, name, str(error))) from None
+        raise wrong_numbers(given, name, error) from None
 
 
 def _or_word(schema: dict[str, Any]) -> None:
@@ -195,7 +195,7 @@ class Space(StrictModel):
     def _of_this_world(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         """Return sizes of clusters that can be built."""
         if value and max(value) > MOST_DEVICES:
-            raise ValueError(f"at most {MOST_DEVICES:,} devices; because no known cluster is larger")
+            raise NotAllowedError(f"at most {MOST_DEVICES:,} devices", "no known cluster is larger")
         return value
 
     @field_validator("*")

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from flopcast.slips import OFF, in_digits
 from flopcast.spec.offload import Placement
 from flopcast.spec.shards import ShardGroup
+from flopcast.strict_model import NotAllowedError
 
 ALL = "all"
 ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
 NUMBERS = re.compile(f"{ONE}(,{ONE})*")
 WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
-ZERO_STAGES = 'ZeRO stages: 0, 1, 2 or 3, or several such as "0,1"; because other stages do not exist'
+ZERO_STAGES = ('ZeRO stages: 0, 1, 2 or 3, or several such as "0,1"', "other stages do not exist")
 MOST_VALUES = 65_536
 WORDS = (  # fields whose values are words
     "sequence_parallel",
@@ -48,10 +49,10 @@ def numbers(given: object) -> object:
     if not isinstance(given, str):
         if isinstance(given, (tuple, list)):
             return given
-        raise ValueError(f"{WRITTEN}; because only these forms are supported")
+        raise NotAllowedError(WRITTEN, "only these forms are supported")
     found: list[int] = []
     if given != ALL and not NUMBERS.fullmatch(given.replace(" ", "")):
-        raise ValueError(f"{WRITTEN}; because only these forms are supported")
+        raise NotAllowedError(WRITTEN, "only these forms are supported")
     for word in [] if given == ALL else given.replace(" ", "").split(","):
         first, dots, rest = word.partition("..")
         last, colon, step = rest.partition(":")
@@ -61,23 +62,23 @@ def numbers(given: object) -> object:
             steps = range(int(first), int(last) + 1, max(int(step), 1))
             if len(steps) > MOST_VALUES:
                 because = f"the search would try {len(steps):,} values"
-                raise ValueError(f"at most {MOST_VALUES:,} values of a field; because {because}")
+                raise NotAllowedError(f"at most {MOST_VALUES:,} values of a field", because)
             found += steps
         else:
             found += _doubled(int(first), int(last))
         if dots and not colon and int(first) == 0:
-            raise ValueError(f"a range from 1 or more, such as 1..{last}; because 0 cannot be doubled")
+            raise NotAllowedError(f"a range from 1 or more, such as 1..{last}", "0 cannot be doubled")
         if dots and int(last) < int(first):
-            raise ValueError(
-                f"a range that rises, such as {last}..{first}; because the range {word} is empty"
+            raise NotAllowedError(
+                f"a range that rises, such as {last}..{first}", f"the range {word} is empty"
             )
     return tuple(found)
 
 
-def wrong_numbers(given: object, name: str, message: str) -> str:
-    """Return what is allowed for a field of numbers, why, and the fix."""
-    message = ZERO_STAGES if name == "zero" else message
-    return f"{message}; fix: set {name} to {_meant_numbers(given, message)}"
+def wrong_numbers(given: object, name: str, error: NotAllowedError) -> NotAllowedError:
+    """Return the error of a field of numbers, with its fix."""
+    allowed, because = ZERO_STAGES if name == "zero" else (error.allowed, error.because)
+    return NotAllowedError(allowed, because, {name: _meant_numbers(given, allowed)})
 
 
 def _meant_numbers(given: object, allowed: str) -> str:
@@ -85,7 +86,7 @@ def _meant_numbers(given: object, allowed: str) -> str:
 
     >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "<=8", "8,16,x", "eight", "any")]
     ['2..8', '1..8', '8,16', '8', 'all']
-    >>> _meant_numbers("on", ZERO_STAGES), _meant_numbers("off", ZERO_STAGES)
+    >>> _meant_numbers("on", ZERO_STAGES[0]), _meant_numbers("off", ZERO_STAGES[0])
     ('1', '0')
     """
     text = in_digits(str(given))

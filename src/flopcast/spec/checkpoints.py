@@ -11,11 +11,12 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from flopcast.fixes import in_place
 from flopcast.other_units import rewritten
 from flopcast.records import dataclass
 from flopcast.slips import in_digits
 from flopcast.spec.written_lists import or_text
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import parse_quantity
 
 MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy", "coalesced"]
@@ -123,8 +124,8 @@ class Checkpoint(StrictModel):
     @model_validator(mode="after")
     def _one_period(self) -> "Checkpoint":
         if self.every_steps is not None and self.every_s is not None:
-            because = "because both fields set the interval between two checkpoints"
-            raise ValueError(f"either every_steps or every_s; {because}; fix: leave out every_s")
+            because = "both fields set the interval between two checkpoints"
+            raise NotAllowedError("either every_steps or every_s", because, "leave out every_s")
         return self
 
     @property
@@ -167,15 +168,14 @@ def _of_text(given: object) -> object:
         return given
     found: dict[str, object] = {}
     if spaced := re.search(r"\bevery (\d+) ?(?:steps\b)?([a-z]*)", given):
-        because = "because an equals sign joins a word and its value"
+        because = "an equals sign joins a word and its value"
         fix = f"write {given.replace(spaced[0], f'every={spaced[1]}{spaced[2]}')!r}"
-        raise ValueError(f"every=STEPS, or every=TIME such as every=10min; {because}; fix: {fix}")
+        raise NotAllowedError("every=STEPS, or every=TIME such as every=10min", because, fix)
     for word in given.replace(",", " ").split():
         key, value = _setting(word)
         if key in found:
-            raise ValueError(
-                f"each setting only once; because {word} sets a field that another word sets; "
-                f"fix: leave out {word}"
+            raise NotAllowedError(
+                "each setting only once", f"{word} sets a field that another word sets", f"leave out {word}"
             )
         found[key] = value
     return found
@@ -197,7 +197,7 @@ def _setting(word: str) -> tuple[str, object]:
     if equals and name in SETTINGS:
         return SETTINGS[name], value
     words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
-    because = "because the short form of a checkpoint consists of these words,"
+    because = "the short form of a checkpoint consists of these words,"
     from difflib import get_close_matches  # only a wrong word needs it
 
     near = (
@@ -210,9 +210,9 @@ def _setting(word: str) -> tuple[str, object]:
     if name in ("to", "method"):
         near, equals, value = [OTHER_WORDS.get(value, value)], "", ""
     right = f"every={word}" if word.isdecimal() else f"{near[0]}{equals}{value}" if near else ""
-    fix = f"write {right} in place of {word}" if right else f"remove {word}"
+    fix = in_place(right, word) if right else f"remove {word}"
     fix = "leave out the checkpoint" if word == "none" else fix
-    raise ValueError(f"words of this list: {words}; {because} and {word!r} is none of them; fix: {fix}")
+    raise NotAllowedError(f"words of this list: {words}", f"{because} and {word!r} is none of them", fix)
 
 
 def _quantity(word: str, unit: str, allowed: str) -> float:
@@ -221,13 +221,13 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
     try:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
     except ValueError:
-        because = f"because {text!r} is not a number with a known unit"
+        because = f"{text!r} is not a number with a known unit"
         digits, units = in_digits(text.strip("-")), (unit, "min", "h") if unit == "s" else (unit,)
         digits = re.sub(r"(?<=\d) ?(?:steps?|iterations?|iters?)$", "", digits)
         right = {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else rewritten(digits, units)
         name = word.partition("=")[0]
-        fix = f"write {name}={right.replace(' ', '')} in place of {word}" if right else f"leave out {word}"
-        raise ValueError(f"{allowed}; {because}; fix: {fix}") from None
+        fix = in_place(f"{name}={right.replace(' ', '')}", word) if right else f"leave out {word}"
+        raise NotAllowedError(allowed, because, fix) from None
 
 
 EXAMPLE = "lazy file_system every=100"

@@ -15,6 +15,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem
+from flopcast.fixes import Edit, set_to
 from flopcast.records import dataclass, replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.checkpoints import Checkpoint
@@ -60,6 +61,7 @@ class Case:
 
 
 Text = str | Callable[[Case], str]
+Ways = str | Edit | tuple[str | Edit, ...]  # of correcting the input
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -73,9 +75,11 @@ class Rule:
     holds : callable
         True where the rule is kept: an array of shape (plans, 1), or one truth value where the rule
         looks at the structure alone.
-    value, allowed, fix : str or callable
+    value, allowed : str or callable
         Texts about the first plan; callables run only where the rule is broken. Without `value`, it is that
-        of the field. A fix starts with an edit ("set NAME to VALUE") that keeps the rule.
+        of the field.
+    fix : edit, str, tuple of both, or callable
+        Ways to correct the plan; the first one keeps the rule.
     fault : callable, optional
         What is wrong about the first plan, in place of "= VALUE is not allowed".
     because : str or callable
@@ -94,7 +98,7 @@ class Rule:
     fault: Callable[[Case], str] | None = None
     allowed: Text
     because: Text
-    fix: Text
+    fix: Ways | Callable[[Case], Ways]
     about_lists: bool = False
     about_steps: bool = False
 
@@ -137,10 +141,11 @@ def _by_kind(case: Case) -> tuple[Case, ...]:
 
 def _problem(rule: Rule, wrong: Case, case: Case) -> Problem:
     """Return a broken rule as a problem, with the fields of the micro-batch instead of the batch."""
-    field, allowed, because, fix = (
-        text if isinstance(text, str) else text(wrong)
-        for text in (rule.field, rule.allowed, rule.because, rule.fix)
+    field, allowed, because = (
+        text if isinstance(text, str) else text(wrong) for text in (rule.field, rule.allowed, rule.because)
     )
+    fix = rule.fix(wrong) if callable(rule.fix) else rule.fix
+    ways = fix if isinstance(fix, tuple) else (fix,)
     value = rule.value(wrong) if rule.value else _value(wrong, field)
     if not rule.about_lists and case.batch.listed:
         place = case.batch.place(wrong.batch)
@@ -148,7 +153,7 @@ def _problem(rule: Rule, wrong: Case, case: Case) -> Problem:
         field = f"{place}.{name}" if part == "batch" else field
         allowed = f"{allowed}, for {place} too"
     fault = rule.fault(wrong) if rule.fault else ""
-    return Problem(field, value, allowed, because, fix, fault=fault)
+    return Problem(field, value, allowed, because, set_to(*ways), fault=fault)
 
 
 def _value(case: Case, field: str) -> object:

@@ -13,7 +13,7 @@ from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.spec.drafting import Drafting
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.streaming import DEVICE, HostComputes, PlacedOn
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 CacheFormat = Literal["bf16", "fp8", "int4"]
 Latents = Literal["replicated", "split"]
@@ -159,9 +159,8 @@ class Deployment(Pool):
         if (value is None) != (info.data["prefill"] is None):
             other = "decode" if value is None else "prefill"
             because = "one pool computes prompts, and the other generates tokens"
-            raise ValueError(
-                f"a prefill pool and a decode pool, or neither of them; because {because}; fix: add "
-                f"{other}.replicas=1"
+            raise NotAllowedError(
+                "a prefill pool and a decode pool, or neither of them", because, f"add {other}.replicas=1"
             )
         names = [
             name for name in Pool.model_fields if info.data.get(name) != Pool.model_fields[name].default
@@ -169,7 +168,7 @@ class Deployment(Pool):
         if value is not None and names and set(names) <= set(info.data):
             because = "each pool has its own value of this field"
             allowed = f"no {names[0]} if there are separate prefill and decode pools"
-            raise ValueError(f"{allowed}; because {because}; fix: write decode.{names[0]}")
+            raise NotAllowedError(allowed, because, f"write decode.{names[0]}")
         return value
 
     @property

@@ -9,8 +9,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from flopcast.fixes import write
 from flopcast.spec.model import Model
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number
 
 Drafter = Literal["mtp", "eagle", "ngram", "model"]
@@ -58,7 +59,7 @@ class Drafting(StrictModel):
             because = (
                 f"an iteration generates at most {drafted} drafted tokens and one token of the model itself"
             )
-            raise ValueError(f"at most {drafted + 1}; because {because}; fix: write accepted={drafted + 1}")
+            raise NotAllowedError(f"at most {drafted + 1}", because, write(drafted + 1, "accepted"))
         return value
 
     @property

@@ -17,7 +17,7 @@ from flopcast.spec.iteration_cost import IterationCost
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.source import Sources
 from flopcast.spec.streaming import Streaming
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 Share = Annotated[float, Gt(0), Le(1)]
 UNKNOWN_RELEASE = "unknown"
@@ -58,8 +58,8 @@ class Overlap(StrictModel):
         sizes = {len(each) for each in given}
         if len(sizes) > 1:
             because = "entry i of each list belongs to the same share of the multiprocessors"
-            raise ValueError(
-                f"three lists of the same length; because {because}; fix: write lists of the same length"
+            raise NotAllowedError(
+                "three lists of the same length", because, "write lists of the same length"
             )
         return self
 
@@ -251,13 +251,13 @@ class Engine(StrictModel):
     def _settings_agree(self) -> "Engine":
         if self.batching == "static" and self.preemption != "none":
             because = "an engine with static batching never preempts a request"
-            raise ValueError(f"preemption: none; because {because}; fix: set engine.preemption to none")
+            raise NotAllowedError("preemption: none", because, {"engine.preemption": "none"})
         if self.padding and self.batching != "static":
             because = "only an engine with static batching pads prompts to the same length"
-            raise ValueError(f"padding: false; because {because}; fix: set engine.batching to static")
+            raise NotAllowedError("padding: false", because, {"engine.batching": "static"})
         if self.fused_epilogues and self.fused_norms:
             because = "with fused_epilogues, products add the residual, so that norms have nothing to add"
-            raise ValueError(f"fused_norms: false; because {because}; fix: set engine.fused_norms to false")
+            raise NotAllowedError("fused_norms: false", because, {"engine.fused_norms": False})
         return self
 
     @property

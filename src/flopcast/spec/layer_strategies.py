@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from flopcast.spec.offload import Offload, offload_word
 from flopcast.spec.written_lists import entries_of, or_text
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=[\w@+.%]+(?::[\w@+.%]++(?!=))*)+)")
 NAMES = {"tp": "tensor_parallel", "zero": "zero", "recompute": "recompute", "offload": "offload"}
@@ -60,7 +60,7 @@ class LayerStrategy(StrictModel):
     def _in_order(self) -> "LayerStrategy":
         if self.last < self.first:
             swapped = self.model_copy(update={"first": self.last, "last": self.first})
-            raise ValueError(_fault("the first number must not be greater than the last", swapped.word()))
+            raise _fault("the first number must not be greater than the last", swapped.word())
         return self
 
     @property
@@ -94,32 +94,34 @@ def _strategies(given: object) -> object:
         A truth value, or a word of another form.
     """
     if isinstance(given, bool):
-        raise ValueError(_fault("true and false do not name blocks", EXAMPLE))
+        raise _fault("true and false do not name blocks", EXAMPLE)
     if isinstance(given, str) and re.fullmatch(r"\d+(,\d+)+", given):
-        message = _fault(f"{given.partition(',')[0]!r} names no setting", EXAMPLE).partition("; fix: ")[0]
-        raise ValueError(f"{message}; fix: write stage_layers={given} in place of layers={given}")
+        fault = _fault(f"{given.partition(',')[0]!r} names no setting", EXAMPLE)
+        raise NotAllowedError(
+            fault.allowed, fault.because, f"write stage_layers={given} in place of layers={given}"
+        )
     return given if isinstance(given, Mapping) else entries_of(given, _of_word, tuple)
 
 
 def _of_word(word: str) -> dict[str, object]:
     found = WORD.fullmatch(word)
     if found is None:
-        raise ValueError(_fault(f"{word!r} has another form", EXAMPLE))
+        raise _fault(f"{word!r} has another form", EXAMPLE)
     own: dict[str, object] = {"first": int(found[1]), "last": int(found[2] or found[1])}
     for each in re.split(r":(?=\w+=)", found[3])[1:]:
         short, _, value = each.partition("=")
         if short not in NAMES:
-            raise ValueError(_fault(f"a block cannot have its own {short}", EXAMPLE))
+            raise _fault(f"a block cannot have its own {short}", EXAMPLE)
         if short == "offload":
             value = value.replace(OTHER_INSIDE, ":").replace(BETWEEN, ",")
         own[NAMES[short]] = int(value) if value.isdecimal() else value
     return own
 
 
-def _fault(because: str, meant: str) -> str:
-    """Return the text of an error about a word, with strategies that are right."""
+def _fault(because: str, meant: str) -> NotAllowedError:
+    """Return the error of a word, with strategies that are right."""
     allowed = f"blocks FIRST-LAST from 0, each with tp=, zero=, recompute= or offload=, such as {EXAMPLE}"
-    return f"{allowed}; because {because}; fix: set layers to {meant}"
+    return NotAllowedError(allowed, because, {"layers": meant})
 
 
 Layers = Annotated[

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from flopcast.spec.lengths import Lengths, WrittenLengths
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 FORM = "TOKENS:WEIGHT,TOKENS:WEIGHT"
 
@@ -61,7 +61,7 @@ class LengthDistribution(StrictModel):
     def _of_few_lengths(cls, value: Lengths | None) -> Lengths | None:
         if value is None or value.distribution not in ("constant", "histogram"):
             because = "the lengths of a step must be a small set of numbers, each of which is predicted"
-            raise ValueError(f"one length or {FORM}; because {because}; fix: write 4096:80,131072:1")
+            raise NotAllowedError(f"one length or {FORM}", because, "write 4096:80,131072:1")
         return value
 
     @property

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from flopcast.strict_model import StrictModel
+from flopcast.fixes import write
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import parse_tokens
 
 FORMS = (
@@ -110,7 +111,7 @@ def lengths(given: object) -> object:
     )
     if isinstance(given, dict) and given and all(re.fullmatch(r"\d+[kM]?", str(key)) for key in given):
         pairs = ",".join(f"{key}:{weight}" for key, weight in given.items())
-        raise ValueError(_fault(FORMS, "only these forms are supported", pairs))
+        raise _fault(FORMS, "only these forms are supported", pairs)
     number = re.search(r"[1-9]\d*", str(given))
     right = number[0] if number else "2000"
     right = (
@@ -120,7 +121,7 @@ def lengths(given: object) -> object:
         if call
         else right
     )
-    raise ValueError(_fault(FORMS, "only these forms are supported", right))
+    raise _fault(FORMS, "only these forms are supported", right)
 
 
 def _log_sigma(text: str) -> str:
@@ -133,9 +134,9 @@ def _tokens(text: str) -> str:
     return f"{parse_tokens(text):.0f}"
 
 
-def _fault(allowed: str, because: str, written: str) -> str:
+def _fault(allowed: str, because: str, written: str) -> NotAllowedError:
     """Return what is wrong with lengths that would pass as `written`."""
-    return f"{allowed}; because {because}; fix: write {written}"
+    return NotAllowedError(allowed, because, write(written))
 
 
 def _drawn(name: str, first: str, second: str) -> Lengths:
@@ -143,19 +144,17 @@ def _drawn(name: str, first: str, second: str) -> Lengths:
     if name == "uniform":
         least, most = _count(_number(first)), _count(_number(second))
         if least > most:
-            raise ValueError(
-                _fault(
-                    "uniform(LOW, HIGH) with LOW up to HIGH",
-                    "the two numbers are the smallest and the largest length",
-                    f"uniform({most}, {least})",
-                )
+            raise _fault(
+                "uniform(LOW, HIGH) with LOW up to HIGH",
+                "the two numbers are the smallest and the largest length",
+                f"uniform({most}, {least})",
             )
         return Lengths(distribution="uniform", least_tokens=least, most_tokens=most)
     sigma = _number(second)
     if not 0 <= sigma <= MOST_SIGMA:
         allowed = f"lognormal(MEAN, SIGMA) with SIGMA from 0 to {MOST_SIGMA:g}"
         because = "SIGMA is the standard deviation of the logarithm of lengths"
-        raise ValueError(_fault(allowed, because, f"lognormal({first}, 0.5)"))
+        raise _fault(allowed, because, f"lognormal({first}, 0.5)")
     return Lengths(distribution="lognormal", mean_tokens=_count(_number(first)), log_sigma_factor=sigma)
 
 
@@ -166,12 +165,12 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
         has_semicolons = any(";" in str(pair) for pair in pairs)
         text = ",".join(":".join(pair) for pair in pairs) if has_semicolons else "128:3,1024:1"
         right = text.replace(";", ",")
-        raise ValueError(_fault(FORMS, "a histogram needs a weight for each length", right))
+        raise _fault(FORMS, "a histogram needs a weight for each length", right)
     tokens = tuple(_count(_number(row[0])) for row in rows)
     weights = tuple(_number(str(row[1]).removesuffix("%")) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:
         because = "a weight is the relative frequency of a length, and at least one length must occur"
-        raise ValueError(_fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1"))
+        raise _fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1")
     return Lengths(distribution="histogram", tokens=tokens, weights=weights)
 
 
@@ -184,7 +183,7 @@ def _number(given: object) -> float:
     except ValueError:
         number = float("nan")
     if number - number != 0:  # not a number, or infinite
-        raise ValueError(_fault(FORMS, f"{given!r} is no number", "a number"))
+        raise _fault(FORMS, f"{given!r} is no number", "a number")
     return number
 
 
@@ -192,7 +191,7 @@ def _count(count_tokens: float) -> int:
     """Return a number of tokens."""
     if not 1 <= count_tokens <= MOST_TOKENS or count_tokens != int(count_tokens):
         because = "a request has a prompt and an output of at least one token"
-        raise ValueError(_fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000"))
+        raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000")
     return int(count_tokens)
 
 

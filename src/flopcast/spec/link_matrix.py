@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from flopcast.dtypes import Floats
 from flopcast.records import dataclass
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number
 
 Unit = Literal["MB/s", "GB/s", "Mb/s", "Gb/s"]
@@ -35,10 +35,6 @@ class MatrixFault:
     allowed: str
     because: str
     fix: str
-
-    def text(self) -> str:
-        """Return the fault as one sentence of an error."""
-        return f"{self.allowed}; because {self.because}; fix: {self.fix}"
 
 
 def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
@@ -120,10 +116,10 @@ class LinkMatrix(StrictModel):
     def _is_a_measurement(self) -> "LinkMatrix":
         fault = next(matrix_faults(self.rows), None)
         if fault is not None:
-            raise ValueError(fault.text())
+            raise NotAllowedError(fault.allowed, fault.because, fault.fix)
         if self.order and sorted(self.order) != list(range(len(self.rows))):
             allowed = f"each number from 0 to {len(self.rows) - 1} once, in any order"
-            raise ValueError(f"{allowed}; because order lists the rows of the matrix; fix: remove order")
+            raise NotAllowedError(allowed, "order lists the rows of the matrix", "remove order")
         return self
 
     @property

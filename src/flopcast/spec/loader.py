@@ -11,9 +11,10 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from flopcast.fixes import in_place
 from flopcast.other_units import rewritten
 from flopcast.spec.written_lists import or_text
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import parse_quantity
 
 Path = Literal["link", "pageable", "zero_copy", "host", "nvme", "file_system", "object_store"]
@@ -65,26 +66,26 @@ class LoaderStage(StrictModel):
             because = (
                 "because a stage either processes a sample (sample_s) or moves its bytes (sample_bytes)"
             )
-            raise ValueError(f"either sample_s or sample_bytes; {because}; fix: state one of them")
+            raise NotAllowedError("either sample_s or sample_bytes", because, "state one of them")
         if self.row_bytes is not None and (self.sample_s is not None or self.through not in OF_ROWS):
-            because = "because only stages with through: zero_copy or host read scattered rows"
-            raise ValueError(f"no row_bytes in this stage; {because}; fix: remove row_bytes")
+            because = "only stages with through: zero_copy or host read scattered rows"
+            raise NotAllowedError("no row_bytes in this stage", because, "remove row_bytes")
         if self.sample_bytes is not None and self.workers > 1:
-            because = "because the rate of a memory, a link or a storage does not depend on workers"
-            raise ValueError(f"no workers in a stage with sample_bytes; {because}; fix: remove workers")
+            because = "the rate of a memory, a link or a storage does not depend on workers"
+            raise NotAllowedError("no workers in a stage with sample_bytes", because, "remove workers")
         if self.sample_s is not None and self.through != "link":
-            because = "because a stage with sample_s processes samples and moves no bytes"
-            raise ValueError(f"no through in a stage with sample_s; {because}; fix: remove through")
+            because = "a stage with sample_s processes samples and moves no bytes"
+            raise NotAllowedError("no through in a stage with sample_s", because, "remove through")
         return self
 
     @field_validator("name")
     @classmethod
     def _is_word(cls, name: str) -> str:
         if name in KEYWORDS or re.search(r"[\s,=+]", name):
-            because = "because these words and signs have a meaning in the short form of a loader"
+            because = "these words and signs have a meaning in the short form of a loader"
             words = ", ".join(KEYWORDS)
-            raise ValueError(
-                f"a name without spaces, commas, = and +, other than {words}; {because}; fix: write decode"
+            raise NotAllowedError(
+                f"a name without spaces, commas, = and +, other than {words}", because, "write decode"
             )
         return name
 
@@ -119,7 +120,7 @@ class Loader(StrictModel):
         names = [stage.name for stage in self.stages]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(_named_twice(name))
+                raise _named_twice(name)
         return self
 
     def text(self) -> str:
@@ -135,11 +136,11 @@ class Loader(StrictModel):
         return ",".join([*words, *([f"exposed={'+'.join(exposed)}"] if exposed else [])])
 
 
-def _named_twice(name: str) -> str:
+def _named_twice(name: str) -> NotAllowedError:
     """Return what is wrong with two stages of one name."""
-    because = "because each stage is identified by its name"
+    because = "each stage is identified by its name"
     fix = f"write {name}2 in place of the second {name}"
-    return f"a different name for each stage, but {name!r} occurs twice; {because}; fix: {fix}"
+    return NotAllowedError(f"a different name for each stage, but {name!r} occurs twice", because, fix)
 
 
 def _of_text(given: object) -> object:
@@ -172,10 +173,10 @@ def _stages(text: str) -> list[dict[str, object]]:
     for word in re.sub(r"(?<=\d)\s+(?=[a-zA-Z]+\b(?!=))", "", text).replace(",", " ").split():
         name, _, value = word.partition("=")
         if not name or not value:
-            because = "because a stage consists of a name and its time or size"
+            because = "a stage consists of a name and its time or size"
             right = f"decode={word}" if word[0].isdigit() else f"{name}=9ms"
-            raise ValueError(
-                f"stages of the form NAME=VALUE, unlike {word!r}; {because}; fix: write {right}"
+            raise NotAllowedError(
+                f"stages of the form NAME=VALUE, unlike {word!r}", because, f"write {right}"
             )
         if name == "exposed":
             exposed += value.split("+")
@@ -183,13 +184,14 @@ def _stages(text: str) -> list[dict[str, object]]:
             stages.append({"name": name} | _stage(word, value))
     names = [str(stage["name"]) for stage in stages]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise ValueError(_named_twice(twice))
+        raise _named_twice(twice)
     for name in exposed:
         if name not in (*names, "all"):
-            because = "because exposed lists the stages that every step waits for"
-            raise ValueError(
-                f"exposed={'+'.join(names)}, some of these stages, or all, but no stage is called"
-                f" {name!r}; {because}; fix: write exposed=all"
+            because = "exposed lists the stages that every step waits for"
+            raise NotAllowedError(
+                f"exposed={'+'.join(names)}, some of these stages, or all, but no stage is called {name!r}",
+                because,
+                "write exposed=all",
             )
     for stage in stages:
         if "all" in exposed or stage["name"] in exposed:
@@ -206,12 +208,10 @@ def _stage(word: str, value: str) -> dict[str, object]:
         if through not in PATHS:
             from difflib import get_close_matches  # only a wrong word needs it
 
-            because = "because flopcast knows the rate of only these paths"
+            because = "flopcast knows the rate of only these paths"
             near = next(iter(get_close_matches(through, PATHS, n=1)), "link")
-            fix = f"write {amount}@{near} in place of {value}"
-            raise ValueError(
-                f"one of {', '.join(PATHS)} after @ instead of {through!r}; {because}; fix: {fix}"
-            )
+            fix = in_place(f"{amount}@{near}", value)
+            raise NotAllowedError(f"one of {', '.join(PATHS)} after @ instead of {through!r}", because, fix)
         return fields | ({"row_bytes": _quantity(word, row, "B")} if colon else {})
     amount, colon, workers = value.partition(":")
     if colon and not (workers.isdecimal() and int(workers)):
@@ -222,9 +222,7 @@ def _stage(word: str, value: str) -> dict[str, object]:
             else "the number after the colon is the number of workers"
         )
         allowed = "TIME:WORKERS, where WORKERS is a whole number of at least 1"
-        raise ValueError(
-            f"{allowed}; because {because}; fix: write {word.replace(value, amount)}:{1 if idle else 8}"
-        )
+        raise NotAllowedError(allowed, because, f"write {word.replace(value, amount)}:{(1 if idle else 8)}")
     rate = amount.endswith("/s")
     fields = {"sample_s": 1 / _rate(word, amount) if rate else _quantity(word, amount, "s")}
     return fields | ({"workers": int(workers)} if colon else {})
@@ -237,9 +235,9 @@ def _rate(word: str, text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):
-        because = "because a rate is the number of samples per second of one worker"
+        because = "a rate is the number of samples per second of one worker"
         right = word.replace(text, "110/s")
-        raise ValueError(f"a rate such as 110/s, unlike that of {word!r}; {because}; fix: write {right}")
+        raise NotAllowedError(f"a rate such as 110/s, unlike that of {word!r}", because, f"write {right}")
     return rate
 
 
@@ -249,10 +247,10 @@ def _quantity(word: str, text: str, unit: str) -> float:
     except ValueError:
         found = 0.0
     if found <= 0:
-        because = "because a stage has a time (9ms), a rate (110/s) or a size (602kB@link) for each sample"
+        because = "a stage has a time (9ms), a rate (110/s) or a size (602kB@link) for each sample"
         because += f", and {word!r} has no such value"
-        fix = f"write {_meant(word, text, unit)} in place of {word}"
-        raise ValueError(f"a number above 0 with its unit; {because}; fix: {fix}")
+        fix = in_place(_meant(word, text, unit), word)
+        raise NotAllowedError("a number above 0 with its unit", because, fix)
     return found
 
 

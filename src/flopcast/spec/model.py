@@ -22,7 +22,7 @@ from flopcast.layers.traced import NO_ENDS, is_graph
 from flopcast.layers.vision import Vision
 from flopcast.spec.precision import Precision
 from flopcast.spec.source import Sources
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 WHOLE = Split(
     sequences=constant(1), length=constant(1), tensor=constant(1), sequence_parallel=False, dtype="bf16"
@@ -129,7 +129,7 @@ class Model(StrictModel):
         if self.position_offset and not self.learned_positions:
             raise ValueError(f"learned_positions above 0, if position_offset is {self.position_offset}")
         if not self.vocabulary and not is_graph(self.blocks):
-            raise ValueError("vocabulary: 1 or more; because only an exported graph has no vocabulary")
+            raise NotAllowedError("vocabulary: 1 or more", "only an exported graph has no vocabulary")
         if not encoder_comes_first(self.blocks, self.pattern):
             raise ValueError("blocks of the encoder, the last with ends_encoder, then blocks with cross")
         if self.adapters and self.mtp:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from flopcast.spec.written_lists import by_kind, entries_of, fraction_of, or_text
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 Kind = Literal["optimizer", "gradients", "parameters", "activations"]
 TierName = Literal["host", "nvme", "file_system", "peer"]
@@ -99,7 +99,7 @@ def _of_word(word: str) -> dict[str, object]:
             )
         if re.search(r"[;\s]", word):
             because, meant = "commas separate entries of offload", re.sub(r"[;\s]+", ",", word.strip())
-        raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
+        raise NotAllowedError(allowed, because, {"offload": meant})
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:
         if more.startswith(STRIDE) and more.removeprefix(STRIDE).isdecimal():
@@ -111,7 +111,7 @@ def _of_word(word: str) -> dict[str, object]:
             because, meant = "the rest of the state stays on the device", f"{kind}:{rest[0]}"
             if re.search(r"[;\s]", word):
                 because, meant = "commas separate entries of offload", re.sub(r"[;\s]+", ",", word.strip())
-            raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
+            raise NotAllowedError(allowed, because, {"offload": meant})
     return found
 
 
@@ -124,8 +124,8 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
             yield {"kind": kind, **place}
         else:
             because = "each entry of offload consists of a kind of state and a memory"
-            fix = f"set offload to {kind}:host"
-            raise ValueError(f"a memory for {kind}, such as host; because {because}; fix: {fix}")
+            fix = {"offload": f"{kind}:host"}
+            raise NotAllowedError(f"a memory for {kind}, such as host", because, fix)
 
 
 _BY_KIND = by_kind(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number
 
 
@@ -83,9 +83,10 @@ class OffloadSoftware(StrictModel):
     def _gradients_leave_in_time(self) -> "OffloadSoftware":
         if self.overlaps_updates and (not self.leaves_in_backward or self.updates_on != "host"):
             because = "the host can update a layer during a pass only if it has the layer's gradients"
-            raise ValueError(
-                "overlaps_updates only with gradient_flush blocking or overlapped and updates_on host;"
-                f" because {because}; fix: set stack.offload.gradient_flush to overlapped"
+            raise NotAllowedError(
+                "overlaps_updates only with gradient_flush blocking or overlapped and updates_on host",
+                because,
+                {"stack.offload.gradient_flush": "overlapped"},
             )
         return self
 

@@ -9,7 +9,7 @@ import re
 from pydantic import Field, field_validator
 
 from flopcast.other_units import rewritten_count
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import parse_tokens
 
 
@@ -50,7 +50,7 @@ class StatedPhase(StrictModel):
             share = re.fullmatch(r"([\d.]+) ?%", str(value))  # the shares of a run of 1T tokens
             right = f"{float(share[1]) * 10:g}B" if share else rewritten_count(str(value)) or "1T"
             because = "a phase has a number of tokens, and no share of the run"
-            raise ValueError(f"{error}; because {because}; fix: set tokens to {right}") from None
+            raise NotAllowedError(str(error), because, {"tokens": right}) from None
 
 
 class StatedRun(StrictModel):

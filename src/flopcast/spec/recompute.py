@@ -8,6 +8,9 @@ Elsewhere: the fields (plan.py), whether a mode is possible (rules_recompute.py)
 from collections.abc import Mapping
 from difflib import get_close_matches
 
+from flopcast.fixes import set_to
+from flopcast.strict_model import NotAllowedError
+
 # what a word may say besides the mode
 FIELDS = ("recompute_method", "recompute_layers", "recompute_modules")
 PATTERN = r"^(full:(uniform|block|every)(:[1-9][0-9]*)?|selective:[a-z_]+(,[a-z_]+)*)$"
@@ -32,10 +35,10 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     if word and not isinstance(word, (str, bool)):
         allowed = "none, selective or full, or a short form such as full:block:4"
         because = "numbers, lists and mappings do not state which activations are recomputed"
-        fix = "set recompute to full, or to full:block:N for the first N blocks of each chunk"
+        fix = set_to({"recompute": "full"}, "to full:block:N for the first N blocks of each chunk")
         if isinstance(word, list) and word and all(isinstance(each, str) for each in word):
-            fix = f"set recompute to selective:{','.join(word)}"
-        raise ValueError(f"recompute: {allowed}; because {because}; fix: {fix}")
+            fix = set_to(recompute=f"selective:{','.join(word)}")
+        raise NotAllowedError(f"recompute: {allowed}", because, fix)
     if not isinstance(word, str) or ":" not in word:
         return dict(given)
     mode, *rest = word.split(":")
@@ -45,8 +48,8 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     else:
         if rest[0].isdecimal():
             allowed = "full:METHOD:BLOCKS, where METHOD is uniform, block or every"
-            fix = f"set recompute to full:block:{rest[0]}"
-            raise ValueError(f"recompute: {allowed}; because {rest[0]} is not a method; fix: {fix}")
+            fix = set_to(recompute=f"full:block:{rest[0]}")
+            raise NotAllowedError(f"recompute: {allowed}", f"{rest[0]} is not a method", fix)
         fields["recompute_method"] = rest[0]
         if len(rest) > 1:
             fields["recompute_layers"] = ":".join(rest[1:])

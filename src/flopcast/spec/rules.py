@@ -11,7 +11,7 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.custom import OwnSchedule
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.divisors import divided_over_chunks, divisors, listed, nearest_divisor
 from flopcast.spec.orders import rules_of_rows, uneven
 from flopcast.spec.plan_fields import written_list
@@ -25,16 +25,17 @@ def _devices(case: Case) -> Counts:
     return plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
 
 
-def _fitting_devices(case: Case) -> str:
+def _fitting_devices(case: Case) -> Ways:
     """Return edits that make a plan use every device: of its degrees, or of the nodes."""
     used, there, per_node = (first(_devices(case)), case.cluster.num_devices, case.cluster.node.devices)
     others = used // first(case.plans.data_parallel)
-    edits = [f"set data_parallel to {there // others}"] if there % others == 0 else []
-    edits += [f"use {used // per_node} nodes"] if used % per_node == 0 else []
-    return ", or ".join(edits) or f"choose degrees whose product is {there}"
+    nodes = f"use {used // per_node} nodes" if used % per_node == 0 else ""
+    if there % others == 0:
+        return ({"data_parallel": there // others}, nodes)
+    return nodes or f"choose degrees whose product is {there}"
 
 
-def _unequal_stages(case: Case) -> str:
+def _unequal_stages(case: Case) -> Ways:
     """Return the edit that fixes a plan whose chunks have unequal numbers of blocks.
 
     It changes the number of chunks of a stage, lists the blocks of each chunk, or changes the stages.
@@ -42,10 +43,10 @@ def _unequal_stages(case: Case) -> str:
     blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
     chunks = stages * first(case.plans.virtual_stages)
     if _uneven_degree(case) == "virtual_stages":
-        return f"set virtual_stages to {nearest_divisor(blocks // stages, chunks // stages)}"
+        return {"virtual_stages": nearest_divisor(blocks // stages, chunks // stages)}
     if chunks <= blocks:
-        return f"set stage_layers to {written_list(divided_over_chunks(blocks, chunks))}"
-    return f"set pipeline_parallel to {nearest_divisor(blocks, stages)} and virtual_stages to 1"
+        return {"stage_layers": written_list(divided_over_chunks(blocks, chunks))}
+    return {"pipeline_parallel": nearest_divisor(blocks, stages), "virtual_stages": 1}
 
 
 def _uneven_degree(case: Case) -> str:
@@ -54,11 +55,11 @@ def _uneven_degree(case: Case) -> str:
     return "pipeline_parallel" if case.model.num_blocks % stages else "virtual_stages"
 
 
-def _two_stages(case: Case) -> str:
+def _two_stages(case: Case) -> Ways:
     """Return the edits for several chunks on one stage: two stages with half the replicas, or one chunk."""
     replicas = first(case.plans.data_parallel)
-    pair = f"set pipeline_parallel to 2 and data_parallel to {replicas // 2}, or "
-    return f"{pair if replicas % 2 == 0 else 'set '}virtual_stages to 1"
+    one = {"virtual_stages": 1}
+    return one if replicas % 2 else ({"pipeline_parallel": 2, "data_parallel": replicas // 2}, one)
 
 
 def _reducing(case: Case) -> list[int]:
@@ -102,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
         because="the table of learned positions has no row for later positions",
-        fix=lambda c: f"set learned_positions to {c.batch.sequence_length}",
+        fix=lambda c: {"learned_positions": c.batch.sequence_length},
     ),
     Rule(
         field="plan.sequence_parallel",
@@ -115,7 +116,7 @@ RULES: tuple[Rule, ...] = (
             f"context_parallel = {c.batch.sequence_length / first(c.plans.context_parallel):g}"
         ),
         because="sequence parallelism gives every rank the same number of tokens",
-        fix="set sequence_parallel to false",
+        fix={"sequence_parallel": False},
     ),
     Rule(
         field=lambda c: f"plan.{_uneven_degree(c)}",
@@ -145,21 +146,21 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.partition == "even"),
         allowed="1 on this stack",
         because="this stack's rule for dividing layers does not support virtual stages",
-        fix="set virtual_stages to 1 or choose another stack",
+        fix=({"virtual_stages": 1}, "choose another stack"),
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
         allowed="1, because transfers between stages are blocking on this stack",
         because="with blocking transfers, interleaved stages would wait for each other forever",
-        fix="set virtual_stages to 1, or stack.pipeline.transfers to batched",
+        fix=({"virtual_stages": 1}, {"stack.pipeline.transfers": "batched"}),
     ),
     Rule(
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
         allowed=_right_schedules,
         because="a schedule has either one chunk or several chunks on each stage",
-        fix="set schedule to auto",
+        fix={"schedule": "auto"},
     ),
     Rule(
         field="plan.global_batch",
@@ -174,10 +175,10 @@ RULES: tuple[Rule, ...] = (
             f"{first(c.plans.micro_batch)} = {first(_per_step(c))}"
         ),
         because="every data-parallel rank runs the same number of whole micro-batches",
-        fix=lambda c: (
-            "set global_batch to "
-            f"{max(1, round(first(c.plans.global_batch) / first(_per_step(c)))) * first(_per_step(c))}"
-        ),
+        fix=lambda c: {
+            "global_batch": max(1, round(first(c.plans.global_batch) / first(_per_step(c))))
+            * first(_per_step(c))
+        },
     ),
     Rule(
         field="plan.global_batch",
@@ -193,7 +194,7 @@ RULES: tuple[Rule, ...] = (
             f"{first(c.plans.pipeline_parallel)}"
         ),
         because="interleaved stages process micro-batches in groups of pipeline_parallel",
-        fix=lambda c: f"set global_batch to {_whole_groups(c)}, or virtual_stages to 1",
+        fix=lambda c: ({"global_batch": _whole_groups(c)}, {"virtual_stages": 1}),
     ),
     Rule(
         field="plan",
@@ -212,14 +213,14 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
         allowed="false, unless recompute is full",
         because="partition_activations divides the inputs that full recompute keeps",
-        fix="set recompute to full",
+        fix={"recompute": "full"},
     ),
     Rule(
         field="plan.partition_activations",
         holds=lambda c: not (c.structure.partition_activations and c.structure.sequence_parallel),
         allowed="false, because sequence_parallel is true",
         because="sequence parallelism already divides the inputs that partition_activations would divide",
-        fix="set partition_activations to false",
+        fix={"partition_activations": False},
     ),
     Rule(
         field=lambda c: f"cluster.tiers[{_reducing(c)[0]}].in_network_reduction",
@@ -227,6 +228,6 @@ RULES: tuple[Rule, ...] = (
         value=lambda _: True,
         allowed="false",
         because="reductions inside network switches are not supported yet",
-        fix="set in_network_reduction to false",
+        fix={"in_network_reduction": False},
     ),
 )

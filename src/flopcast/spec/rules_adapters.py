@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (c.plans.expert_tensor_parallel == 1) | (not _adapts_experts(c)),
         allowed="1, because experts have adapters",
         because="adapters of experts that are divided over ranks are not supported yet",
-        fix="set expert_tensor_parallel to 1",
+        fix={"expert_tensor_parallel": 1},
     ),
     Rule(
         field="model.adapters.base_dtype",
@@ -69,6 +69,6 @@ RULES: tuple[Rule, ...] = (
             "zero-bubble schedules delay the computation of weight gradients, but frozen weights have no "
             "gradients"
         ),
-        fix="set schedule to auto",
+        fix={"schedule": "auto"},
     ),
 )

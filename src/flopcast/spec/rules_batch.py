@@ -11,7 +11,7 @@ import numpy as np
 from flopcast.layers.attention import Attention
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.spec.batch import RankBatch
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.rules_context import parts
 from flopcast.units import counted
 
@@ -44,12 +44,12 @@ def _complete(case: Case) -> np.ndarray:
     return np.asarray((case.plans.num_micro_batches == numbers).all(axis=1, keepdims=True))
 
 
-def _completed(case: Case) -> str:
+def _completed(case: Case) -> Ways:
     """Return the fix that sets the global batch to the sum over the lists of micro-batches."""
     if case.batch.ranks:
-        return f"set global_batch to {_listed(case) * first(case.plans.micro_batch)}"
+        return {"global_batch": _listed(case) * first(case.plans.micro_batch)}
     each = first(case.plans.data_parallel * case.plans.micro_batch)
-    return f"set global_batch to {_number(case.batch.lists[0]) * each}"
+    return {"global_batch": _number(case.batch.lists[0]) * each}
 
 
 def _longest(case: Case) -> int:
@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda _: True,
         allowed="false, or true together with documents",
         because="the cost of attention depends on the lengths of the packed documents",
-        fix="set packed to false, or add documents",
+        fix=({"packed": False}, "add documents"),
     ),
     Rule(
         field="batch.documents",
@@ -195,7 +195,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _longest(c) <= c.batch.sequence_length,
         allowed=lambda c: f"at least {_longest(c)}, the length of the longest listed sequence",
         because="sequence_length is the length of the longest sequence of a step",
-        fix=lambda c: f"set sequence_length to {_longest(c)}",
+        fix=lambda c: {"sequence_length": _longest(c)},
     ),
     Rule(
         field="batch.ranks",

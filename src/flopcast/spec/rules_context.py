@@ -75,7 +75,7 @@ RULES: tuple[Rule, ...] = (
             f"sequence_length = {c.batch.sequence_length}"
         ),
         because="all slices are equally long, and each rank holds one, or two in zigzag order",
-        fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
+        fix=lambda c: {"context_parallel": _most_ranks(c)},
     ),
     Rule(
         field="plan.context_parallel",
@@ -89,7 +89,7 @@ RULES: tuple[Rule, ...] = (
             f"{_common_heads(c)} key/value heads, because context_exchange is all_to_all"
         ),
         because="each rank computes whole query heads and whole key/value heads",
-        fix=lambda c: f"set context_exchange to ring, or context_parallel to {_nearest_exchange(c)}",
+        fix=lambda c: ({"context_exchange": "ring"}, {"context_parallel": _nearest_exchange(c)}),
     ),
     Rule(
         field="plan.context_order",
@@ -98,7 +98,7 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="zigzag, because context_exchange is all_gather",
         because="context parallelism by all-gather with a contiguous order of tokens is not supported yet",
-        fix="set context_order to zigzag, or context_exchange to ring",
+        fix=({"context_order": "zigzag"}, {"context_exchange": "ring"}),
     ),
     Rule(
         field="stack.attention_kernel",
@@ -114,34 +114,34 @@ RULES: tuple[Rule, ...] = (
             )
         ),
         because="materialised attention needs context_exchange ring and a stack with ring_scores",
-        fix="set context_parallel to 1, or stack.attention_kernel to flash",
+        fix=({"context_parallel": 1}, {"stack.attention_kernel": "flash"}),
     ),
     Rule(
         field="plan.context_exchange",
         holds=lambda c: _alone(c) | (not exchanges(c, "ring")) | (not _windowed(c)),
         allowed="all_gather or all_to_all, because the model has attention windows",
         because="ring attention with windows is not supported yet",
-        fix="set context_exchange to all_gather",
+        fix={"context_exchange": "all_gather"},
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
         allowed="1, because the stack sends the attention mask between stages",
         because="context parallelism with a square attention mask is not supported yet",
-        fix="set context_parallel to 1, or stack.pipeline.sends_mask to false",
+        fix=({"context_parallel": 1}, {"stack.pipeline.sends_mask": False}),
     ),
     Rule(
         field="plan.context_exchange",
         holds=lambda c: _alone(c) | (not _sloped(c) or not exchanges(c, "ring")),
         allowed="all_gather or all_to_all, because the model adds positions to its scores (ALiBi, T5)",
         because="a ring of ranks whose attention adds positions to its scores is not supported yet",
-        fix="set context_exchange to all_gather",
+        fix={"context_exchange": "all_gather"},
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not any(block.mixer.is_recurrent for block in c.model.blocks)),
         allowed="1, because the model has linear attention",
         because="context parallelism of linear attention is not supported yet",
-        fix="set context_parallel to 1",
+        fix={"context_parallel": 1},
     ),
 )

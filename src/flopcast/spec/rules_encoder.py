@@ -49,7 +49,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.batch.source_tokens,
         allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
         because="the encoder's table of learned positions has no row for later positions",
-        fix=lambda c: f"set source_length to {c.model.learned_positions}",
+        fix=lambda c: {"source_length": c.model.learned_positions},
     ),
     Rule(
         field=lambda c: _unsupported(c)[0],
@@ -74,7 +74,7 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="all_gather or all_to_all, because the model has an encoder",
         because="cross-attention in a ring of ranks is not supported yet",
-        fix="set context_exchange to all_gather",
+        fix={"context_exchange": "all_gather"},
     ),
     Rule(
         field="plan.context_parallel",
@@ -88,7 +88,7 @@ RULES: tuple[Rule, ...] = (
             f"source_length = {c.batch.source_tokens}"
         ),
         because="all slices of the source are equally long; each rank holds one, or two in zigzag order",
-        fix="set context_parallel to 1",
+        fix={"context_parallel": 1},
     ),
     Rule(
         field="plan.sequence_parallel",
@@ -98,6 +98,6 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="false, unless tensor_parallel divides source_length",
         because="sequence parallelism also gives every rank the same number of tokens of the encoder",
-        fix="set sequence_parallel to false",
+        fix={"sequence_parallel": False},
     ),
 )

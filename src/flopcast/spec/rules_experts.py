@@ -10,7 +10,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
 
@@ -50,10 +50,10 @@ def _cut_otherwise(case: Case) -> np.ndarray:
     return np.asarray((etp != 1) & (etp != case.plans.tensor_parallel))
 
 
-def _spread(case: Case) -> str:
+def _spread(case: Case) -> Ways:
     """Return the edit for a degree that does not divide the experts or their ranks: one for both."""
     common = _common([_num_experts(case), first(_ranks(case))])
-    return f"set expert_parallel to {nearest_divisor(common, first(case.plans.expert_parallel))}"
+    return {"expert_parallel": nearest_divisor(common, first(case.plans.expert_parallel))}
 
 
 def _groups(case: Case) -> list[int]:
@@ -84,7 +84,7 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="1, or a model with experts",
         because="the model is dense: it has no experts that could be distributed over ranks",
-        fix="set expert_parallel to 1",
+        fix={"expert_parallel": 1},
     ),
     Rule(
         field="plan.expert_parallel",
@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
         allowed=lambda c: f"1{_or_all(first(c.plans.tensor_parallel))}",
         because="dividing an expert over only some of the tensor-parallel ranks is not supported yet",
-        fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
+        fix=lambda c: {"expert_tensor_parallel": first(c.plans.tensor_parallel)},
     ),
     Rule(
         field="plan.expert_tensor_parallel",
@@ -119,16 +119,16 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed=lambda c: f"a divisor of expert_hidden = {_expert_width(c)}",
         because="every rank holds the same number of columns of an expert",
-        fix="set expert_tensor_parallel to 1",
+        fix={"expert_tensor_parallel": 1},
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _shared_width(c) % c.plans.tensor_parallel == 0,
         allowed=lambda c: f"a divisor of the width of shared experts = {_shared_width(c)}",
         because="every tensor-parallel rank holds the same number of columns of the shared experts",
-        fix=lambda c: (
-            f"set tensor_parallel to {nearest_divisor(_shared_width(c), first(c.plans.tensor_parallel))}"
-        ),
+        fix=lambda c: {
+            "tensor_parallel": nearest_divisor(_shared_width(c), first(c.plans.tensor_parallel))
+        },
     ),
     Rule(
         field="plan.sequence_parallel",
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
             "without sequence parallelism, all tensor-parallel ranks route the same tokens, which is not "
             "supported yet"
         ),
-        fix="set sequence_parallel to true",
+        fix={"sequence_parallel": True},
     ),
     Rule(
         field="plan.rank_order",
@@ -152,7 +152,7 @@ RULES: tuple[Rule, ...] = (
         holds=_groups_fit,
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
         because="a rank stores either experts of a single group or several whole groups",
-        fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
+        fix=lambda c: {"expert_parallel": _common([_groups(c)[0], first(c.plans.expert_parallel)])},
     ),
     Rule(
         field="stack.experts.exchange_overlap",
@@ -163,6 +163,6 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="none or unless_full_recompute, because recompute is full",
         because="under full recompute, all-to-alls cannot overlap with another micro-batch",
-        fix="change stack.experts.exchange_overlap to unless_full_recompute, or recompute to none",
+        fix=({"stack.experts.exchange_overlap": "unless_full_recompute"}, {"recompute": "none"}),
     ),
 )

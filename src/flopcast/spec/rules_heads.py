@@ -120,21 +120,21 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
         allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
         because="each tensor-parallel rank holds whole attention heads",
-        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
+        fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _kv_fits),
         allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
         because="each tensor-parallel rank holds whole key/value heads, which may be replicated",
-        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
+        fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _width_fits),
         allowed=lambda c: f"a divisor of ffn_hidden = {_uncut_width(c)}",
         because="every tensor-parallel rank holds the same number of columns of the MLP",
-        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
+        fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
     ),
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
@@ -142,9 +142,12 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
         because="if head_size is not given, a head has hidden / heads elements",
         fix=lambda c: (
-            "set heads to"
-            f" {nearest_divisor(c.model.hidden, c.model.blocks[_wrong(c, _heads_divide)].mixer.heads)},"
-            " or give head_size"
+            {
+                "heads": nearest_divisor(
+                    c.model.hidden, c.model.blocks[_wrong(c, _heads_divide)].mixer.heads
+                )
+            },
+            "give head_size",
         ),
     ),
     Rule(
@@ -156,6 +159,6 @@ RULES: tuple[Rule, ...] = (
             f"{listed(divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
         ),
         because="every key/value head is shared by the same number of query heads",
-        fix=lambda c: f"set kv_heads to {_nearest(c)}",
+        fix=lambda c: {"kv_heads": _nearest(c)},
     ),
 )

@@ -8,7 +8,7 @@ plan (workload/checks.py), what a rule is (checks.py).
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.layer_strategies import LayerStrategy, layers_word
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import RECIPES
@@ -27,14 +27,14 @@ def _follow_each_other(case: Case) -> bool:
     return in_order and all(one.last < case.model.num_blocks for one in named)
 
 
-def _within_model(case: Case) -> str:
+def _within_model(case: Case) -> Ways:
     """Return the edit that ends the ranges at the model's last block; all go if they still overlap."""
     last = case.model.num_blocks - 1
     kept = [
         one.model_copy(update={"last": min(one.last, last)}) for one in _named(case) if one.first <= last
     ]
     in_order = all(one.last < other.first for one, other in pairwise(kept))
-    return f"set layers to {layers_word(kept) if kept and in_order else 'none'}"
+    return {"layers": layers_word(kept) if kept and in_order else "none"}
 
 
 def _degrees(case: Case) -> list[int]:
@@ -112,13 +112,13 @@ RULES: tuple[Rule, ...] = (
             f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch"
         ),
         because="the devices of a stage and the sequences of a micro-batch are the same for all blocks",
-        fix="set layers to none",
+        fix={"layers": "none"},
     ),
     Rule(
         field="plan.layers",
         holds=lambda c: not _named(c) or not any(_in_the_way(c)),
         allowed=lambda c: f"the value none, because the job has {', '.join(_in_the_way(c))}",
         because="strategies of single blocks are not supported yet in such jobs",
-        fix="set layers to none",
+        fix={"layers": "none"},
     ),
 )

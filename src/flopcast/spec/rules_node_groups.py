@@ -129,13 +129,13 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _divided(c) or c.plans.virtual_stages == 1,
         allowed="1, because the groups of the cluster state their own micro_batches",
         because="interleaved stages are not supported yet if groups run different numbers of micro-batches",
-        fix="set virtual_stages to 1",
+        fix={"virtual_stages": 1},
     ),
     Rule(
         field="plan.offload",
         holds=lambda c: not (_several(c) and c.structure.offload),
         allowed="the value none, because the groups of nodes differ",
         because="offloading is not supported yet on groups of different nodes",
-        fix="set offload to none",
+        fix={"offload": "none"},
     ),
 )

@@ -5,7 +5,8 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 (memory/tiers.py), what a rule is (checks.py).
 """
 
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.fixes import Edit
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.described_tiers import FIELDS, tier_of
 from flopcast.spec.offload import KINDS, PEER, Placement, fraction_in, offload_word, stride_of
 
@@ -19,10 +20,10 @@ def _unknown_to_stack(case: Case) -> list[Placement]:
     return [one for one in _placed(case) if f"{one.kind}:{one.tier}" not in case.stack.offload.places]
 
 
-def _without(case: Case, wrong: list[Placement]) -> str:
+def _without(case: Case, wrong: list[Placement]) -> Edit:
     """Return the edit that leaves some placements out."""
     rest = tuple(one for one in _placed(case) if one not in wrong)
-    return f"set offload to {offload_word(rest) or 'none'}"
+    return {"offload": offload_word(rest) or "none"}
 
 
 def _undescribed(case: Case) -> list[str]:
@@ -40,14 +41,14 @@ def _too_much(case: Case) -> list[str]:
     return [kind for kind in KINDS if fraction_in(_placed(case), kind) > 1 + 1e-9]
 
 
-def _scaled(case: Case) -> str:
+def _scaled(case: Case) -> Ways:
     """Return the edit that scales the fractions of overfull kinds to 1."""
     total = {kind: max(fraction_in(_placed(case), kind), 1.0) for kind in KINDS}
     scaled = (
         one.model_copy(update={"fraction": int(one.fraction / total[one.kind] * 1e4) / 1e4})
         for one in _placed(case)
     )
-    return f"set offload to {offload_word(tuple(scaled))}"
+    return {"offload": offload_word(tuple(scaled))}
 
 
 def _has(case: Case, kind: str, but: str = "") -> bool:
@@ -70,7 +71,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: offload_word(tuple(_unknown_to_stack(c))),
         allowed=lambda c: ", ".join(c.stack.offload.places) or f"none, with the stack {c.stack.name}",
         because="the stack can offload only these kinds of state, and only to these memories",
-        fix=lambda c: f"{_without(c, _unknown_to_stack(c))}, or choose another stack",
+        fix=lambda c: (_without(c, _unknown_to_stack(c)), "choose another stack"),
     ),
     Rule(
         field=lambda c: FIELDS[_undescribed(c)[0]],
@@ -97,7 +98,7 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="no offload of parameters, because zero is not 3",
         because="only parameters that are sharded by ZeRO-3 can be offloaded",
-        fix="set zero to 3",
+        fix={"zero": 3},
     ),
     Rule(
         field="plan.offload",
@@ -111,14 +112,14 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: stride_of(_placed(c)) == 0 or c.stack.offload.strides,
         allowed="no stride, because this stack does not support it",
         because="this stack updates all states on the host",
-        fix=lambda c: f"set offload to {offload_word(_without_strides(c))}, or choose another stack",
+        fix=lambda c: ({"offload": offload_word(_without_strides(c))}, "choose another stack"),
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: c.structure.zero >= 2 or not _overlaps_updates(c),
         allowed="2 or 3, because the stack sets offload.overlaps_updates",
         because="gradients reach the host layer by layer only if they are sharded",
-        fix="set zero to 2",
+        fix={"zero": 2},
     ),
     Rule(
         field="plan.pipeline_parallel",
@@ -127,7 +128,7 @@ RULES: tuple[Rule, ...] = (
         because=(
             "optimizer updates that overlap with passes are not supported yet with several pipeline stages"
         ),
-        fix="set pipeline_parallel to 1",
+        fix={"pipeline_parallel": 1},
     ),
     Rule(
         field="plan.offload",
@@ -137,7 +138,7 @@ RULES: tuple[Rule, ...] = (
             "with a stride of k, the device updates every k-th subgroup of the optimizer, and the host "
             "updates the others"
         ),
-        fix=lambda c: f"set offload to {offload_word(_without_strides(c))}",
+        fix=lambda c: {"offload": offload_word(_without_strides(c))},
     ),
     Rule(
         field="plan.offload",

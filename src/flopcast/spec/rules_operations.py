@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (c.site.power_limit_w or _board_w(c)) >= LEAST_LIMIT_FRACTION * _board_w(c),
         allowed=lambda c: f"at least {_least_limit_w(c):.0f} W on {c.cluster.node.device.name}",
         because="limits below 30 % of the board power were never measured",
-        fix=lambda c: f"set power_limit_w to {_least_limit_w(c):.0f} W",
+        fix=lambda c: {"power_limit_w": f"{_least_limit_w(c):.0f} W"},
     ),
     Rule(
         field="site.clock_hz",
@@ -68,6 +68,6 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _clock_hz(c) <= (c.cluster.node.device.clock_hz or _clock_hz(c)),
         allowed=lambda c: f"at most {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
         because="this is the highest clock of the device",
-        fix=lambda c: f"set clock_hz to {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
+        fix=lambda c: {"clock_hz": f"{(c.cluster.node.device.clock_hz or 0.0) / 1000000.0:.0f} MHz"},
     ),
 )

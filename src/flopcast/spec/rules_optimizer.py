@@ -23,14 +23,14 @@ RULES: tuple[Rule, ...] = (
             "states"
         ),
         because=("ZeRO shards flattened tensors, but Adafactor needs the rows and columns of matrices"),
-        fix="set zero to 0, or optimizer to adamw",
+        fix=({"zero": 0}, {"optimizer": "adamw"}),
     ),
     Rule(
         field="plan.optimizer",
         holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].orthogonal and c.structure.offload),
         allowed="an optimizer other than muon, because optimizer states are offloaded",
         because="Muon with offloaded states is not supported yet",
-        fix="set optimizer to adamw",
+        fix={"optimizer": "adamw"},
     ),
     Rule(
         field="stack.optimizer.state_bytes",
@@ -40,7 +40,7 @@ RULES: tuple[Rule, ...] = (
             "this field is the size of AdamW's states in fp32, and other fields of stack.optimizer set "
             "smaller dtypes"
         ),
-        fix="set state_bytes to 12 B",
+        fix={"state_bytes": "12 B"},
     ),
     Rule(
         field="stack.optimizer.moved_bytes",
@@ -50,6 +50,6 @@ RULES: tuple[Rule, ...] = (
             "this field is AdamW's memory traffic with states in fp32, and other fields of "
             "stack.optimizer set smaller dtypes"
         ),
-        fix="set moved_bytes to 30 B",
+        fix={"moved_bytes": "30 B"},
     ),
 )

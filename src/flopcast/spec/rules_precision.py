@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _has_engine(c, c.structure.precision),
         allowed=lambda c: ", ".join(precisions(c)) or "nothing",
         because="the device has no tensor cores for this format",
-        fix=lambda c: f"set precision to {_nearest_precision(c) or 'bf16, on another device'}",
+        fix=lambda c: {"precision": _nearest_precision(c) or "bf16, on another device"},
     ),
     Rule(
         field="plan.precision",
@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
             f"{_uneven(c)[0][1][0, 0]:g}, which is not a multiple of {_multiple(c)}"
         ),
         because="low-precision recipes divide each dimension of a GEMM into blocks that share a scale",
-        fix="set precision to bf16",
+        fix={"precision": "bf16"},
     ),
     Rule(
         field="plan.precision",
@@ -130,7 +130,7 @@ RULES: tuple[Rule, ...] = (
             f"{_multiple(c)}"
         ),
         because="the GEMMs of weight gradients need whole blocks of tokens, each with one scale",
-        fix="set precision to bf16",
+        fix={"precision": "bf16"},
     ),
     Rule(
         field="plan.precision",
@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="bf16 or fp16, because the frozen weights of the model are stored in 4 bits",
         because="QLoRA dequantises weights to 16 bits before each GEMM",
-        fix="set precision to bf16",
+        fix={"precision": "bf16"},
     ),
     Rule(
         field="stack.narrow.wide_first_blocks",
@@ -151,6 +151,6 @@ RULES: tuple[Rule, ...] = (
             "of the model"
         ),
         because="the first and the last blocks must not overlap",
-        fix="set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
+        fix={"wide_first_blocks": 0, "stack.narrow.wide_last_blocks": 0},
     ),
 )

@@ -10,8 +10,9 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from flopcast.fixes import in_place
 from flopcast.layers.modules import known_modules
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.divisors import up_to
 from flopcast.spec.model import WHOLE, Model
 from flopcast.spec.orders import stage_layers, uneven
@@ -30,16 +31,16 @@ def _unknown(case: Case, names: Iterable[str]) -> str:
     return ", ".join(name or "''" for name in sorted(set(names) - set(_modules(case.model))))
 
 
-def _without_unknown(field: str, names: Iterable[str], case: Case) -> str:
+def _without_unknown(field: str, names: Iterable[str], case: Case) -> Ways:
     """Return the fix of unknown names: commas where colons stand between known names, or to remove them."""
     given = ",".join(names).replace(":", ",").split(",")
     if not set(given) - set(_modules(case.model)):
-        return f"set {field.rpartition('.')[2]} to {','.join(dict.fromkeys(given))}"
+        return {field.rpartition(".")[2]: ",".join(dict.fromkeys(given))}
     unknown = _unknown(case, names)
     if unknown == "all":
         return "write recompute=full, which recomputes all activations"
     near = get_close_matches(unknown, _modules(case.model), n=1, cutoff=0.5)
-    return f"write {near[0]} in place of {unknown}" if near else f"remove {unknown}"
+    return in_place(near[0], unknown) if near else f"remove {unknown}"
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:
@@ -76,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: ", ".join(c.structure.recompute_modules),
         allowed="no modules, unless recompute is selective",
         because="only selective recompute applies to single modules",
-        fix="set recompute to selective, or remove recompute_modules",
+        fix=({"recompute": "selective"}, "remove recompute_modules"),
     ),
     Rule(
         field="plan.recompute_method",
@@ -87,7 +88,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{c.structure.recompute_method}:{c.structure.recompute_layers}",
         allowed="uniform:1 (the default), because recompute is not full",
         because="these fields select the blocks that full recompute applies to",
-        fix="set recompute to full, or remove recompute_method and recompute_layers",
+        fix=({"recompute": "full"}, "remove recompute_method and recompute_layers"),
     ),
     Rule(
         field="plan.recompute_blocks",
@@ -103,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
         allowed="no blocks, because recompute is none",
         because="without recompute, there are no blocks to select",
-        fix="set recompute to full, or remove recompute_blocks",
+        fix=({"recompute": "full"}, "remove recompute_blocks"),
     ),
     Rule(
         field="plan.recompute_layers",
@@ -115,6 +116,6 @@ RULES: tuple[Rule, ...] = (
             f"{up_to(1, first(_largest_chunk(c)))}, because a chunk has {first(_largest_chunk(c))} blocks"
         ),
         because="recompute_layers counts blocks of one chunk of a pipeline stage",
-        fix=lambda c: f"set recompute_layers to {first(_largest_chunk(c))}",
+        fix=lambda c: {"recompute_layers": first(_largest_chunk(c))},
     ),
 )

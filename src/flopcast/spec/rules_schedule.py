@@ -54,7 +54,7 @@ def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
         fix=lambda c: (
             f"change global_batch or micro_batch to have {asked(c)} micro-batches"
             if field == "plan.global_batch"
-            else f"set {attribute} to {asked(c)}"
+            else {attribute: asked(c)}
         ),
     )
 
@@ -97,21 +97,21 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: str(c.structure.pipeline_schedule),
         allowed="auto, 1f1b or gpipe, because transfers between stages are blocking on this stack",
         because=lambda c: _rule(c).blocks_because,
-        fix="set schedule to auto, or stack.pipeline.transfers to batched",
+        fix=({"schedule": "auto"}, {"stack.pipeline.transfers": "batched"}),
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: not _rule(c).chunks_because or c.plans.virtual_stages <= _rule(c).most_chunks,
         allowed=lambda c: f"{_rule(c).most_chunks}, because schedule is {c.structure.pipeline_schedule}",
         because=lambda c: _rule(c).chunks_because,
-        fix=lambda c: f"set virtual_stages to {_rule(c).most_chunks}",
+        fix=lambda c: {"virtual_stages": _rule(c).most_chunks},
     ),
     Rule(
         field="plan.pipeline_parallel",
         holds=lambda c: not _rule(c).mirrors_half or c.plans.pipeline_parallel % 2 == 0,
         allowed=lambda c: f"an even number, because schedule is {c.structure.pipeline_schedule}",
         because="DualPipe stores the same layers on the stages i and pp - 1 - i",
-        fix="set schedule to auto",
+        fix={"schedule": "auto"},
     ),
     Rule(
         field="plan.global_batch",
@@ -123,7 +123,7 @@ RULES: tuple[Rule, ...] = (
             f"{c.structure.pipeline_schedule}"
         ),
         because="this schedule overlaps forward and backward passes of different micro-batches",
-        fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
+        fix=lambda c: ({"global_batch": _fitting_batch(c)}, {"schedule": "auto"}),
     ),
     Rule(
         field="plan.global_batch",
@@ -134,7 +134,7 @@ RULES: tuple[Rule, ...] = (
             f"an even number of micro-batches, because schedule is {c.structure.pipeline_schedule}"
         ),
         because="half of the micro-batches start at the first stage, and the other half at the last",
-        fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
+        fix=lambda c: ({"global_batch": _fitting_batch(c)}, {"schedule": "auto"}),
     ),
     Rule(
         field="plan.schedule",
@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
             "parts, measured links or shard groups"
         ),
         because="DualPipe is not supported yet with slow parts, measured links or shard groups",
-        fix="set schedule to auto",
+        fix={"schedule": "auto"},
     ),
     Rule(
         field="plan.schedule",
@@ -154,6 +154,6 @@ RULES: tuple[Rule, ...] = (
             "V-shaped schedules are not supported yet on a stack that scatters the activations between "
             "stages over tensor-parallel ranks"
         ),
-        fix="set sequence_parallel to true",
+        fix={"sequence_parallel": True},
     ),
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from flopcast.fixes import Edit
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed
 from flopcast.spec.shard_groups import ranks_of
@@ -21,9 +22,9 @@ def _named(case: Case) -> tuple[ShardGroup, ...]:
     return case.structure.shards
 
 
-def _set(groups: Iterable[ShardGroup]) -> str:
+def _set(groups: Iterable[ShardGroup]) -> Edit:
     """Return the edit that leaves these groups."""
-    return f"set shards to {shards_word(groups) or 'none'}"
+    return {"shards": shards_word(groups) or "none"}
 
 
 def _whole_groups(case: Case) -> np.ndarray:
@@ -36,7 +37,7 @@ def _whole_groups(case: Case) -> np.ndarray:
     return held
 
 
-def _divided(case: Case) -> str:
+def _divided(case: Case) -> Edit:
     """Return the edit that gives every group that does not divide the optimizer's the next smaller size."""
     plans = case.plans
     share = first(plans.context_parallel)
@@ -61,7 +62,7 @@ def _copy_is_smaller(case: Case) -> np.ndarray | bool:
     return np.asarray((second < first_copy) | (first_copy == 1) | (case.plans.data_parallel == 1))
 
 
-def _without(case: Case, wrong: Callable[[ShardGroup], bool]) -> str:
+def _without(case: Case, wrong: Callable[[ShardGroup], bool]) -> Edit:
     return _set(group for group in _named(case) if not wrong(group))
 
 
@@ -83,7 +84,7 @@ def _has(levels: tuple[str, ...], group: ShardGroup, case: Case) -> bool:
     return quantised and apart
 
 
-def _supported(case: Case) -> str:
+def _supported(case: Case) -> Edit:
     """Return the edit that leaves what the stack supports; quantised collectives may need all ranks."""
     groups = []
     for group in _named(case):
@@ -112,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _unsharded(c),
         allowed=lambda c: f"only kinds of state that zero = {c.structure.zero} shards",
         because=("zero = 1 shards optimizer states, zero = 2 also gradients, and zero = 3 also parameters"),
-        fix=lambda c: f"{_without(c, lambda one: one in _unsharded(c))}, or zero to 3",
+        fix=lambda c: (_without(c, lambda one: one in _unsharded(c)), {"zero": 3}),
     ),
     Rule(
         field="plan.shards",
@@ -156,13 +157,13 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _named(c) or not c.model.has_experts,
         allowed="the value none, because the model has experts",
         because="separate shard groups for models with experts are not supported yet",
-        fix="set shards to none",
+        fix={"shards": "none"},
     ),
     Rule(
         field="plan.shards",
         holds=lambda c: not _named(c) or not _placed(c),
         allowed="the value none, because states are offloaded",
         because="offloading together with separate shard groups is not supported yet",
-        fix="set shards to none, or offload to none",
+        fix=({"shards": "none"}, {"offload": "none"}),
     ),
 )

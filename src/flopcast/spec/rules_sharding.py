@@ -67,23 +67,23 @@ RULES: tuple[Rule, ...] = (
         because=(
             "data-parallel ranks are divided into groups of this size, each with a whole copy of the states"
         ),
-        fix=lambda c: (
-            f"set data_shard to {_nearest_group(first(c.plans.data_parallel), first(c.plans.data_shard))}"
-        ),
+        fix=lambda c: {
+            "data_shard": _nearest_group(first(c.plans.data_parallel), first(c.plans.data_shard))
+        },
     ),
     Rule(
         field="plan.data_shard",
         holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
         allowed="0 or 1 without ZeRO (zero = 0)",
         because="data_shard is the number of ranks over which ZeRO shards states",
-        fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
+        fix=lambda c: ({"zero": max(c.stack.sharding.zero_stages)}, {"data_shard": 0}),
     ),
     Rule(
         field="plan.data_shard",
         holds=_whole_expert_shards,
         allowed=lambda c: f"0 (all ranks), or a multiple of {_whole_sets(c)}",
         because="a shard group (data_shard · cp · tp ranks) holds whole sets of experts (ep · etp ranks)",
-        fix="set data_shard to 0",
+        fix={"data_shard": 0},
     ),
     Rule(
         field="plan.zero",
@@ -92,21 +92,21 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed="0 or 1, because gradients.overlap_with_tensor of the stack is false",
         because="ZeRO-2 and ZeRO-3 with tensor parallelism are not supported yet on this stack",
-        fix="set zero to 1, or stack.gradients.overlap_with_tensor to true",
+        fix=({"zero": 1}, {"stack.gradients.overlap_with_tensor": True}),
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: _zero(c) in c.stack.sharding.zero_stages,
         allowed=_stages,
         because="the stack supports only these ZeRO stages",
-        fix=lambda c: f"set zero to {_nearest_stage(c)}, or choose another stack",
+        fix=lambda c: ({"zero": _nearest_stage(c)}, "choose another stack"),
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: _zero(c) < 3 or not stores_fewer_bits(c),
         allowed=lambda c: f"{listed(_whole_stages(c))}, because the adapters are for 4-bit weights",
         because="4-bit weights that are sharded by ZeRO-3 are not supported yet",
-        fix=lambda c: f"set zero to {_whole_stages(c)[-1]}, or model.adapters.base_dtype to model",
+        fix=lambda c: ({"zero": _whole_stages(c)[-1]}, {"model.adapters.base_dtype": "model"}),
     ),
     names_operators("stack.sharding.unit_copies", lambda stack: stack.sharding.unit_copies),
 )

@@ -46,14 +46,14 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
         because=RANKS,
-        fix=lambda c: f"set expert_parallel to {first(c.plans.data_parallel)}",
+        fix=lambda c: {"expert_parallel": first(c.plans.data_parallel)},
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: not c.structure.tables or c.structure.zero < 3,
         allowed="0, 1 or 2, because tables are sharded",
         because="ZeRO-3 together with sharded embedding tables is not supported yet",
-        fix="set zero to 0",
+        fix={"zero": 0},
     ),
     Rule(
         field="plan.halo",

@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.batch.sequence_length <= MOST_TOKENS,
         allowed=f"at most {MOST_TOKENS:,} tokens",
         because="no known model is trained on longer sequences",
-        fix=f"set sequence_length to {MOST_TOKENS}",
+        fix={"sequence_length": MOST_TOKENS},
     ),
     Rule(
         field="plan.global_batch",
@@ -66,6 +66,6 @@ RULES: tuple[Rule, ...] = (
             "stages and chunks"
         ),
         because="flopcast simulates every task of a step, and no known training run has so many tasks",
-        fix=lambda c: f"set global_batch to {_usual_batch(c)}",
+        fix=lambda c: {"global_batch": _usual_batch(c)},
     ),
 )

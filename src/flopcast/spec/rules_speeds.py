@@ -6,6 +6,7 @@ Elsewhere: how slow parts are written (slow_parts.py), what makes a matrix no me
 what a rule is (checks.py).
 """
 
+from flopcast.fixes import in_place
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.divisors import up_to
@@ -79,7 +80,7 @@ def _too_fast(case: Case) -> list[int]:
 def _with_known_kind(part: SlowPart) -> str:
     """Return the edit that corrects the kind in the short form of a slow part."""
     kind = OTHER_KINDS.get(part.kind.lower(), DEVICE)
-    return f"write {part.model_copy(update={'kind': kind}).word()} in place of {part.word()}"
+    return in_place(part.model_copy(update={"kind": kind}).word(), part.word())
 
 
 RULES: tuple[Rule, ...] = (
@@ -95,7 +96,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _outside(c),
         allowed=lambda c: up_to(0, _most(c.site.slow[_outside(c)[0]], c.cluster) - 1),
         because="devices and hosts are numbered from 0",
-        fix=lambda c: f"set site.slow[{_outside(c)[0]}].index to 0",
+        fix=lambda c: {f"site.slow[{_outside(c)[0]}].index": 0},
     ),
     Rule(
         field="site.slow",

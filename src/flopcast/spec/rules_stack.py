@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
             f" device"
         ),
         because="GEMMs and attention run on the multiprocessors that are not reserved for communication",
-        fix="set reserved_multiprocessors to 0",
+        fix={"reserved_multiprocessors": 0},
     ),
     Rule(
         field="stack.attention_generation",
@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.stack.gradients.returns == "gathers" or not c.stack.gradients.overlap_gather,
         allowed="gathers, because overlap_gather is true",
         because="all-gathers of parameters can overlap with the next forward pass, but broadcasts cannot",
-        fix="change stack.gradients.returns to gathers, or overlap_gather to false",
+        fix=({"stack.gradients.returns": "gathers"}, {"overlap_gather": False}),
     ),
     Rule(
         field="stack.tensor_overlap",
@@ -69,6 +69,6 @@ RULES: tuple[Rule, ...] = (
         because=(
             "tensor_overlap overlaps GEMMs with the all-gathers and reduce-scatters of sequence parallelism"
         ),
-        fix="set sequence_parallel to true, or stack.tensor_overlap to none",
+        fix=({"sequence_parallel": True}, {"stack.tensor_overlap": "none"}),
     ),
 )

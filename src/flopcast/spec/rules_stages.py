@@ -8,7 +8,7 @@ means (workload/stages.py).
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.plan_fields import written_list
 
@@ -42,13 +42,13 @@ def _mended(case: Case) -> str:
     return written_list(layers)
 
 
-def _fix(case: Case) -> str:
+def _fix(case: Case) -> Ways:
     """Return the nearest valid list; if there are more chunks than blocks, there is none."""
     blocks = case.model.num_blocks
     if blocks < first(_chunks(case)):
         most = f"choose at most {blocks} chunks (pipeline_parallel · virtual_stages)"
         return f"{most}, and write the number of blocks of each chunk"
-    return f"set stage_layers to {_mended(case)}"
+    return {"stage_layers": _mended(case)}
 
 
 def _counted(numbers: int) -> str:

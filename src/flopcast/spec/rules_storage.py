@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
         value=_to,
         allowed=lambda c: ", ".join(_described(c.cluster)),
         because="flopcast needs the bandwidth of this storage, and the cluster does not describe it",
-        fix=lambda c: f"set checkpoint.to to {_described(c.cluster)[0]}, or describe {FIELDS[_to(c)]}",
+        fix=lambda c: ({"checkpoint.to": _described(c.cluster)[0]}, f"describe {FIELDS[_to(c)]}"),
     ),
     Rule(
         field="checkpoint.staging",

@@ -10,7 +10,7 @@ It does not record which axis of a tensor holds positions, nor which passes work
 import numpy as np
 
 from flopcast.layers.traced import MOST_REASONS, Traced, is_graph
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.divisors import divisors, listed
 
 
@@ -54,14 +54,12 @@ def _degrees(case: Case) -> str:
     return "1, because the numbers of heads and columns of the blocks have no common divisor"
 
 
-def _mend(case: Case) -> str:
+def _mend(case: Case) -> Ways:
     """Return the edit that fixes a wrong tensor-parallel degree."""
     if any(mixer.units is None for mixer in _mixers(case)):
-        return (
-            "set tensor_parallel to 1, or trace the model again (flopcast import hf-model CONFIG --trace)"
-        )
+        return ({"tensor_parallel": 1}, "trace the model again (flopcast import hf-model CONFIG --trace)")
     units, wanted = _units(case), first(case.plans.tensor_parallel)
-    return f"set tensor_parallel to {np.gcd(units, wanted)}"
+    return {"tensor_parallel": int(np.gcd(units, wanted))}
 
 
 RULES: tuple[Rule, ...] = (
@@ -77,7 +75,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _traced(c) or not c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
         allowed="false, because the model is traced",
         because="a trace does not record which kernels process each token separately",
-        fix="set sequence_parallel to false",
+        fix={"sequence_parallel": False},
     ),
     Rule(
         field="plan.context_parallel",
@@ -93,13 +91,13 @@ RULES: tuple[Rule, ...] = (
         because=(
             "the batch of an exported graph consists of samples, and the file fixes the size of a sample"
         ),
-        fix="change sequence_length to 1",
+        fix={"sequence_length": 1},
     ),
     Rule(
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,
         allowed="0, because the model is traced",
         because="a trace contains no multi-token prediction modules",
-        fix="change mtp to 0",
+        fix={"mtp": 0},
     ),
 )

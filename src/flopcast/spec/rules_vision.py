@@ -47,7 +47,7 @@ RULES: tuple[Rule, ...] = (
             f"at least {_image_tokens(c)}, the tokens of its images ({images_text(c.batch.images)})"
         ),
         because="the tokens of images are part of the sequence",
-        fix=lambda c: f"set sequence_length to {_image_tokens(c)}",
+        fix=lambda c: {"sequence_length": _image_tokens(c)},
     ),
     Rule(
         field="batch.images",
@@ -72,6 +72,6 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.vision is None or _divided(c) % c.plans.tensor_parallel == 0,
         allowed=lambda c: f"a divisor of {_divided(c)}: {listed(divisors(_divided(c)))}",
         because="tensor parallelism also divides the heads and MLPs of the vision tower",
-        fix=lambda c: f"set tensor_parallel to {_degree(c)}",
+        fix=lambda c: {"tensor_parallel": _degree(c)},
     ),
 )

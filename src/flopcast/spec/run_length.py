@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from flopcast.fixes import Fix
 from flopcast.other_units import rewritten_count
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number, parse_tokens, show_count, without_separators
 
 ONE_OF = "tokens or samples"
@@ -56,9 +57,7 @@ class RunLength(StrictModel):
                 right = begun[0] + "".join(re.findall(r"[kMBT]$", value)) if begun else ""
             right = right or {"tokens": "1T", "samples": "52k"}[info.field_name or ""]
             allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not such a number"
-            raise ValueError(
-                f"{allowed}; because {because}; fix: set {info.field_name} to {right}"
-            ) from None
+            raise NotAllowedError(allowed, because, {str(info.field_name): right}) from None
 
     @field_validator("epochs", mode="before")
     @classmethod
@@ -69,8 +68,8 @@ class RunLength(StrictModel):
     @classmethod
     def _without_tokens(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("tokens") is not None:
-            because = "because each of these fields determines the length of the run"
-            raise ValueError(f"{ONE_OF}, not both; {because}; fix: leave out tokens or samples")
+            because = "each of these fields determines the length of the run"
+            raise NotAllowedError(f"{ONE_OF}, not both", because, "leave out tokens or samples")
         return value
 
     @field_validator("epochs")
@@ -78,16 +77,16 @@ class RunLength(StrictModel):
     def _of_known_data(cls, value: Number | None, info: ValidationInfo) -> Number | None:
         known = {"tokens", "samples"} - info.data.keys() or any(info.data.values())
         if value is not None and not known:
-            because = "because an epoch is one pass over the data, whose size is not given"
-            raise ValueError(f"together with {ONE_OF}; {because}; fix: add samples: 52000")
+            because = "an epoch is one pass over the data, whose size is not given"
+            raise NotAllowedError(
+                f"together with {ONE_OF}", because, Fix("add samples: 52000", ({"samples": 52000},))
+            )
         return value
 
     @model_validator(mode="after")
     def _stated(self) -> "RunLength":
         if self.tokens is None and self.samples is None:
-            raise ValueError(
-                f"{ONE_OF}; because the length of a run needs one of them; fix: add samples or tokens"
-            )
+            raise NotAllowedError(ONE_OF, "the length of a run needs one of them", "add samples or tokens")
         return self
 
     def total_tokens(self, sample_tokens: Number) -> Number:

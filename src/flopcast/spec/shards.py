@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from flopcast.spec.written_lists import by_kind, entries_of, or_text
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 Kind = Literal["parameters", "secondary", "gradients", "optimizer"]
 MessageFormat = Literal["", "int8", "int4"]
@@ -82,9 +82,7 @@ def _groups(given: object) -> object:
         A truth value, a word of another form, or a kind that is named twice.
     """
     if isinstance(given, bool):
-        raise ValueError(
-            _fault("shards lists kinds of state; true and false are no kinds of state", EXAMPLE)
-        )
+        raise _fault("shards lists kinds of state; true and false are no kinds of state", EXAMPLE)
     found = entries_of(
         given, _of_word, lambda groups: [_of_word(f"{kind}:{group}") for kind, group in groups.items()]
     )
@@ -100,30 +98,30 @@ def _check_named_once(groups: tuple[object, ...]) -> None:
     ]
     twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
     if twice is not None:
-        raise ValueError(
-            _fault(f"{twice} is listed twice, but each kind of state can have only one group", f"{twice}:8")
+        raise _fault(
+            f"{twice} is listed twice, but each kind of state can have only one group", f"{twice}:8"
         )
 
 
 def _of_word(word: str) -> dict[str, object]:
     kind, *rest = word.replace("=", ":").split(":")
     if kind not in KINDS:
-        raise ValueError(_fault("each group needs a kind of state", f"{KINDS[0]}:{ALL}"))
+        raise _fault("each group needs a kind of state", f"{KINDS[0]}:{ALL}")
     if not rest or not (rest[0] == ALL or (rest[0].isdecimal() and int(rest[0]) > 0)):
-        raise ValueError(_fault(f"the group of {kind} needs a number of ranks", f"{kind}:{ALL}"))
+        raise _fault(f"the group of {kind} needs a number of ranks", f"{kind}:{ALL}")
     if len(rest) > 2 or (rest[1:] and rest[1] not in MESSAGE_BYTES):
-        raise ValueError(
-            _fault("communication can be quantised to only these number formats", f"{kind}:{rest[0]}:int8")
+        raise _fault(
+            "communication can be quantised to only these number formats", f"{kind}:{rest[0]}:int8"
         )
     ranks = 0 if rest[0] == ALL else int(rest[0])
     return {"kind": kind, "ranks": ranks, "messages": rest[1] if rest[1:] else ""}
 
 
-def _fault(because: str, meant: str) -> str:
-    """Return the text of an error about a word, with a group that is right."""
+def _fault(because: str, meant: str) -> NotAllowedError:
+    """Return the error of a word, with a group that is right."""
     kinds, formats = (f"{', '.join(names[:-1])} or {names[-1]}" for names in (KINDS, tuple(MESSAGE_BYTES)))
     allowed = f"a kind of state ({kinds}), a number of ranks or {ALL}, and optionally {formats}"
-    return f"{allowed}, such as {EXAMPLE}; because {because}; fix: set shards to {meant}"
+    return NotAllowedError(f"{allowed}, such as {EXAMPLE}", because, {"shards": meant})
 
 
 _BY_KIND = by_kind(KINDS, "Number of ranks over which this kind of state is sharded.", "integer", "string")

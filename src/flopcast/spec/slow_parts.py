@@ -12,8 +12,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from flopcast.fixes import in_place, write
 from flopcast.spec.written_lists import entries_of, fraction_of, or_text
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
 MEANT = re.compile(r"\W*(\w+)\W*=\W*(\d+)(?:\.\d+)?\W*:\W*(\d*\.?\d+%?)\W*")  # with signs too many
@@ -83,12 +84,12 @@ def _of_word(word: str) -> dict[str, object]:
         meant = MEANT.fullmatch(word)
         right = f"{meant[1]}={meant[2]}:{meant[3]}" if meant else EXAMPLE
         right = f"{word}:0.8" if re.fullmatch(r"[a-z]+=\d+", word) else right
-        raise ValueError(f"{allowed}; because {because}; fix: write {right} in place of {word}")
+        raise NotAllowedError(allowed, because, in_place(right, word))
     if not 0 < fraction <= 1:
         allowed = "a speed above 0 and at most 1 after the colon"
         because = "it is the speed of this part divided by the speed of the others"
         slowed = f"{1 / fraction:.2g}" if 1 < fraction <= 10 else "0.5"  # who writes 1.25 times the time
-        raise ValueError(f"{allowed}; because {because}; fix: write {kind.strip()}={index}:{slowed}")
+        raise NotAllowedError(allowed, because, write(f"{index}:{slowed}", kind.strip()))
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
 
 
@@ -97,10 +98,8 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
     for kind, parts in given.items():
         if not isinstance(parts, Mapping):
             because = "each entry describes one slow device, host or link"
-            fix = f"set slow to {EXAMPLE}"
-            raise ValueError(
-                f"a mapping from indices to fractions for {kind}; because {because}; fix: {fix}"
-            )
+            fix = {"slow": EXAMPLE}
+            raise NotAllowedError(f"a mapping from indices to fractions for {kind}", because, fix)
         for index, fraction in parts.items():
             yield {"kind": kind, "index": index, "speed_fraction": fraction}
 

@@ -12,7 +12,7 @@ from annotated_types import Gt, Le
 from pydantic import BeforeValidator, Field
 
 from flopcast.spec.written_lists import fraction_of
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 
 OUTSIDE = Literal["host", "nvme"]
 MEMORIES: tuple[str, ...] = get_args(OUTSIDE)
@@ -38,20 +38,18 @@ def fractions_of(text: str) -> dict[str, float]:
         if name not in MEMORIES:
             because = "weights can be streamed only from these memories"
             fix = "write host, host:0.8 or host:0.5+nvme:0.3"
-            raise ValueError(f"{DEVICE}, {' or '.join(MEMORIES)}; because {because}; fix: {fix}")
+            raise NotAllowedError(f"{DEVICE}, {' or '.join(MEMORIES)}", because, fix)
         fraction = (fraction_of(part) or 0.0) if part else 1.0
         if not 0 < fraction <= 1:
             because = "the value after the colon is a fraction"
-            raise ValueError(f"a fraction above 0, at most 1; because {because}; fix: write {name}:0.5")
+            raise NotAllowedError("a fraction above 0, at most 1", because, f"write {name}:0.5")
         if name in found:
             fix = f"write one fraction for {name}"
-            raise ValueError(f"each memory only once; because it can have only one fraction; fix: {fix}")
+            raise NotAllowedError("each memory only once", "it can have only one fraction", fix)
         found[name] = fraction
     if sum(found.values()) > 1 + 1e-9:
         because = f"the sum of the fractions is {sum(found.values()):g}"
-        raise ValueError(
-            f"fractions with a sum of at most 1; because {because}; fix: write smaller fractions"
-        )
+        raise NotAllowedError("fractions with a sum of at most 1", because, "write smaller fractions")
     return found
 
 

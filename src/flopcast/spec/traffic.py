@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 from annotated_types import Gt, Lt
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
+from flopcast.fixes import write
 from flopcast.layers.images import Images, images_text
 from flopcast.spec.lengths import FORMS, WrittenLengths
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number
 
 DEFAULT_REQUESTS = 2_000  # of each engine; the 99th percentile then has twenty requests above it
@@ -36,9 +37,7 @@ def _rate(given: object) -> object:
         because = "a rate is a number of requests per unit of time"
         number = re.match(r"[0-9.]+", given)
         right = f"{number[0] if number else 4}/{'min' if re.search('rpm|/ *m', given) else 's'}"
-        raise ValueError(
-            f"a rate such as 4/s or 240/min; because {because}; fix: write rate={right}"
-        ) from None
+        raise NotAllowedError("a rate such as 4/s or 240/min", because, write(right, "rate")) from None
 
 
 class Traffic(StrictModel):
@@ -139,11 +138,11 @@ class Traffic(StrictModel):
         rate = info.data.get("rate_per_s")
         if value is not None and rate is not None:
             because = "both determine when requests arrive"
-            raise ValueError(f"{allowed}; because {because}; fix: remove rate_per_s or concurrency")
+            raise NotAllowedError(allowed, because, "remove rate_per_s or concurrency")
         given = any(each is not None for each in (value, rate, info.data.get("trace")))
         if not given and {"rate_per_s", "trace"} <= set(info.data):  # else they are refused already
             because = "flopcast needs to know when requests arrive"
-            raise ValueError(f"{allowed}; because {because}; fix: write rate=4/s")
+            raise NotAllowedError(allowed, because, write("4/s", "rate"))
         return value
 
     @field_validator("prompt_tokens", "output_tokens")
@@ -154,10 +153,10 @@ class Traffic(StrictModel):
             return value
         traced, short = info.data["trace"] is not None, str(info.field_name).removesuffix("_tokens")
         if traced and value is not None:
-            raise ValueError(f"no value if a trace is given; because {_OF_A_TRACE}; fix: remove {short}")
+            raise NotAllowedError("no value if a trace is given", _OF_A_TRACE, f"remove {short}")
         if not traced and value is None:
             because = "without a trace, flopcast does not know the lengths of requests"
-            raise ValueError(f"{FORMS}; because {because}; fix: write {short}=2000")
+            raise NotAllowedError(FORMS, because, write(2000, short))
         return value
 
     @field_validator("arrivals", "burstiness")
@@ -169,10 +168,10 @@ class Traffic(StrictModel):
             return value
         if info.data.get("rate_per_s", 1.0) is None:
             because = "this field applies only if requests arrive at a rate"
-            raise ValueError(f"no value, unless rate_per_s is given; because {because}; fix: remove {name}")
+            raise NotAllowedError("no value, unless rate_per_s is given", because, f"remove {name}")
         if name == "burstiness" and info.data.get("arrivals", "gamma") != "gamma":
             because = "this field is the shape parameter of a gamma distribution"
-            raise ValueError(f"1, unless arrivals is gamma; because {because}; fix: write arrivals=gamma")
+            raise NotAllowedError("1, unless arrivals is gamma", because, write("gamma", "arrivals"))
         return value
 
     @field_validator(
@@ -185,7 +184,7 @@ class Traffic(StrictModel):
         if value == cls.model_fields[name].default:
             return value
         if info.data.get("trace") is not None and name != "adapter_skew":
-            raise ValueError(f"no value if a trace is given; because {_OF_A_TRACE}; fix: remove {name}")
+            raise NotAllowedError("no value if a trace is given", _OF_A_TRACE, f"remove {name}")
         needed = {
             "shared_prefix_share": ("shared_prefix_tokens", 0),
             "pause_s": ("turns", 1),
@@ -194,7 +193,7 @@ class Traffic(StrictModel):
         if name in needed and info.data.get(needed[name][0]) == needed[name][1]:
             other, unused = needed[name]
             because = f"this field has an effect only if {other} is above {unused}"
-            raise ValueError(f"no value, unless {other} is given; because {because}; fix: remove {name}")
+            raise NotAllowedError(f"no value, unless {other} is given", because, f"remove {name}")
         return value
 
     @property

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from flopcast.errors import Problem
 from flopcast.files.yaml_text import COMMAND_LINE
+from flopcast.fixes import with_names
 from flopcast.records import replace
 from flopcast.render.error_json import fault, input_faults
 from flopcast.requests.resolve import without_options
@@ -39,7 +40,6 @@ EDIT = re.compile(
 )
 SHORT_NAMES = {name: short for name, field in Plan.model_fields.items()
                if (short := short_name(name, field)) in OF_PLAN}  # fmt: skip
-LONG_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(SHORT_NAMES)})(?= to )")
 OPTION = re.compile(r"--([a-z]+) ([\w.:=-]+)")
 COMMAND = re.compile(r" ?\((?:see )?flopcast [a-z ]+\)|(?<=; )flopcast [a-z ]+ lists them")
 
@@ -68,11 +68,7 @@ def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) ->
     """Return errors as `flopcast --json` prints them."""
     named = [without_options(each) for each in problems]
     named = [
-        replace(
-            each,
-            where=ARGUMENT.sub("field ", each.where),
-            fix=LONG_NAME.sub(lambda name: SHORT_NAMES[name[0]], each.fix),
-        )
+        replace(each, where=ARGUMENT.sub("field ", each.where), fix=with_names(each.fix, SHORT_NAMES))
         for each in named
     ]
     data = input_faults(named) if named else fault(kind, message)

@@ -9,6 +9,7 @@ one file and one line. The same holds for ways to divide layers, whose rules run
 import numpy as np
 
 from flopcast.errors import Problem
+from flopcast.fixes import set_to
 from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.layer_strategies import layers_word
@@ -117,14 +118,14 @@ RULES: tuple[Rule, ...] = (
             " least one layer"
         ),
         because="every stage needs at least one layer with weights",
-        fix=lambda c: f"set pipeline_parallel to {_most_filled(c)}",
+        fix=lambda c: {"pipeline_parallel": _most_filled(c)},
     ),
     Rule(
         field="model.mtp",
         holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
         allowed="0 on this stack",
         because="multi-token prediction needs a stack that divides the blocks evenly over the stages",
-        fix="change mtp to 0, or choose another stack, such as megatron-core",
+        fix=({"mtp": 0}, "choose another stack, such as megatron-core"),
     ),
     Rule(
         field="stack.rewrites",
@@ -159,7 +160,7 @@ def check(job: Job) -> tuple[Problem, ...]:
 def _of_layout(job: Job, layout: Plan, problem: Problem) -> Problem:
     """Return a broken rule of a layout as a fault of the strategies."""
     because = f"{problem.because} ({problem.field} = {problem.value} in the layout {layout.short()})"
-    allowed, fix = f"strategies whose layouts keep all rules: {problem.allowed}", "set layers to none"
+    allowed, fix = f"strategies whose layouts keep all rules: {problem.allowed}", set_to(layers="none")
     return Problem("plan.layers", layers_word(job.plan.layers), allowed, because, fix)
 
 

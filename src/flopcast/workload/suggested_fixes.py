@@ -10,10 +10,10 @@ are checked again. The best edit adds no fault, changes no field that the user g
 all faults that it mends are reported as one.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from flopcast.errors import Problem
+from flopcast.fixes import set_to
 from flopcast.records import dataclass, replace
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
@@ -23,7 +23,6 @@ from flopcast.workload.checks import check
 from flopcast.workload.joined_faults import by_field, joined
 
 DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel")  # the freest first
-ONE_EDIT = re.compile(r"(?:set |leave )?(\w+) (?:to|at) ([\w,:.=-]+)(?: and (\w+) to (\w+))?")
 MOST_COMPLETED = 8  # edits for which further edits are sought that mend the faults they add
 Fields = Mapping[str, object]
 
@@ -32,7 +31,6 @@ Fields = Mapping[str, object]
 class _Tried:
     """An edit of a plan, the fields of the plan after it, and the faults that are left."""
 
-    text: str
     edit: Fields
     fields: Fields
     left: tuple[Problem, ...]
@@ -40,9 +38,8 @@ class _Tried:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Fix:
-    """An edit, its text ("" where it joins several), and the faults of the user's plan that it mends."""
+    """An edit, and the faults of the user's plan that it mends."""
 
-    text: str
     edit: Fields
     mended: tuple[Problem, ...]
 
@@ -98,13 +95,13 @@ def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
             break
         best = _best_completed(job, ranked, user_fields, left)
         mended = tuple(original[_key(problem)] for problem in _mended(left, best.left))
-        fixes = _with_fix(job, user_fields, fixes, _Fix(text=best.text, edit=best.edit, mended=mended))
+        fixes = _with_fix(job, user_fields, fixes, _Fix(edit=best.edit, mended=mended))
         known = _keys(left)
         fields, left = best.fields, tuple(one for one in best.left if _key(one) in known)
     left = tuple(one for one in _faults(job, fields) if _key(one) in original)  # some may be back
     fixes = [replace(fix, mended=tuple(_mended(fix.mended, left))) for fix in fixes]
     edited = {name for fix in fixes for name in fix.edit}
-    contradicted = any(not edited.isdisjoint(_edit_of(one.fix)) for one in left)
+    contradicted = any(not edited.isdisjoint(edit) for one in left for edit in one.edits[:1])
     if contradicted or not all(fix.mended and _holds(job, user_fields, fix) for fix in fixes):
         return tuple(by_field(problems))
     return (*(_problem_of(job, user_fields, fix) for fix in fixes), *by_field(left))
@@ -125,7 +122,7 @@ def _joined_fix(fixes: Sequence[_Fix], user_fields: Fields) -> _Fix:
     """Return one fix that makes all edits in order, without those that restore a given value."""
     edit = {name: value for fix in fixes for name, value in fix.edit.items()}
     changes = {name: value for name, value in edit.items() if user_fields.get(name) != value}
-    return _Fix(text="", edit=changes, mended=tuple(problem for fix in fixes for problem in fix.mended))
+    return _Fix(edit=changes, mended=tuple(problem for fix in fixes for problem in fix.mended))
 
 
 def _holds(job: Job, user_fields: Fields, fix: _Fix) -> bool:
@@ -185,7 +182,7 @@ def _completed(job: Job, first: _Tried, user_fields: Fields, known: Sequence[Pro
         more = _ranked_edits(job, whole.fields, user_fields, added, [*known, *added])[:1] if added else []
         if not more or not more[0].edit.keys().isdisjoint(whole.edit):
             break
-        whole = replace(more[0], edit={**whole.edit, **more[0].edit}, text="")
+        whole = replace(more[0], edit={**whole.edit, **more[0].edit})
     return whole
 
 
@@ -224,57 +221,15 @@ def _badness(tried: _Tried, user_fields: Fields, left: Sequence[Problem]) -> tup
 
 def _tries(job: Job, fields: Fields, left: Sequence[Problem]) -> Iterator[_Tried]:
     """Try every edit that a fault proposes or that makes degrees multiply to the devices."""
-    texts = [text for problem in left for text in re.split(r",? or ", problem.fix)]
-    edits = {text: _edit_of(text) for text in texts}
-    edits |= {_sentence(edit): edit for edit in _degrees(job, fields)}
-    for text, edit in edits.items():
+    stated = (edit for problem in left for edit in problem.edits if edit.keys() <= Plan.model_fields.keys())
+    edits = {set_to(edit): edit for edit in (*stated, *_degrees(job, fields))}
+    for edit in edits.values():
         after = {**fields, **edit}
         try:
-            left_after = _faults(job, after) if edit else ()
+            left_after = _faults(job, after)
         except ValueError:
             continue
-        if edit:
-            yield _Tried(text=text, edit=edit, fields=after, left=left_after)
-
-
-def _edit_of(text: str) -> dict[str, object]:
-    """Return the fields that a text sets; empty if it is not an edit of a plan.
-
-    >>> _edit_of("set pipeline_parallel to 2 and virtual_stages to 1"), _edit_of("use 2 nodes")
-    ({'pipeline_parallel': 2, 'virtual_stages': 1}, {})
-    """
-    match = ONE_EDIT.fullmatch(text)
-    if match is None:
-        return {}
-    name, value, other, its_value = match.groups()
-    edit = {name: _value(value)} | ({other: _value(its_value)} if other else {})
-    return edit if edit.keys() <= Plan.model_fields.keys() else {}
-
-
-def _value(text: str) -> object:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if text.isdecimal():
-        return int(text)
-    parts = text.split(",")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else text
-
-
-def _sentence(edit: Fields) -> str:
-    """Return edits as one sentence.
-
-    >>> _sentence({"tensor_parallel": 4, "stage_layers": (3, 5), "sequence_parallel": True})
-    'set tensor_parallel to 4, stage_layers to 3,5 and sequence_parallel to true'
-    """
-    words = [f"{name} to {_word(value)}" for name, value in edit.items()]
-    return f"set {' and '.join([', '.join(words[:-1]), words[-1]] if len(words) > 1 else words)}"
-
-
-def _word(value: object) -> str:
-    """Return the value of a field as a user writes it."""
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        yield _Tried(edit=edit, fields=after, left=left_after)
 
 
 def _degrees(job: Job, fields: Fields) -> Iterator[dict[str, object]]:
@@ -313,14 +268,13 @@ def _problem_of(job: Job, user_fields: Fields, fix: _Fix) -> Problem:
     blamed = _of_edited_fields(fix)
     blamed += [one for one in fix.mended if one.field == "plan"]
     blamed += [one for one in fix.mended if one not in blamed and isinstance(one.value, str)]
-    text = fix.text if fix.text.startswith(("set ", "leave ")) else _sentence(fix.edit)
     reasons = _after_other_edits(job, user_fields, fix, blamed) or fix.mended
     devices = next((one for one in reasons if one.field == "plan"), None)
     needed = plan_of(job, user_fields).devices
     if devices and needed > job.cluster.num_devices and len(fix.edit) == 1:  # its limit implies the numbers
         named = [one for one in reasons[1:] if isinstance(one.value, str)]
         reasons = [replace(reasons[0], allowed=devices.allowed, because=devices.because), *named]
-    return replace(joined(reasons), fix=text)
+    return replace(joined(reasons), fix=set_to(fix.edit))
 
 
 def _after_other_edits(

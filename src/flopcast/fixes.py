@@ -1,0 +1,97 @@
+"""Fixes of errors: the edits of the input that correct it, as sentences and as data.
+
+Answers: which fields does a fix change, to which values, and how does a sentence say so?
+Elsewhere: errors (errors.py), whether the job accepts the value of a fix (requests/problem_places.py).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+Edit = Mapping[str, object]  # fields, as the sentence of a fix names them, and their new values
+
+
+class Fix(str):
+    """The sentence that states how to correct the input, and the same as data.
+
+    `edits` are alternatives; the field of an error itself may be named "". `part` is the part of the wrong
+    value that the new one replaces; "" for the whole value.
+
+    >>> fix = set_to({"zero": 0}, {"optimizer": "adamw"}, "choose another stack")
+    >>> print(fix, fix.edits, sep="; ")
+    set zero to 0, or optimizer to adamw, or choose another stack; ({'zero': 0}, {'optimizer': 'adamw'})
+    """
+
+    edits: tuple[Edit, ...]
+    part: str
+
+    def __new__(cls, text: str, edits: Sequence[Edit] = (), part: object = "") -> "Fix":
+        """Return a fix of a sentence and the edits that it states."""
+        fix = super().__new__(cls, text)
+        fix.edits, fix.part = tuple(edits), str(part)
+        return fix
+
+
+def set_to(*ways: Edit | str, **values: object) -> Fix:
+    """Return the fix that sets fields to new values, or of alternatives, which may be sentences.
+
+    >>> print(set_to(tensor_parallel=4, stage_layers=(3, 5), sequence_parallel=True))
+    set tensor_parallel to 4, stage_layers to 3,5 and sequence_parallel to true
+    """
+    ways, text = tuple(filter(None, (*ways, values))), ""
+    for way, before in zip(ways, ("", *ways), strict=False):
+        *others, last = [way] if isinstance(way, str) else [f"{k} to {in_words(v)}" for k, v in way.items()]
+        verb = "" if isinstance(way, str) or not isinstance(before, str) else "set "
+        text += f"{', or ' * bool(text)}{verb}{', '.join(others)}{' and ' * bool(others)}{last}"
+    edits = [edit for way in ways for edit in (edits_of(way) if isinstance(way, str) else (way,))]
+    return Fix(text, edits, getattr(ways[0], "part", ""))
+
+
+def edits_of(fix: str) -> tuple[Edit, ...]:
+    """Return the edits that a fix states; () if it is no edit of single values."""
+    return fix.edits if isinstance(fix, Fix) else ()
+
+
+def only_value(fix: str) -> str:
+    """Return the value of a fix that only sets one field, as a user writes it; "" for other fixes."""
+    edit = edits_of(fix)[0] if len(edits_of(fix)) == 1 else {}
+    return in_words(*edit.values()) if len(edit) == 1 and fix == set_to(edit) else ""
+
+
+def with_names(fix: str, names: Mapping[str, str]) -> str:
+    """Return a fix with other names of the fields that it sets; "add samples: 1" adds an option --samples.
+
+    >>> print(with_names(set_to(zero=1), {"zero": "zero_stage"}))
+    set zero_stage to 1
+    """
+    text = str(fix)
+    for name, new in names.items():
+        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?= to )", new, text).replace(
+            f"add {name}: ", f"add {new} "
+        )
+    edits = [{names.get(name, name): value for name, value in edit.items()} for edit in edits_of(fix)]
+    return Fix(text, edits, getattr(fix, "part", ""))
+
+
+def such_as(name: str, value: object) -> Fix:
+    """Return the fix that sets a field to a usual value, as one of many that are allowed."""
+    return Fix(f"set {name} to a value such as {value}", ({name: value},))
+
+
+def write(value: object, name: str = "") -> Fix:
+    """Return the fix that writes another value of a field, as NAME=VALUE if it has a name."""
+    return Fix(f"write {name}={value}" if name else f"write {value}", ({name: value},))
+
+
+def in_place(right: object, wrong: object) -> Fix:
+    """Return the fix that replaces a wrong value, or a part of it."""
+    return Fix(f"write {right} in place of {wrong}", ({"": right},), wrong)
+
+
+def in_words(value: object) -> str:
+    """Return a value as a user writes it."""
+    if isinstance(value, (list, tuple)):
+        text = (", " if isinstance(value, list) else ",").join(map(in_words, value))
+        return f"[{text}]" if isinstance(value, list) else text
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {in_words(inner)}' for name, inner in value.items())}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
