@@ -14,7 +14,8 @@ class Fix(str):
     """The sentence that states how to correct the input, and the same as data.
 
     `edits` are alternatives; the field of an error itself may be named "". `part` is the part of the wrong
-    value that the new one replaces; "" for the whole value.
+    value that the new one replaces; "" for the whole value. `is_example` tells whether a new value stands
+    for many that are allowed.
 
     >>> fix = set_to({"zero": 0}, {"optimizer": "adamw"}, "choose another stack")
     >>> print(fix, fix.edits, sep="; ")
@@ -23,11 +24,14 @@ class Fix(str):
 
     edits: tuple[Edit, ...]
     part: str
+    is_example: bool
 
-    def __new__(cls, text: str, edits: Sequence[Edit] = (), part: object = "") -> "Fix":
+    def __new__(
+        cls, text: str, edits: Sequence[Edit] = (), part: str = "", is_example: bool = False
+    ) -> "Fix":
         """Return a fix of a sentence and the edits that it states."""
         fix = super().__new__(cls, text)
-        fix.edits, fix.part = tuple(edits), str(part)
+        fix.edits, fix.part, fix.is_example = tuple(edits), part, is_example
         return fix
 
 
@@ -63,18 +67,20 @@ def with_names(fix: str, names: Mapping[str, str]) -> str:
     >>> print(with_names(set_to(zero=1), {"zero": "zero_stage"}))
     set zero_stage to 1
     """
+    if not isinstance(fix, Fix):
+        return fix
     text = str(fix)
     for name, new in names.items():
         text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?= to )", new, text).replace(
             f"add {name}: ", f"add {new} "
         )
-    edits = [{names.get(name, name): value for name, value in edit.items()} for edit in edits_of(fix)]
-    return Fix(text, edits, getattr(fix, "part", ""))
+    edits = [{names.get(name, name): value for name, value in edit.items()} for edit in fix.edits]
+    return Fix(text, edits, fix.part, fix.is_example)
 
 
 def such_as(name: str, value: object) -> Fix:
     """Return the fix that sets a field to a usual value, as one of many that are allowed."""
-    return Fix(f"set {name} to a value such as {value}", ({name: value},))
+    return Fix(f"set {name} to a value such as {value}", ({name: value},), is_example=True)
 
 
 def write(value: object, name: str = "") -> Fix:
@@ -84,7 +90,7 @@ def write(value: object, name: str = "") -> Fix:
 
 def in_place(right: object, wrong: object) -> Fix:
     """Return the fix that replaces a wrong value, or a part of it."""
-    return Fix(f"write {right} in place of {wrong}", ({"": right},), wrong)
+    return Fix(f"write {right} in place of {wrong}", ({"": right},), str(wrong))
 
 
 def in_words(value: object) -> str:

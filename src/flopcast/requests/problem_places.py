@@ -115,7 +115,7 @@ def _edited(data: object, problem: Problem) -> object:
     The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
     """
     path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
-    if not problem.edits or len(problem.edits[0]) > 1:
+    if not problem.edits or len(problem.edits[0]) > 1 or getattr(problem.fix, "is_example", False):
         return data
     ((name, value),) = problem.edits[0].items()
     if problem.fault == UNKNOWN_KEY:
@@ -123,7 +123,7 @@ def _edited(data: object, problem: Problem) -> object:
     names += [short for short, name in long_names(Plan).items() if name in names]
     wrong, right = getattr(problem.fix, "part", "") or str(problem.value), in_words(value)
     if (name and name.removeprefix("--") not in names) or (
-        isinstance(value, str) and value[:1] in ("[", "{")
+        isinstance(value, str) and value[:1] in ('"', "[", "{")
     ):
         return data
     for end in range(len(path), 0, -1):
