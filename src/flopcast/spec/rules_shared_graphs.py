@@ -67,13 +67,13 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (c.structure.halo <= c.plans.data_parallel - 1) | (c.plans.data_parallel == 1),
         allowed=lambda c: f"at most {first(c.plans.data_parallel) - 1}, the number of other ranks",
         because="each other rank has as many vertices as this one",
-        fix=lambda c: f"set halo to {first(c.plans.data_parallel) - 1}",
+        fix=lambda c: {"halo": first(c.plans.data_parallel) - 1},
     ),
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: bool(not c.structure.halo) | (c.plans.expert_parallel == c.plans.data_parallel),
         allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
         because="the expert-parallel ranks, which are all data-parallel ranks, share the graph",
-        fix=lambda c: f"set expert_parallel to {first(c.plans.data_parallel)}",
+        fix=lambda c: {"expert_parallel": first(c.plans.data_parallel)},
     ),
 )
