@@ -27,7 +27,7 @@ class Problem:
     Examples
     --------
     >>> print(Problem(field="plan.tensor_parallel", value=6, allowed="a divisor of heads = 16",
-    ...               because="ranks hold whole heads", fix=set_to(tensor_parallel=4)))
+    ...               because="ranks hold whole heads", fix="set tensor_parallel to 4"))
     plan.tensor_parallel = 6 is not allowed
       allowed: a divisor of heads = 16
       because: ranks hold whole heads
