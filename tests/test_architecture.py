@@ -28,7 +28,8 @@ from flopcast.workload.rewrites import REWRITES
 
 BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "records": set(),
-    "errors": {"records", "slips"},
+    "fixes": set(),
+    "errors": {"fixes", "records", "slips"},
     "slips": {"units"},
     "units": set(),
     "other_units": {"slips", "units"},
@@ -37,7 +38,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "garbage": set(),
     "field_text": set(),
     "operators": {"errors", "units", "dtypes", "kept_results"},
-    "strict_model": {"field_text", "units"},
+    "strict_model": {"field_text", "fixes", "units"},
     "layers": {"operators", "strict_model"},
     "graph": {"layers"},
     "schedules": {"dtypes", "errors", "strict_model"},
@@ -55,7 +56,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "prediction": {"report"},
     "search": {"prediction"},
     "search/deployments": {"search", "serving"},
-    "files": {"errors", "field_text", "other_units", "units"},
+    "files": {"errors", "other_units", "strict_model"},
     "interop/hugging_face": {"files", "spec"},
     "library": {"files", "cost", "interop/hugging_face"},  # models of the hub that have no entry
     "interop/tracing": {"layers"},

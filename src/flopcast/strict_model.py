@@ -50,8 +50,9 @@ class NotAllowedError(ValueError):
     def __init__(self, allowed: str, because: str, fix: str | Edit = "") -> None:
         """Keep what is allowed, why, and the fix; "" if the reader knows one."""
         super().__init__(f"{allowed}; because {because}")
-        self.allowed, self.because = allowed, because
-        self.fix = fix if isinstance(fix, str) else set_to(fix)
+        self.allowed: str = allowed
+        self.because: str = because
+        self.fix: str = fix if isinstance(fix, str) else set_to(fix)
 
 
 class StrictModel(BaseModel):

@@ -102,13 +102,10 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
     if refused:
         allowed = _range(detail.get("ctx", {}), info, field)
-        return FieldFault(
-            allowed=allowed,
-            because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
-            fix=as_fraction(detail["input"], allowed)
-            or proposed
-            or set_to({name: _inside(detail, allowed, refused, field)}),
-        )
+        because = f"{refused} values are not possible{f' for {meaning}' if meaning else ''}"
+        right = proposed or set_to({name: _inside(detail, allowed, refused, field)})
+        fix = as_fraction(detail["input"], allowed) or right
+        return FieldFault(allowed=allowed, because=because, fix=fix)
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
         if kind.startswith("tuple_") and isinstance(detail["input"], dict):
@@ -118,7 +115,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
             proposed = set_to({name: [detail["input"]]})
         if kind.startswith("bool_"):
             is_off = str(detail["input"]).lower() in ("0", "none", "null", "[]", *OFF)
-            proposed = set_to({name: (_usual(owner, field) or "true").lower() if is_off else "true"})
+            proposed = set_to({name: ((_usual(owner, field) if is_off else "") or "true").lower()})
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         if allowed in PLAIN and info and info.metadata and name in spellings(field, info):
             allowed = _range({}, info, field)
