@@ -15,7 +15,7 @@ from functools import lru_cache
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import KINDS, class_of
-from flopcast.cost.kernels.clocks import clock_ratio, limit_ratio, slowed_fraction
+from flopcast.cost.kernels.clocks import clock_ratio, limit_ratio, most_w, slowed_fraction
 from flopcast.economics.amount import Amount, Slope, amount_of, total
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
@@ -54,7 +54,7 @@ def drawn_w(kind: str, device: Device, site: Site) -> float:
         slowed = limit_ratio(site, device) * clock_ratio(site, device, sustained=kind in SUSTAINED)
         fraction = slowed_fraction(fraction, slowed)
     board_w = device.board_power_w or 0.0
-    return min(fraction * board_w, site.power_limit_w or board_w)
+    return min(fraction * board_w, most_w(site, device))
 
 
 @cached_results(256)

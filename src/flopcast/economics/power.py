@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
-from flopcast.cost.kernels.clocks import limit_ratio
+from flopcast.cost.kernels.clocks import limit_ratio, most_w
 from flopcast.dtypes import Floats
 from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class, watts_by_class
 from flopcast.operators.item import Item
@@ -78,7 +78,7 @@ def power_draw(
     """
     device = cluster.node.device
     beside_w = cluster.facility.node_overhead_fraction * (device.board_power_w or 0.0)
-    limit_w = site.power_limit_w or device.board_power_w or 0.0
+    limit_w = most_w(site, device)
     at_limit = [kind for kind in busy if drawn_w(kind, device, site) >= AT_LIMIT_FRACTION * limit_w]
     limit, time_ratio, energy_ratio = _least_energy(timeline, device, site, busy, beside_w)
     return PowerDraw(

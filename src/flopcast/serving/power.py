@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flopcast.cost.kernels.classes import DECODE, GROUPED_GEMM, SERVED_EXPERTS, class_of
+from flopcast.cost.kernels.clocks import most_w
 from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
 from flopcast.dtypes import Counts, Floats
 from flopcast.economics.energy import WAITING, drawn_w
@@ -173,6 +174,6 @@ def kernel_w(kernel: AbstractOperator, taken_s: Floats, device: Device, site: Si
         rate = work.flop / (device.peak(work.unit) * taken_s)
         moving_w = draw.byte_j * work.moved_bytes / taken_s
         drawn = wait_w + draw.at_peak_fraction * np.sqrt(rate) * board_w + moving_w
-    most_w = device.power.products.fraction * board_w
-    found_w: Floats = np.minimum(drawn, min(most_w, site.power_limit_w or board_w))
+    sustained_w = device.power.products.fraction * board_w
+    found_w: Floats = np.minimum(drawn, min(sustained_w, most_w(site, device)))
     return found_w

@@ -70,11 +70,20 @@ def slowest_ratio(num_devices: int, spread_fraction: float) -> float:
     return 1.0 + spread_fraction * max(0.0, largest)
 
 
+def most_w(site: Site, device: Device) -> float:
+    """Return the watts that a device may draw: the site's limit, at most the board power; 0 if unknown.
+
+    A board cannot draw more than its own limit, so a higher limit of the site changes nothing.
+    """
+    board_w = device.board_power_w or 0.0
+    return min(site.power_limit_w or board_w, board_w)
+
+
 def limit_ratio(site: Site, device: Device) -> float:
     """Return how many times as long core-bound kernels take under the power limit of the site."""
     if site.power_limit_w is None or device.board_power_w is None:
         return 1.0
-    return stretch_ratio(site.power_limit_w / device.board_power_w)
+    return stretch_ratio(most_w(site, device) / device.board_power_w)
 
 
 def clock_ratio(site: Site, device: Device, sustained: bool) -> float:
@@ -99,7 +108,7 @@ def clock_factors(
         return
     limited = limit_ratio(site, device)
     if limited > 1.0:
-        share = (site.power_limit_w or 0.0) / (device.board_power_w or 1.0)
+        share = most_w(site, device) / (device.board_power_w or 1.0)
         sigma = next(sigma for least, sigma in LIMIT_LOG_SIGMAS if share >= least)
         yield f"power_limit[{device.name}]", sigma, limited
     if site.clock_hz is not None:
@@ -113,11 +122,16 @@ def clock_factors(
 def clock_warnings(site: Site, device: Device) -> list[str]:
     """Return warnings about clocks and power limits that measurements hardly test.
 
-    There are two: a power limit below half of the board's power, where the formula was up to 15 % off, and
-    a clock that the site sets, which no measurement covers.
+    There are three: a power limit above the board's power, which has no effect; one below half of it, where
+    the formula was up to 15 % off; and a clock that the site sets, which no measurement covers.
     """
     warnings = []
     limit_w, board_w = site.power_limit_w, device.board_power_w
+    if limit_w is not None and board_w is not None and limit_w > board_w:
+        warnings.append(
+            f"power limit: {limit_w:.0f} W is more than the board power of {board_w:.0f} W, which"
+            f" {device.name} cannot exceed; the limit has no effect"
+        )
     if limit_w is not None and board_w is not None and limit_w < FAMILIAR_LIMIT_FRACTION * board_w:
         warnings.append(
             f"power limit: {limit_w:.0f} W is less than half of the board power of {board_w:.0f} W;"
