@@ -4,6 +4,7 @@ Shapes and conventions are written out from the data's README, not taken from ca
 """
 
 import csv
+import gzip
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from all_cases import all_cases
 from alone import seconds_of
 
 from flopcast.cost.collectives.collective_time import message_seconds
+from flopcast.cost.kernels.unscaled import unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
@@ -202,3 +204,51 @@ def test_backwards_that_were_measured_wrongly_take_what_a_training_trace_shows(k
     }[kernel]
 
     assert seconds_of(work, catalog.cluster("vista")).item() == pytest.approx(seconds, rel=0.01)
+
+
+NARROW_GEMMS = {  # system of the table → cluster, and the median error allowed
+    "a100_sxm": ("dgx-a100", 0.20),
+    "h100_sxm": ("dgx-h100", 0.13),
+    "h200_sxm": ("dgx-h200", 0.12),
+    "b200_sxm": ("dgx-b200", 0.18),
+    "gb300": ("gb300-nvl72", 0.16),
+}
+
+
+def test_gemms_with_fewer_columns_than_any_fitted_one_take_about_as_long_as_measured(shared):
+    """No curve of training is fitted to GEMMs with fewer than 512 rows or columns."""
+    with gzip.open(shared / "data/peers/aiconfigurator/gemm_bf16.csv.gz", "rt", encoding="utf-8") as text:
+        table = [row for row in csv.DictReader(text) if row["system"] in NARROW_GEMMS]
+    for system, (name, allowed) in NARROW_GEMMS.items():
+        rows = np.array(
+            [
+                [float(row[size]) for size in ("m", "n", "k", "latency_ms")]
+                for row in table
+                if row["system"] == system
+            ]
+        )
+        m, n, k, measured_ms = rows[(rows[:, 1] < 512) & (rows[:, 0] >= 512) & (rows[:, 0] % 4 == 0)].T
+        long = k >= 512
+        m, n, k, measured_ms = (each[long, None] for each in (m, n, k, measured_ms))
+        cluster = catalog.cluster(name)
+        device = cluster.node.device
+        curve = load_book(cluster).exact(device.curves or device.name, "gemm")
+        gemms = Matmul(m=m, n=n, k=k, dtype="bf16")
+        times = unscaled_times([gemms], curve, device)
+
+        errors = np.abs(times.curve_s / measured_ms.ravel() * 1e3 - 1.0)
+
+        assert len(errors) > 500
+        assert np.median(errors) < allowed, system
+
+
+def test_a_gemm_with_more_columns_never_takes_less_time():
+    columns = np.arange(8.0, 1025.0, 8.0)[:, None]
+    for name in ("dgx-h100", "dgx-b200"):
+        gemms = Matmul(
+            m=np.full_like(columns, 4096.0), n=columns, k=np.full_like(columns, 4096.0), dtype="bf16"
+        )
+        seconds = seconds_of(gemms, catalog.cluster(name)).ravel()
+
+        assert (seconds / np.maximum.accumulate(seconds) >= 1.0 - 0.12).all()
+        assert (np.diff(seconds[columns.ravel() < 512]) > 0).all()

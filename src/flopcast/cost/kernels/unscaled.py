@@ -116,10 +116,21 @@ def kernel_seconds(
     below the bound.
     All arrays have the shape (rows,).
     """
-    efficiency = np.exp(kernel_log_efficiency(curve, coordinates, device, kernel))
+    shape = no_narrower(coordinates, curve)
+    efficiency = np.exp(kernel_log_efficiency(curve, shape, device, kernel))
     seconds = (curve.launch_s + bound_s / efficiency) * layout_ratio
     bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
     return bounded_s
+
+
+def no_narrower(coordinates: tuple[Floats, ...], curve: Curve) -> tuple[Floats, ...]:
+    """Return the coordinates at which a curve states the efficiency of shapes, each of shape (rows,).
+
+    GEMMs that are narrower than all fitted ones have the efficiency of the narrowest of them.
+    """
+    least = features_of(curve.name).narrowest
+    limited = (np.maximum(value, low) for value, low in zip(coordinates, least, strict=False))
+    return (*limited, *coordinates[len(least) :])
 
 
 def kernel_log_efficiency(

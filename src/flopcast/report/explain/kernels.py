@@ -14,7 +14,7 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.roofline import bound_seconds
-from flopcast.cost.kernels.unscaled import kernel_log_efficiency, unscaled_times
+from flopcast.cost.kernels.unscaled import kernel_log_efficiency, no_narrower, unscaled_times
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -160,7 +160,8 @@ def _efficiency(curve: Curve, places: tuple[Counts, ...], device: Device, kernel
     """Return the fraction of the bound, and where it was not measured."""
     if not curve.axes:
         return float(np.exp(curve.table)), " everywhere"
-    efficiency = float(np.exp(kernel_log_efficiency(curve, places, device, kernel))[0])
+    shape = no_narrower(places, curve)
+    efficiency = float(np.exp(kernel_log_efficiency(curve, shape, device, kernel))[0])
     return efficiency, ", outside the measured range" if outside(curve, places)[0] else ""
 
 
