@@ -9,6 +9,7 @@ from flopcast.api import predict
 from flopcast.library import catalog
 
 SITES = {  # a job it is of
+    "alps-660w": {"cluster": "alps:2", "stack": "torch-fsdp2"},
     "grand-teton-500w": {"cluster": "grand-teton-h100:1", "stack": "torch-fsdp2"},
     "jupiter-680w": {"cluster": "jupiter:2", "stack": "torch-fsdp2"},
 }
