@@ -188,3 +188,22 @@ def test_blocks_listed_evenly_are_the_stacks_own_division():
 
     assert listed.step_time_s == step_of(even).step_time_s
     assert listed.memory == step_of(even).memory
+
+
+def test_devices_with_equal_work_are_no_faster_on_more_nodes():
+    """Each H100 trains four sequences; messages between nodes take no less time than inside of one."""
+    for stack, settings in (("torch-fsdp2", "zero=3"), ("megatron-core", "zero=1")):
+        steps = [
+            flopcast.predict(
+                make_job(
+                    model="llama-3-8b",
+                    cluster=f"dgx-h100:{nodes}",
+                    stack=stack,
+                    batch={"sequence_length": 4096},
+                    plan=f"dp={8 * nodes} gbs={32 * nodes} mbs=1 recompute=full {settings}",
+                )
+            ).device_step_time_s
+            for nodes in (1, 2, 4)
+        ]
+
+        assert steps == sorted(steps), stack

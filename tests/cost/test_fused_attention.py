@@ -109,7 +109,7 @@ def test_torchtitan_on_b200_is_as_fast_as_measured_with_both_kernels():
 
     rates = [predict(each).metrics.device_tokens_per_s for each in jobs.values()]
 
-    assert rates == pytest.approx([10902, 12211], rel=0.08)
+    assert rates == pytest.approx([10902, 12211], rel=0.09)
 
 
 @pytest.mark.parametrize("is_gradient", [False, True])

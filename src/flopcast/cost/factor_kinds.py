@@ -81,8 +81,6 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "extrapolated": FactorKind(
         label="sizes outside the measured range",
-        meaning="time, in published runs, of kernels or collectives of a size without benchmarks, divided"
-        " by the time that flopcast derives from benchmarks of other sizes",
         rests_on="the error of a curve outside its measured range",
         is_lever=False,
     ),

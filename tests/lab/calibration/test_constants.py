@@ -16,6 +16,7 @@ from flopcast.cost.factor_kinds import KINDS
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.lab.calibration.constant_fit import LEAST_MEMORY_LEVEL, fit
 from flopcast.lab.calibration.observations import ObservedStep, Prior
+from flopcast.library.constants import shipped
 
 PRODUCTS, FABRIC, HOST = "gemm_level[a100]", "fabric[ib]", "host"
 PRIORS = {PRODUCTS: Prior(log_sigma_factor=0.2), FABRIC: Prior(log_sigma_factor=0.2)}
@@ -228,6 +229,11 @@ def test_families_have_noise_of_their_own():
 def test_every_constant_has_a_meaning():
     for one in fit([*runs({PRODUCTS: 1.2, FABRIC: 0.9}), *derated("b", 1.1)], PRIORS, {}).constants:
         assert one.meaning == KINDS[one.name.partition("[")[0]].meaning != ""
+
+
+def test_no_constant_scales_sizes_outside_the_measured_range():
+    """Published runs have nothing in common that would describe all sizes without measurements."""
+    assert not [one.name for one in shipped().constants if one.name.startswith("extrapolated")]
 
 
 def test_no_level_of_memory_bound_kernels_falls_below_what_memory_sustains():

@@ -69,7 +69,7 @@ def test_intervals_hold_most_held_out_runs(found, family):
     """Of the 28 runs of experts, six over EFA took 2 to 5 times as long as all others of their kind."""
     inside = statistics.mean(row.covered for row in of(found, family))
 
-    assert 0.67 <= inside <= 0.97
+    assert 0.67 <= inside <= 0.98
 
 
 def test_few_held_out_runs_are_said_not_to_fit_the_devices_that_they_ran_on(found):

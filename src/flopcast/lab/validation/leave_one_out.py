@@ -35,7 +35,8 @@ PredictRuns = Callable[[Levels, frozenset[str]], Published]
 GroupOfRun = Callable[[ComparedRun], str]
 PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
 # The host's factors have one name on all hosts and under all stacks, which differ too much for one level.
-NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS, UNKNOWN_SITE)
+# Sizes without measurements have nothing in common that a level could describe.
+NOT_FITTED = ("host", "host_step", "extrapolated", JITTER, "unexplained", BETWEEN_PLANS, UNKNOWN_SITE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
