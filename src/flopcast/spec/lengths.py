@@ -21,7 +21,7 @@ FORMS = (
 )
 MOST_TOKENS = 10**9  # of one prompt or output: more is no length
 MOST_SIGMA = 5.0
-_ENDS = r"(\d[\d.]*[kK]?)(?:-|\.\.|to)(\d[\d.]*[kK]?)"  # of a range in another notation
+_ENDS = r"(\d[\d.]*[kKM]?)(?:-|\.\.|to)(\d[\d.]*[kKM]?)"  # of a range in another notation
 _CALL = re.compile(r"(uniform|lognormal)\(([^,]*),([^,]*)\)")
 
 
@@ -175,16 +175,11 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
 
 
 def _number(given: object) -> float:
-    """Return a number that a user wrote."""
+    """Return a number that a user wrote, of tokens or a weight."""
     try:
-        number = (
-            float(re.sub(r"(?<=\d)k$", "e3", str(given))) if not isinstance(given, bool) else float("nan")
-        )
+        return parse_tokens(str(given))
     except ValueError:
-        number = float("nan")
-    if number - number != 0:  # not a number, or infinite
-        raise _fault(FORMS, f"{given!r} is no number", "a number")
-    return number
+        raise _fault(FORMS, f"{given!r} is no number", "2000") from None
 
 
 def _count(count_tokens: float) -> int:
