@@ -8,9 +8,13 @@ import pytest
 from all_cases import all_cases
 from conftest import PACKAGE
 
+import flopcast
 from flopcast import errors
 from flopcast.errors import FlopcastError, InfeasibleError, InternalError, Problem, SpecError
+from flopcast.interop.shell.parameters import parsed_values
 from flopcast.strict_model import NotAllowedError
+from flopcast.ui.layout_searches import finds
+from flopcast.ui.request_values import checked
 
 DELIBERATE = (SpecError, InfeasibleError, InternalError)
 
@@ -158,16 +162,46 @@ def test_the_tree_in_the_docstring_is_the_tree_of_classes():
 def test_nothing_is_raised_that_a_caller_cannot_catch_as_ours_or_as_a_value_error():
     """In the core; the edge may also raise what files and numbers raise in Python."""
     allowed = {kind.__name__ for kind in (*DELIBERATE, ValueError, NotAllowedError)}
-    trees = [
-        ast.parse(path.read_text(encoding="utf-8"))
+    nodes = [
+        node
         for folder in ("operators", "layers", "spec", "workload", "schedules", "memory", "cost", "timeline")
         for path in (PACKAGE / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     ]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.returns]
+    allowed |= {each.name for each in functions if ast.unparse(each.returns) in allowed}
     raised = {
         node.exc.func.id
-        for tree in trees
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and hasattr(node.exc.func, "id")
     }
 
-    assert {name for name in raised if name not in allowed and not name.startswith("_")} == set()
+    assert raised - allowed == set()
+    assert issubclass(NotAllowedError, ValueError)
+
+
+WRONG_CALLS = [  # a wrong call, a part of the reason, and the fix of its only error
+    (lambda: flopcast.Space(gbs=512, tp=[1, 2, "x"]), "not a whole number", "leave out 'x'"),
+    (
+        lambda: flopcast.serving_job(model="gpt2", gpus=1, engine="vllm", traffic={"rate": "4 rpm"}),
+        "requests per unit of time",
+        "write rate=4/min",
+    ),
+    (lambda: flopcast.job(model="gpt2", gpus="64"), "the value is a text", "set gpus to 64"),
+    (lambda: finds({"find": "biggest"}), "only these searches", "write largest in place of biggest"),
+    (lambda: parsed_values(["2"], "--arg"), "needs its position and an equals sign", "write --arg 1=2"),
+]
+
+
+@all_cases("call, reason, fix", WRONG_CALLS)
+def test_the_fix_of_a_wrong_call_keeps_what_was_meant(call, reason, fix):
+    with pytest.raises(SpecError, match=reason) as error:
+        call()
+
+    assert [problem.fix for problem in error.value.problems] == [fix]
+
+
+def test_settings_in_a_mapping_that_a_request_has_as_fields_keep_their_values():
+    (found,) = checked({"traffic": {"rate": 4, "prompt": 1000}}, ("rate", "prompt"))[1]
+
+    assert found.fix == 'write its settings as fields, such as "rate": 4, "prompt": 1000'
