@@ -272,7 +272,8 @@ def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
     if not chosen.serves:
         text += f": none of {compared} serves this traffic within all limits, and this one is the nearest"
     elif chosen.possible > 1:
-        text += f", which serves this traffic with the fewest device-seconds of {compared}"
+        limits = " within all limits, with a probability of at least 50%" if job.slo.text() else ""
+        text += f": of {compared}, it needs the fewest device-seconds to serve this traffic{limits}"
     else:
         text += ", the only choice of tp and replicas that fits"
     if job.devices < job.cluster.num_devices:
