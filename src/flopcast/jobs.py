@@ -65,8 +65,9 @@ def job(
     file : path of a file that `flopcast predict` reads, or the name of a model
     model, cluster, plan, stack, offload, images, checkpoint, loader, slow : as the options of `flopcast
         predict` with these names, as text or as a mapping of their fields
-    gpus, batch, seq, inference, autocast, lora, qlora, tokens, samples, epochs, site, power_limit, price,
-        kind : as the options of `flopcast predict` with these names
+    gpus, batch, seq, inference, autocast, lora, qlora, tokens, samples, epochs, site, price, kind : as the
+        options of `flopcast predict` with these names
+    power_limit : as the option --power-limit, such as "500 W"
     size, arg, env : mappings from names to values, such as {"batch": 8} or {"1": "8"}
     changes : texts of the form KEY=VALUE, or a mapping such as {"plan.recompute": "full"}
 

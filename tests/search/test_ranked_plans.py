@@ -258,7 +258,7 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
         plan=first, possible=7, fitting=3, tight=False, tied=2, next_best=second, next_ratio=0.99
     )
 
-    more = ". Plans that only just fit (tight) are left out, as in a search without --headroom 1"
+    more = ". Plans that only just fit (tight) are left out, as in a search whose headroom is below 1"
     fastest = "plan chosen automatically: the fastest of the common plans"
     assert alone.sentence() == f"{fastest} (1 of 7 fit){more}"
     assert ahead.sentence() == (

@@ -300,7 +300,7 @@ def test_empty_fields_show_what_is_used(browser, server):
     assert page.get_attribute("#field-stack-pick", "placeholder") == "megatron-core"
 
     page = opened(browser, server, "/serve?model=llama-3-70b&cluster=dgx-h100&gpus=8")
-    used = {"tp": "2", "replicas": "4", "concurrency": "16", "prompt": "1000", "output": "300", "rate": ""}
+    used = {"tp": "2", "replicas": "1", "concurrency": "16", "prompt": "1000", "output": "300", "rate": ""}
     assert {name: page.get_attribute(f"[name={name}]", "placeholder") for name in used} == used
 
 

@@ -48,7 +48,7 @@ def _as_argument(problem: Problem) -> str:
             text = f"{name}, or take the whole part of a job that flopcast.job(...) returns"
             return f"add {text}" if problem.fault == MISSING else problem.fix
         plain = new != in_words(value) or re.fullmatch(r"[0-9]+(?:[.][0-9]+)?", new)
-        if name and problem.fix.startswith(("set ", "add ")):
+        if name.isidentifier() and problem.fix.startswith(("set ", "add ")):
             verb = "add" if problem.fault == MISSING else "write"
             return Fix(f"{verb} {name}={new if plain else repr(new)}", ({name: value},))
     return f"leave out {problem.value!r}" if problem.fix.endswith(" to a number") else problem.fix

@@ -255,10 +255,10 @@ def with_fitting_values(
     rest = {name: value for name, value in plan.items() if name not in wrong}
     try:
         job = build(Job, document, {**data, "plan": rest})
-    except SpecError:
+        if chosen and not numeric:
+            return [_with_fitting_choice(problems[0], name, chosen, job)]
+    except SpecError:  # other parts are wrong, or the proposed value is no value of the plan
         return list(problems)
-    if chosen and not numeric:
-        return [_with_fitting_choice(problems[0], name, chosen, job)]
     fitting = plan_of(job, fields_of(job.plan))
     numbers = {
         name: _number_in(problem.fix if problem.fault else str(problem.value))

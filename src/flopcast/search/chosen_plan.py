@@ -65,7 +65,7 @@ class ChosenPlan:
             text += f". {self._next()}"
         if self.tight:
             return f"{text}. flopcast search compares more plans"
-        text += ". Plans that only just fit (tight) are left out, as in a search without --headroom 1"
+        text += ". Plans that only just fit (tight) are left out, as in a search whose headroom is below 1"
         left = self.faster_tight
         if left is None:
             return text

@@ -30,7 +30,8 @@ from flopcast.spec.precision import RECIPES
 from flopcast.spec.shards import ShardGroup, shards_word
 from flopcast.spec.stack import Stack
 
-NAMING = ("name", "source", "context_length")  # of a model: what it is called changes nothing
+# Facts about a model that change no prediction of a job
+NAMING = ("name", "source", "context_length", "trained_precision")
 MANY = 8  # differences of a stack that are listed one by one
 Difference = tuple[str, object, object]
 
