@@ -41,13 +41,24 @@ def set_to(*ways: Edit | str, **values: object) -> Fix:
     >>> print(set_to(tensor_parallel=4, stage_layers=(3, 5), sequence_parallel=True))
     set tensor_parallel to 4, stage_layers to 3,5 and sequence_parallel to true
     """
-    ways, text = tuple(filter(None, (*ways, values))), ""
-    for way, before in zip(ways, ("", *ways), strict=False):
-        *others, last = [way] if isinstance(way, str) else [f"{k} to {in_words(v)}" for k, v in way.items()]
-        verb = "" if isinstance(way, str) or not isinstance(before, str) else "set "
-        text += f"{', or ' * bool(text)}{verb}{', '.join(others)}{' and ' * bool(others)}{last}"
-    edits = [edit for way in ways for edit in (edits_of(way) if isinstance(way, str) else (way,))]
-    return Fix(text, edits, getattr(ways[0], "part", ""))
+    alternatives = [way for way in (*ways, values) if way]
+    texts: list[str] = []
+    edits: list[Edit] = []
+    after_edit = False  # "set" stands once for alternatives that follow each other
+    for way in alternatives:
+        if isinstance(way, str):
+            texts.append(way)
+            edits += edits_of(way)
+        else:
+            texts.append(_assignments(way) if after_edit else f"set {_assignments(way)}")
+            edits.append(way)
+        after_edit = not isinstance(way, str)
+    return Fix(", or ".join(texts), edits, getattr(alternatives[0], "part", ""))
+
+
+def _assignments(edit: Edit) -> str:
+    *others, last = (f"{name} to {in_words(value)}" for name, value in edit.items())
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def edits_of(fix: str) -> tuple[Edit, ...]:

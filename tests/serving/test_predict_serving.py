@@ -107,7 +107,7 @@ def test_idle_devices_change_nothing():
 
 
 def test_the_probability_of_a_limit_is_that_of_the_interval_of_its_latency():
-    """The median meets a limit in one of two cases, and the upper end of the interval in 19 of 20."""
+    """A limit at the median is met with 50 %, and a limit at the upper end of the interval with 95 %."""
 
     def report(slo):
         return predict_serving(

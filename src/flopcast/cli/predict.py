@@ -114,7 +114,7 @@ def command(
 
 
 def _helpful(made: "Report") -> list[str]:
-    """Return the change of a setting that would save most, as lines; none for a job that does not fit."""
+    """Return lines about the setting whose change saves the most time; none if the job does not fit."""
     from flopcast.api import predict
     from flopcast.lab.diagnosis.settings import best_changes
     from flopcast.render.diagnosis import most_helpful

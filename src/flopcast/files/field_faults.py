@@ -166,7 +166,7 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
 
 
 def _agreeing(name: str, value: object, allowed: str) -> str:
-    """Return the fix of a field that agrees with the other field that `allowed` names.
+    """Return a fix whose value fits the other field that `allowed` names.
 
     >>> _agreeing("top_k", 9, "at most num_experts = 8"), _agreeing("top_k", 9, "a divisor of hidden = 16")
     ('set top_k to 8', 'set top_k to 8')

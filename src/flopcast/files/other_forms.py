@@ -52,7 +52,7 @@ def in_other_form(name: str, given: object) -> str:
 
 
 def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) -> str:
-    """Return how to write a mapping that stands where a list belongs."""
+    """Return the fix of a mapping in place of a list."""
     wrong = [key for key, value in mapping.items() if isinstance(value, dict) and not key.isdecimal()]
     fix = f"begin each entry of {name} with a hyphen, or write it in square brackets"
     entry = get_args(info.annotation)[0] if info and get_args(info.annotation) else None

@@ -126,7 +126,7 @@ def _cost(suspect: Suspect) -> str:
 
 
 def most_helpful(changes: Sequence[Suspect], step_s: float) -> list[str]:
-    """Return the change of a setting that would save most as two lines; one line if no change is known.
+    """Return two lines about the change of a setting that saves the most time, or one line if none does.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ def table_of(
     headings: Sequence[str] = (),
     **values: object,
 ) -> PrintedTable:
-    """Return a table with the texts of a page; `values` fill the blanks of its title and its caption."""
+    """Return a table with a title and caption from `texts`, in which `values` replace names in braces."""
     words = {name: texts.get(name, "").format(**values) for name in ("title", "caption", "first")}
     return PrintedTable(headings=tuple(headings or texts["headings"]), lines=tuple(lines), **words)
 
@@ -127,7 +127,7 @@ def _markdown_lines(table: PrintedTable) -> Iterator[str]:
 def markdown_rows(
     headings: Sequence[str], rows: Iterable[Sequence[object]], signs: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of a table in Markdown; `signs` are as in `aligned`, all "<" if there are none."""
+    """Yield the lines of a Markdown table; `signs` are as in `aligned`, by default "<" (left)."""
     yield f"| {' | '.join(headings)} |"
     ends = {"<": "---", ">": "--:"}
     yield f"|{'|'.join(ends[sign] for sign in signs or '<' * len(headings))}|"

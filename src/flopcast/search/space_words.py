@@ -76,7 +76,7 @@ def numbers(given: object) -> object:
 
 
 def wrong_numbers(given: object, name: str, error: NotAllowedError) -> NotAllowedError:
-    """Return the error of a field of numbers, with its fix."""
+    """Return the error of a field of numbers; its fix states the numbers that were meant."""
     allowed, because = ZERO_STAGES if name == "zero" else (error.allowed, error.because)
     return NotAllowedError(allowed, because, {name: _meant_numbers(given, allowed)})
 

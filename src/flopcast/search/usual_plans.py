@@ -76,12 +76,12 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
 
 
 def _is_traced(job: Job) -> bool:
-    """Return whether a block is one traced layer, of which no rank has a part of its tokens."""
+    """Return whether a block is a single traced layer; ranks cannot share the tokens of such a block."""
     return any(block.mixer.is_whole_block for block in job.model.blocks)
 
 
 def _may_share_sequences(job: Job, space: Space) -> bool:
-    """Return whether ranks can share a sequence, and the space does not say how many."""
+    """Return whether ranks can share a sequence, and the space leaves their number open."""
     return not (space.degrees("context_parallel", job) or is_graph(job.model.blocks) or _is_traced(job))
 
 

@@ -58,10 +58,9 @@ def requests_of(traffic: Traffic, trace: Requests | None = None, image_tokens: i
 def in_steady_state(requests: Requests, seed: int) -> Requests:
     """Return the requests of a closed loop whose first requests have generated a part of their output.
 
-    Clients of a benchmark start together, and requests of equal lengths would then end together for as long
-    as the loop runs. In a loop that has run for long, small delays of clients and networks have made the
-    clients independent: each of them is at a random place of its request. Requests that arrive at times of
-    their own are returned unchanged.
+    The clients of a benchmark start together. Without this step, requests of equal lengths would always end
+    together. In a real loop, small delays of clients and networks soon make the clients independent, so
+    each client is at a random point of its request. Requests with arrival times are returned unchanged.
     """
     first = np.flatnonzero(requests.after < 0)[: requests.concurrency]
     if not len(first):

@@ -13,7 +13,7 @@ RANKS = "the embedding tables are sharded over the expert-parallel ranks, which 
 
 
 def has_tables(model: Model) -> bool:
-    """Return whether a block of the model is a part of a graph with an embedding table."""
+    """Return whether the model comes from an exported graph that contains an embedding table."""
     mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, Traced)]
     return any(weight.row for mixer in mixers for weight in mixer.weights_of_block)
 

@@ -35,7 +35,7 @@ LISTS = {  # lists of choices that the table names
 
 
 class Field(StrictModel):
-    """One field of a form: its label, a short hint, its meaning, its choices, and how a form shows it.
+    """One field of a form: its label, a short hint, a description, the choices, and how the form shows it.
 
     A field without choices accepts any text, and a field with `counts` accepts whole numbers. `several` is
     the hint of a field for which a search accepts several values, and `empty` is what a list shows while

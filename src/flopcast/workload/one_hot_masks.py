@@ -1,4 +1,4 @@
-"""Products with one-hot masks that fill experts with a capacity with tokens, and return their results.
+"""GEMMs with one-hot masks that send tokens to experts of limited capacity, and return the results.
 
 Answers: which products select the tokens of each place of an expert, and add up the results of a token?
 Elsewhere: the rows of an expert (layers/expert_load.py), the exchanges between them (expert_items.py).
