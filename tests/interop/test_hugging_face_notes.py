@@ -90,7 +90,12 @@ REFUSED = {
     "marian": "encoder-decoder models",
     "bert": "this model is an encoder",
     "mamba": "state-space",
-    "falcon_h1": "state-space",
+    "falcon_h1": "attention and Mamba-2 side by side",
+    "ernie4_5_vl_moe": "experts of different widths",
+    "gemma3n": "several residual streams",
+    "kimi_linear": "Kimi Delta Attention",
+    "lfm2": "short convolution",
+    "bailing_moe_linear": "lightning attention",
 }
 
 

@@ -8,11 +8,16 @@ several names, so all of these names are read as one fact. `norm_topk_prob` and 
 which scale scores, change no predicted time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.interop.hugging_face.values import Reader
 
 Rule = Callable[[Reader], dict[str, object]]
+SIGMOIDS: Mapping[str, object] = {"router": "sigmoid", "selection_bias": True, "router_dtype": "fp32"}
+BAILING_IGNORED = (
+    "n_group topk_group router_type moe_router_enable_expert_bias moe_router_enable_shared_expert "
+    "moe_shared_expert_intermediate_size norm_softmax mtp_loss_scaling_factor"
+)
 
 
 def experts(
@@ -27,6 +32,7 @@ def experts(
     loss_key: str = "router_aux_loss_coef",
     has_loss: bool = True,
     ignored: str = "",
+    groups: Sequence[int] = (),
     **fields: object,
 ) -> Rule:
     """Return the rule of a family's experts.
@@ -43,6 +49,9 @@ def experts(
         The weight of the load-balancing loss, and whether the family has a loss if none is given.
     ignored : str
         Keys that select among features that the family always has.
+    groups : sequence of int
+        The defaults of the number of groups of experts, and of the groups that a token can choose from;
+        empty if the family has no groups.
     fields : object
         Fields of the experts that every config of the family shares.
     """
@@ -62,7 +71,7 @@ def experts(
         if "auxiliary_loss" not in fields:
             weight = read.value("weight", (loss_key,), None, optional=True)
             experts_read["auxiliary_loss"] = has_loss if weight is None else weight != 0
-        return experts_read | fields
+        return experts_read | (_groups(read, *groups) if groups else {}) | fields
 
     return rule
 
@@ -80,19 +89,43 @@ def gated_shared_experts(number: int, top_k: int, width: int, shared_width: int)
 def deepseek_v2_experts(read: Reader) -> dict[str, object]:
     """Return experts with softmax scores; `topk_method` states whether groups limit tokens (2.0)."""
     limited = read.raw("topk_method") not in ("greedy", "gready", None)
-    groups = _groups(read, 1, 1) if limited else {}
-    return _deepseek(64, 2, 1407, ignored="n_group topk_group scoring_func")(read) | groups
+    rule = experts(
+        64,
+        8,
+        1407,
+        width_key="moe_intermediate_size",
+        shared=2,
+        loss_key="aux_loss_alpha",
+        has_loss=False,
+        ignored="n_group topk_group scoring_func",
+        groups=(1, 1) if limited else (),
+    )
+    return rule(read)
 
 
-def deepseek_v3_experts(read: Reader) -> dict[str, object]:
-    """Return experts with sigmoid scores, a bias that adapts to the loads, and groups."""
-    fields = _deepseek(256, 1, 2048, ignored="scoring_func topk_method")(read) | _groups(read, 8, 4)
-    return fields | {"router": "sigmoid", "selection_bias": True, "router_dtype": "fp32"}
+def bailing_experts(number: int, top_k: int, width: int, shared: int, scores: str) -> Rule:
+    """Return the rule of Ling's experts; since Ling 2.0, their scores are sigmoids, with a bias and groups.
 
+    Some checkpoints of Ling 1.5 and Ling 2.0 have the same `model_type`, but only Ling 2.0 has the key
+    `score_function`. `scores` are those of the family if this key is missing.
+    """
 
-def _deepseek(number: int, shared: int, width: int, ignored: str) -> Rule:
-    keys = {"width_key": "moe_intermediate_size", "loss_key": "aux_loss_alpha", "ignored": ignored}
-    return experts(number, 8, width, shared=shared, has_loss=False, **keys)
+    def rule(read: Reader) -> dict[str, object]:
+        sigmoid = (read.raw("score_function") or scores) == "sigmoid"
+        found = experts(
+            number,
+            top_k,
+            width,
+            width_key="moe_intermediate_size",
+            shared=shared,
+            shared_key="num_shared_experts",
+            has_loss=False,
+            ignored=BAILING_IGNORED,
+            groups=(8, 4) if sigmoid else (),
+        )(read)
+        return {**found, **SIGMOIDS} if sigmoid else found
+
+    return rule
 
 
 def _groups(read: Reader, groups: int, chosen: int) -> dict[str, object]:
@@ -195,15 +228,17 @@ def listed_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
     return rule
 
 
-def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
-    """Return the first `first_k_dense_replace` layers, and all but every `moe_layer_freq`-th of the others.
+def leading_dense_layers(
+    default: int, key: str = "first_k_dense_replace"
+) -> Callable[[Reader], tuple[int, ...]]:
+    """Return the leading layers that `key` counts, and all but every `moe_layer_freq`-th of the others.
 
     Layer i has experts if i is at least the first number and a multiple of the second
     (DeepseekV2DecoderLayer, in the repository of the checkpoint).
     """
 
     def rule(read: Reader) -> tuple[int, ...]:
-        leading, step = read.whole("first_k_dense_replace", default), read.count("moe_layer_freq", 1)
+        leading, step = read.whole(key, default), read.count("moe_layer_freq", 1)
         return tuple(i for i in range(read.size("layers", 30)) if i < leading or i % step)
 
     return rule

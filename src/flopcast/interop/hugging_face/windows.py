@@ -61,10 +61,10 @@ def every_other(read: Reader) -> Layers:
 
 
 def all_but_each(step: int) -> Callable[[Reader], Layers]:
-    """Return the rule that all but every `step`-th or `sliding_window_pattern`-th layer have a window."""
+    """Return the rule that all but every `step`-th layer have a window; a key may state another step."""
 
     def rule(read: Reader) -> Layers:
-        keys = ("sliding_window_pattern", "_sliding_window_pattern")
+        keys = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
         number = read.count(next((key for key in keys if key in read.values), keys[0]), step)
         return tuple(layer for layer in every(read) if (layer + 1) % number)
 
