@@ -126,9 +126,17 @@ def seconds_of(work, cluster):
 
 
 def bound_of(work, device):
-    """The roofline (Williams, Waterman, Patterson, CACM 52(4), 2009), from the data sheet."""
+    """The roofline (Williams, Waterman, Patterson, CACM 52(4), 2009), from the data sheet.
+
+    Where the rate of the last-level cache is known, a kernel without products may move as many bytes as
+    the cache holds at this rate.
+    """
     need = work.work()
-    return np.maximum(need.flop / device.peak(need.unit), need.moved_bytes / device.memory_bytes_per_s)
+    memory_s = need.moved_bytes / device.memory_bytes_per_s
+    if device.cache_bytes_per_s and not np.any(need.flop):
+        inside = np.minimum(need.moved_bytes, device.cache_bytes)
+        memory_s -= inside * (1 / device.memory_bytes_per_s - 1 / device.cache_bytes_per_s)
+    return np.maximum(need.flop / device.peak(need.unit), memory_s)
 
 
 def message_item(work, name="message", phase="forward"):

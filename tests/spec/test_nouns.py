@@ -222,7 +222,6 @@ def test_no_number_of_any_noun_may_be_a_truth_value():
         (Host, "speed_ratio"),
         (Node, "devices"),
         (NodeGroup, "count"),
-        (Optimizer, "moved_bytes"),
         (Gradients, "bucket_elements"),
         (Derate, "ratio"),
         (SiteFactor, "ratio"),

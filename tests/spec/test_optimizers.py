@@ -60,6 +60,11 @@ def test_a_precision_aware_optimizer_keeps_each_state_in_its_own_type(fields, ke
 
 
 @all_cases("name", OPTIMIZERS)
+def test_a_stack_whose_updates_move_nothing_leaves_them_out(name):
+    assert moved_bytes(name, Optimizer(moved_bytes=0)) == 0
+
+
+@all_cases("name", OPTIMIZERS)
 @all_cases("stack", ["gpt-neox-deepspeed", "megatron-2021", "megatron-2022", "megatron-core"])
 def test_every_optimizer_keeps_and_moves_no_more_than_adamw_in_fp32(name, stack):
     kept = catalog.stack(stack).optimizer

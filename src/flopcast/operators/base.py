@@ -27,8 +27,9 @@ class Work:
     it. `after_bytes` move after the products, so that nothing hides them. `result_bytes` are written in 16
     bits by 8- and 4-bit GEMMs of experts; some devices write them after the products. `cycles` are the
     cycles of one multiprocessor for instructions that take longer than the bytes; all multiprocessors share
-    this work. `after_cycles` are cycles that nothing hides. Arrays of shape (plans, 1), or (plans, stage
-    classes) for work on a whole rank.
+    this work. `after_cycles` are cycles that nothing hides. `saved_bytes` are those of the moved bytes that
+    the forward pass saved for this kernel, which no cache holds any more. Arrays of shape (plans, 1), or
+    (plans, stage classes) for work on a whole rank.
     """
 
     flop: Floats
@@ -38,6 +39,7 @@ class Work:
     result_bytes: Floats = field(default_factory=lambda: ZERO)
     cycles: Counts = field(default_factory=lambda: ZERO)
     after_cycles: Counts = field(default_factory=lambda: ZERO)
+    saved_bytes: Floats = field(default_factory=lambda: ZERO)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

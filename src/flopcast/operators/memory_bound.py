@@ -181,8 +181,14 @@ class MemoryBound(AbstractOperator):
         kind = KINDS[self.kind]
         passes = kind.backward if self.is_gradient else kind.forward
         size_bytes = passes * ELEMENT_BYTES[self.dtype] + kind.mask_passes
-        cycles = self.gradient_cycles if self.is_gradient else self.cycles
-        return Work(flop=ZERO, moved_bytes=self.elements * size_bytes, unit=self.dtype, cycles=cycles)
+        saved = sum(times for _, times in kind.saves) if self.is_gradient else 0
+        return Work(
+            flop=ZERO,
+            moved_bytes=self.elements * size_bytes,
+            unit=self.dtype,
+            cycles=self.gradient_cycles if self.is_gradient else self.cycles,
+            saved_bytes=self.elements * (saved * ELEMENT_BYTES[self.dtype]),
+        )
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Return bytes moved, and the width of a row if rows are reduced."""

@@ -55,19 +55,19 @@ class Device(StrictModel):
     memory_bytes : float
         Memory capacity as the driver reports it if error correction is on.
     memory_bytes_per_s : float
-        Peak memory bandwidth. Which fraction of it a kernel reaches follows from measured efficiency
-        curves.
+        Peak memory bandwidth. Kernels reach the fraction of it that measured curves state.
     peak_flop_per_s : mapping of float
-        Peak rate of dense GEMMs, for each dtype. Data sheets often state the rate of sparse GEMMs, which
-        is twice as high.
+        Peak rate of dense GEMMs, for each dtype. Data sheets often state that of sparse ones, twice it.
     multiprocessors : int
-        Number of streaming multiprocessors. The tiles of a GEMM run on them in waves.
+        Number of streaming multiprocessors, on which the tiles of a GEMM run in waves.
     clock_hz : float or None
-        Highest clock of the multiprocessors; null if it is not known. It is needed to convert measured
-        curves of memory-bound kernels from another device. If it is null, these kernels are assumed to
-        reach the same fraction of the bandwidth as on the other device.
+        Highest clock of the multiprocessors. If it is null, memory-bound kernels and attention reach the
+        same fraction of the peak as on the device that lends their curves.
     cache_bytes : float
         Size of the last-level cache; 0 if it is not known.
+    cache_bytes_per_s : float
+        Rate at which memory-bound kernels move tensors that the kernel before left in this cache; 0 for
+        devices on which the curves of these kernels were measured, which contain this effect.
     kernel_launch_s : float
         Time that an empty kernel takes. No kernel takes less time.
     host_bytes_per_s : float
@@ -92,8 +92,7 @@ class Device(StrictModel):
     power : Power
         Power that the device draws during each kind of work, as a fraction of its board power.
     is_processor : bool
-        Whether the device is a general-purpose processor (CPU). Kernels of exported graphs then have the
-        efficiencies of processors.
+        Whether the device is a CPU, so that kernels of exported graphs have the efficiencies of CPUs.
     curves : str
         Name of the device whose measured efficiency curves are used. "" means the curves of the device
         itself.
@@ -105,8 +104,8 @@ class Device(StrictModel):
         for other models.
     relatives : tuple of str
         Devices whose measured curves are used for kernels that were not measured on this device, the most
-        similar device first. flopcast takes over efficiencies and not seconds, and converts the curves of
-        memory-bound kernels.
+        similar device first. flopcast takes over efficiencies, and converts those of memory-bound kernels
+        and of attention.
     """
 
     name: str
@@ -117,6 +116,7 @@ class Device(StrictModel):
     multiprocessors: int = Field(ge=1)
     clock_hz: Hertz | None = Field(default=None, gt=0)
     cache_bytes: float = Field(default=0.0, ge=0)
+    cache_bytes_per_s: float = Field(default=0.0, ge=0)
     kernel_launch_s: float = Field(gt=0)
     host_bytes_per_s: float = Field(default=25e9, gt=0)
     one_narrow_layout: bool = False

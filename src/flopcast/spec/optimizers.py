@@ -74,7 +74,7 @@ def moved_bytes(name: str, kept: Optimizer) -> float:
     """Return bytes that the update of one parameter reads and writes.
 
     Adafactor writes its update and reads it twice: its mean square is needed before it can be applied. If
-    states have 16 bits, an update moves half of the bytes.
+    states have 16 bits, an update moves half of the bytes. A stack with 0 bytes leaves out the update.
 
     Examples
     --------
@@ -83,6 +83,8 @@ def moved_bytes(name: str, kept: Optimizer) -> float:
     >>> moved_bytes("adamw", Optimizer(moved_bytes=28.0, state_bytes=4.0))
     14.0
     """
+    if kept.moved_bytes == 0:
+        return 0.0
     passes_bytes = OPTIMIZERS[name].passes * FP32_BYTES
     width = ELEMENT_BYTES[kept.states_dtype] / FP32_BYTES
     return width * (kept.moved_bytes - 2 * _saved_bytes(name, kept) + passes_bytes)

@@ -1,4 +1,4 @@
-"""The rules about operating a cluster: prices, limits of power and clocks must be those of its device.
+"""The rules about operating a cluster: prices, power, clocks and caches must be those of its device.
 
 Answers: which prices, limits and clocks contradict the cluster, why, and which edit fixes it?
 Elsewhere: what can be stated (operations.py), what a rule is (checks.py).
@@ -20,6 +20,12 @@ def _board_w(case: Case) -> float:
 
 def _least_limit_w(case: Case) -> float:
     return LEAST_LIMIT_FRACTION * _board_w(case)
+
+
+def _cache_has_a_size(case: Case) -> bool:
+    """Return whether the size of the device's cache is known, if its rate is."""
+    device = case.cluster.node.device
+    return device.cache_bytes > 0 or device.cache_bytes_per_s == 0
 
 
 def _clock_hz(case: Case) -> float:
@@ -69,5 +75,12 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"at most {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
         because="this is the highest clock of the device",
         fix=lambda c: {"clock_hz": f"{(c.cluster.node.device.clock_hz or 0.0) / 1000000.0:.0f} MHz"},
+    ),
+    Rule(
+        field="cluster.node.device.cache_bytes_per_s",
+        holds=_cache_has_a_size,
+        allowed="0, because cache_bytes of the device is not known",
+        because="the bytes that the cache holds depend on its size",
+        fix="describe the device with its cache_bytes, or remove cache_bytes_per_s",
     ),
 )

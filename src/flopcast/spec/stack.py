@@ -88,7 +88,8 @@ class Optimizer(StrictModel):
     Attributes
     ----------
     moved_bytes : float
-        Number of bytes that AdamW with fp32 states reads and writes per parameter.
+        Number of bytes that AdamW with fp32 states reads and writes per parameter; 0 to leave out the time
+        of the update.
     state_bytes : float
         Number of bytes per parameter that AdamW with fp32 states stores: 4 for the main weight and 8 for
         two moments. With less than 8, the weights and both moments have 16 bits, and an update moves half
@@ -112,7 +113,7 @@ class Optimizer(StrictModel):
         work of the device.
     """
 
-    moved_bytes: float = Field(default=30.0, gt=0)
+    moved_bytes: float = Field(default=30.0, ge=0)
     state_bytes: float = Field(default=12.0, ge=0)
     exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
     exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"

@@ -334,3 +334,13 @@ def test_stacks_list_the_devices_on_which_constants_were_fitted_on_their_runs(pu
 def framework(stack):
     """The framework of a release: stacks of one framework share its name in their switches."""
     return stack.switches.software or stack.label.partition("@")[0]
+
+
+def test_attention_of_pytorch_is_the_first_flash_attention_until_release_2_2(found_2, found_3):
+    rows = [*of(found_2, "nanogpt"), *of(found_3, "nanogpt-4090")]
+    assert {row.job.software.attention_generation for row in rows} == {"flash-1"}
+
+
+def test_models_that_are_compiled_with_their_loss_run_it_as_one_kernel(found_6):
+    rows = of(found_6, "throughput-ladder-4090")
+    assert [row.job.software.fused_loss for row in rows] == ["none", "uncut", "uncut"]

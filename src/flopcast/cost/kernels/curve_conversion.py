@@ -1,4 +1,4 @@
-"""The curve of one device, converted for use on another: memory-bound kernels, and those of serving.
+"""The curve of one device, converted for use on another: memory-bound kernels, attention, and serving.
 
 Answers: which share of its bound does a kernel reach on a device on which it was not measured?
 Elsewhere: which device's curve is used (curve_book.py), the bound and the sustained bandwidth
@@ -9,6 +9,10 @@ its multiprocessors add to it: instructions, reductions over rows, loads in flig
 with the bandwidth of the device, the second with the number and the clock of its multiprocessors. A sum
 that reaches the full bandwidth is faster on the same chip with faster memory; a norm that reaches half of
 it is not.
+
+A kernel of fused attention computes a softmax between its two products, and overlaps both. Where its
+products do not limit it, it takes the same cycles on each multiprocessor, however fast the matrix engines
+are: L40S multiplies twice as fast as RTX 4090, and attention takes about the same time on both.
 
 Kernels of serving are treated alike, whatever bounds them: what they take beyond their bound is mostly
 latency, of launches, of casts, of loads before the first product. Products in 8 bits on H100 by the curve
@@ -30,10 +34,14 @@ from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
 from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 
+# The largest fraction of the matrix engines' peak rate that fused attention reaches: 190.6 of 209.5 TFLOP/s
+# of RTX 5090 (flash-attn in gau-nernst/learn-cuda, 07_attention).
+MOST_ATTENTION_EFFICIENCY = 0.91
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """The limits of memory-bound kernels on a device.
+    """The limits of memory-bound kernels and of attention on a device.
 
     Attributes
     ----------
@@ -41,31 +49,43 @@ class Rates:
         Bandwidth that its memory sustains.
     cycles_per_s : float or None
         Multiprocessors times their clock; None if the clock is not known.
+    matrix_flop_per_s : float
+        Peak rate of products in 16 bits.
     """
 
     memory_bytes_per_s: float
-    cycles_per_s: float | None  # None if the clock is not known
+    cycles_per_s: float | None
+    matrix_flop_per_s: float
 
 
 def rates_of(device: Device) -> Rates:
     """Return the rates of a device."""
     cycles = None if device.clock_hz is None else device.multiprocessors * device.clock_hz
-    return Rates(memory_bytes_per_s=device.memory_bytes_per_s, cycles_per_s=cycles)
+    return Rates(
+        memory_bytes_per_s=device.memory_bytes_per_s,
+        cycles_per_s=cycles,
+        matrix_flop_per_s=device.peak(device.dtype_of_16_bits),
+    )
 
 
 def converted_curve(curve: Curve, lender: Rates, borrower: Rates) -> Curve:
     """Return the curve of the device `lender` converted for `borrower`.
 
-    Curves of GEMMs, attention and messages keep their efficiency (`converted_times` converts those of
-    serving). Curves of devices whose clock is not known, and shapes that reach the sustained bandwidth,
-    also keep it.
+    Curves of GEMMs and messages keep their efficiency (`converted_times` converts those of serving). Curves
+    of devices whose clock is not known, and shapes that reach the sustained bandwidth, also keep it, and so
+    does attention on a device whose matrix engines are faster per cycle: it runs other kernels.
     """
     if lender.cycles_per_s is None or borrower.cycles_per_s is None:
         return curve
+    issue_ratio = borrower.cycles_per_s / lender.cycles_per_s
+    if class_of(curve.name).base.is_fused_attention:
+        matrix_ratio = borrower.matrix_flop_per_s / lender.matrix_flop_per_s
+        gain = max(np.log(issue_ratio / matrix_ratio), 0.0)
+        most = np.maximum(curve.table, np.log(MOST_ATTENTION_EFFICIENCY))
+        return replace(curve, table=np.minimum(curve.table + gain, most))
     if class_of(curve.name).kind is not MEMORY:
         return curve
     bandwidth_ratio = borrower.memory_bytes_per_s / lender.memory_bytes_per_s
-    issue_ratio = borrower.cycles_per_s / lender.cycles_per_s
     at_memory = 1.0 / SUSTAINED_FRACTION
     added = np.maximum(np.exp(-curve.table) - at_memory, 0.0)  # by multiprocessors, over the bound
     carried = -np.log(at_memory + added * bandwidth_ratio / issue_ratio)

@@ -13,7 +13,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
-from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.kernels.roofline import bound_seconds, cached_bytes
 from flopcast.cost.kernels.unscaled import kernel_log_efficiency, no_narrower, unscaled_times
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
@@ -25,6 +25,7 @@ from flopcast.spec.source import Source
 from flopcast.units import show, show_seconds
 
 # Terms of the formula, where a kernel has them
+CACHED = "bytes in the cache"
 ADDED = ("results in 16 bits", "launches in turn", "sum", "instructions")
 
 
@@ -37,7 +38,10 @@ def kernel_formula(inputs: Sequence[Input]) -> str:
         Terms that are zero for this kernel are not among them and do not appear in the formula.
     """
     names = [each.name for each in inputs]
-    time = "(launch + max(FLOP / peak, bytes / bandwidth) / efficiency) × layout"
+    moving = "bytes / bandwidth"
+    if CACHED in names:
+        moving = f"(bytes - {CACHED}) / bandwidth + {CACHED} / rate of the cache"
+    time = f"(launch + max(FLOP / peak, {moving}) / efficiency) × layout"
     time += " × busy device" if "busy device" in names else ""
     added = [name for name in ADDED if name in names]
     whole = f"({' + '.join([time, *added])})" if added else time
@@ -83,6 +87,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     curve = match.curve
     flop, size = element_at(need.flop, row, column), element_at(need.moved_bytes, row, column)
     bound_s = element_at(bound_seconds(need, device), row, column)
+    cached = cached_bytes(need, device)
     places = _coordinates(work, row, column)
     ratio = curve.ratio_of(kind.layout, need.unit)
     times = unscaled_times([work], curve, device)
@@ -104,6 +109,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         Input(name="bytes", text=show(size, "B"), number=size),
         rate(f"peak, {need.unit}", device.peak(need.unit), "FLOP/s", peaks),
         rate("bandwidth", device.memory_bytes_per_s, "B/s", memory),
+        *([] if cached is None else _of_cache(element_at(cached, row, column), device)),
         lasting("bound", bound_s, f", by {limit}"),
         lasting("least", least_s, ", at the sustained memory bandwidth"),
         Input(
@@ -122,6 +128,13 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         ),
         lasting("without factors", alone_s),
     )
+
+
+def _of_cache(size_bytes: float, device: Device) -> tuple[Input, Input]:
+    """Return the bytes that a kernel moves to and from the last-level cache, and the rate of the cache."""
+    source = source_of(device.source, "cache_bytes_per_s")
+    cached = Input(name=CACHED, text=show(size_bytes, "B"), number=size_bytes)
+    return cached, rate("rate of the cache", device.cache_bytes_per_s, "B/s", source)
 
 
 def _busy(ratio: float, source: str) -> Input:
