@@ -116,12 +116,12 @@ def command(
 def _helpful(made: "Report") -> list[str]:
     """Return lines about the setting whose change saves the most time; none if the job does not fit."""
     from flopcast.api import predict
-    from flopcast.lab.diagnosis.settings import best_changes
+    from flopcast.lab.diagnosis.settings import best_change
     from flopcast.render.diagnosis import most_helpful
 
     if made.memory.verdict == "does not fit":
         return []
-    return most_helpful(best_changes(made, predict), made.step_time_s)
+    return most_helpful(best_change(made, predict), made.step_time_s)
 
 
 def _write_trace(made: "Report", path: Path) -> None:

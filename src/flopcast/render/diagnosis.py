@@ -4,8 +4,6 @@ Answers: what does `flopcast diagnose` print?
 Elsewhere: how suspects are found (lab/diagnosis/diagnose.py).
 """
 
-from collections.abc import Sequence
-
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
@@ -125,19 +123,18 @@ def _cost(suspect: Suspect) -> str:
     return f"{cost} (90 %: {low} to {high}), {basis}"
 
 
-def most_helpful(changes: Sequence[Suspect], step_s: float) -> list[str]:
+def most_helpful(first: Suspect | None, step_s: float) -> list[str]:
     """Return two lines about the change of a setting that saves the most time, or one line if none does.
 
     Parameters
     ----------
-    changes : settings whose change saves time, the best first
+    first : the setting whose change saves the most time
     step_s : the predicted step, which the saving is compared with
     """
     head = "what would help most"
-    if not changes:
+    if first is None:
         known = "no single setting saves 1% or more of the step with certainty"
         return [f"{head}: {known}; flopcast search compares plans"]
-    first, *_ = changes
     saved, low, high = (value or 0.0 for value in (first.cost_s, first.low_s, first.high_s))
     would = "saves" if first.basis == "predicted" else "may save"
     shares = f"{saved / step_s:.1%}; 90 %: {low / step_s:.1%} to {high / step_s:.1%}"

@@ -74,8 +74,7 @@ def versus(first: Report, second: Report) -> ReportComparison:
     >>> same.time_ratio, same.low_ratio, same.high_ratio, same.sure
     (1.0, 1.0, 1.0, False)
     """
-    ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
-    low, high = difference(second.factors, first.factors, math.log(ratio))
+    ratio, low, high = time_ratio(first, second)
     plans_log_sigma_factor = own_log_sigma_factor(first.factors, second.factors)
     run_usd, second_run_usd = (None if one.run is None else one.run.usd for one in (first, second))
     of_runs = run_usd is not None and second_run_usd is not None
@@ -95,6 +94,12 @@ def versus(first: Report, second: Report) -> ReportComparison:
         usd_difference=_difference(usd, second_usd, plans_log_sigma_factor),
         of_runs=of_runs,
     )
+
+
+def time_ratio(first: Report, second: Report) -> tuple[float, float, float]:
+    """Return the ratio of the second report's time per token to the first's, and its 90 % interval."""
+    ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
+    return ratio, *difference(second.factors, first.factors, math.log(ratio))
 
 
 def _difference(

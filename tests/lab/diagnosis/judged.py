@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import pytest
 
-from flopcast.lab.diagnosis import diagnose, settings
+from flopcast.lab.diagnosis import better_plan, diagnose
 from flopcast.lab.logs.reader import read_log
 from flopcast.predictor import Predictor
 
@@ -16,15 +16,17 @@ GOOD = {
     "stack": "megatron-core-2025",
     "plan": "dp=32 gbs=128 mbs=1 zero=1",
 }
-CHOOSE = settings.choose
-CHOSEN = lru_cache(maxsize=64)(lambda one, fixed: CHOOSE(one, dict(fixed), settings.load_book(one.cluster)))
+CHOOSE = better_plan.choose
+CHOSEN = lru_cache(maxsize=64)(
+    lambda one, fixed: CHOOSE(one, dict(fixed), better_plan.load_book(one.cluster))
+)
 
 
 def found(one, text="", trace=None, *, plans=True):
     """The diagnosis of a job and the text of a log; the search for a better plan takes most of the time."""
     log = read_log(text, "train.log") if text else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settings, "choose", lambda job, fixed, _: CHOSEN(job, tuple(fixed.items())))
+        patch.setattr(better_plan, "choose", lambda job, fixed, _: CHOSEN(job, tuple(fixed.items())))
         if not plans:
             patch.setattr(diagnose, "better_plan", lambda *_: ())
         return diagnose.diagnose(one, PREDICTED, log, trace)

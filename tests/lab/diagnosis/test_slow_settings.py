@@ -1,13 +1,16 @@
 """Settings that cost time: named with their switch, or listed as checked where they cost little."""
 
 from functools import cache
+from itertools import islice
 
 from all_cases import all_cases
 from judged import PREDICTOR, without_plans
 from unmarked import unmarked
 
+from benchmarks.random_jobs import random_jobs
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.diagnose import diagnose
+from flopcast.lab.diagnosis.settings import UNSETTLED_GAIN, best_change, best_changes, slow_settings
 from flopcast.render.diagnosis import as_json, marked_text
 
 as_text = unmarked(marked_text)
@@ -94,3 +97,24 @@ def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():
     )
     changed = PREDICTOR.predict(job("llama-3-8b", **words, changes=["stack.gradients.overlap=true"]))
     assert ("save" in checked) == (changed.step_time_s < found.report.step_time_s)
+
+
+def test_the_best_change_is_the_first_of_all_changes_of_random_jobs():
+    """The limits of savings leave out no change that saves more than the others."""
+    jobs = [*islice(random_jobs(3), 8)]
+    reports = [PREDICTOR.predict(one) for one in jobs]
+
+    first = [best_change(report, PREDICTOR.predict) for report in reports]
+    ordered = [best_changes(report, PREDICTOR.predict) for report in reports]
+    every = [names_of_advice(report) for report in reports]
+
+    assert [found[:1] for found in ordered] == [(one,) * (one is not None) for one in first]
+    assert [{one.name for one in found} for found in ordered] == every
+    assert sum(map(len, ordered)) > 5
+
+
+def names_of_advice(report):
+    """The settings whose saving, predicted for each of them, is sure or a large part of the step."""
+    least_s = UNSETTLED_GAIN * report.step_time_s
+    slow = slow_settings(report, PREDICTOR.predict)
+    return {one.name for one in slow if one.basis == "predicted" or one.cost_s >= least_s}

@@ -5,7 +5,7 @@ Answers: which reasons does a log or a trace give for a slow step, and what woul
 Elsewhere: sizes that the log states (size_suspects.py), other contradictions to the job
 (contradictions.py), recompute that the timers show (recompute_shown.py), pauses and slowing
 (series_suspects.py), timers (timer_suspects.py), traces (trace_suspects.py), settings of the job
-(settings.py), how a diagnosis is shown (render/diagnosis.py).
+(settings.py), a better plan (better_plan.py), how a diagnosis is shown (render/diagnosis.py).
 
 The diagnosis examines, in this order: sizes in the log that differ from the job; pauses and slowing in
 its steps; timers and traced kernels, compared with the prediction; settings that cost time. The network,
@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping
 
 from flopcast.lab.calibration.kernel_names import COMMUNICATION
 from flopcast.lab.calibration.trace import Trace
+from flopcast.lab.diagnosis.better_plan import better_plan
 from flopcast.lab.diagnosis.contradictions import of_model, of_rates
 from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK
 from flopcast.lab.diagnosis.recompute_shown import PassRatio, other_recompute, ratio_of_passes, with_ratio
 from flopcast.lab.diagnosis.series_suspects import series_of
-from flopcast.lab.diagnosis.settings import better_plan, little_saved, slow_settings
+from flopcast.lab.diagnosis.settings import little_saved, slow_settings
 from flopcast.lab.diagnosis.size_suspects import as_logged, size_contradictions
 from flopcast.lab.diagnosis.stragglers import slow_loader, stated_stragglers
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, SlowStep, Suspect

@@ -6,6 +6,15 @@ Elsewhere: reading such edits (library/edits.py), the changes that a diagnosis t
 
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Placement, offload_word
+from flopcast.spec.plan import Plan
+
+OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
+    "recompute_method",
+    "recompute_layers",
+    "recompute_modules",
+    "recompute_blocks",
+    "partition_activations",
+)
 
 
 def difference(job: Job, changed: Job) -> str:
@@ -54,3 +63,9 @@ def with_stack(job: Job, **changes: object) -> Job:
 def with_plan(job: Job, **changes: object) -> Job:
     """Return the job with fields of its plan changed."""
     return job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
+
+
+def with_recompute(job: Job, mode: str) -> Job:
+    """Return the job with another kind of recompute, without the details of the former kind."""
+    usual = {name: Plan.model_fields[name].get_default() for name in OF_RECOMPUTE}
+    return with_plan(job, **usual, recompute=mode)

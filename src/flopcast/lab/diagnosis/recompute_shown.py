@@ -14,22 +14,14 @@ from collections.abc import Mapping
 
 from flopcast.errors import SpecError
 from flopcast.lab.diagnosis.excess import doubt_of
+from flopcast.lab.diagnosis.job_edits import with_recompute
 from flopcast.lab.diagnosis.suspect import Basis, Contradiction, Predict, Suspect
 from flopcast.lab.diagnosis.timer_suspects import pass_times
 from flopcast.lab.logs.timers import Part, TimedPart
 from flopcast.records import dataclass, replace
 from flopcast.report.report import Report
-from flopcast.spec.job import Job
-from flopcast.spec.plan import Plan
 from flopcast.units import Number, show_seconds
 
-OF_RECOMPUTE = (  # fields of a plan that mean nothing without recompute
-    "recompute_method",
-    "recompute_layers",
-    "recompute_modules",
-    "recompute_blocks",
-    "partition_activations",
-)
 MODES = ("none", "selective", "full")
 LEAST_OFF = math.log(1.2)  # of the ratio from the job's: less is no contradiction
 NEARER = 0.5  # of that distance, at most, from another kind of recompute
@@ -71,13 +63,6 @@ class PassRatio:
     def off(self, ratio: Number) -> float:
         """Return the absolute logarithm of the measured ratio over another one."""
         return abs(math.log(self.measured_ratio / ratio))
-
-
-def with_recompute(job: Job, mode: str) -> Job:
-    """Return the job with another kind of recompute, without the details of the former kind."""
-    usual = {name: Plan.model_fields[name].get_default() for name in OF_RECOMPUTE}
-    plan = job.plan.model_copy(update=usual | {"recompute": mode})
-    return job.model_copy(update={"plan": plan})
 
 
 def ratio_of_passes(report: Report, timers: Mapping[Part, TimedPart]) -> PassRatio | None:

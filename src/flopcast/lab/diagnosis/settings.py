@@ -1,35 +1,34 @@
 """Settings of a job that make its step unnecessarily long.
 
 Answers: which change of a setting would save time, and how much?
-Elsewhere: the titles (suspects.yaml), the evidence in a log or a trace (timer_suspects.py,
-trace_suspects.py), how a plan is chosen (search/default_plan.py).
+Elsewhere: the titles (suspects.yaml), another plan (better_plan.py), the evidence in a log or a trace
+(timer_suspects.py, trace_suspects.py).
 
 Each setting is changed alone, and the changed job is predicted. A change is not a suspect if it breaks a
 rule, if the job then no longer fits, or if the job's software has no switch for it (spec/switches.py).
-The search for a better plan comes last. It varies every degree of the software, and keeps the batch, the
-precision and the optimizer.
+A change saves at most the seconds of the critical path that it can shorten, since the rest of this path
+stays. If these seconds are too few for advice, the changed job is not predicted.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from flopcast.errors import InfeasibleError, SpecError
+from flopcast.errors import SpecError
 from flopcast.lab.diagnosis.excess import known_suspects
-from flopcast.lab.diagnosis.job_edits import difference, with_plan, with_stack
-from flopcast.lab.diagnosis.recompute_shown import with_recompute
-from flopcast.lab.diagnosis.suspect import Predict, Suspect
-from flopcast.library.curves import load_book
+from flopcast.lab.diagnosis.job_edits import difference, with_plan, with_recompute, with_stack
+from flopcast.lab.diagnosis.suspect import CERTAINTY, Predict, Suspect
+from flopcast.operators.item import Item
+from flopcast.prediction import programs_of
 from flopcast.records import dataclass, replace
-from flopcast.report.report import Report
-from flopcast.report.versus import versus
-from flopcast.search.default_plan import choose
+from flopcast.report.memory_report import memory_report
+from flopcast.report.report import LAUNCH, Report
+from flopcast.report.versus import time_ratio
 from flopcast.spec.job import Job
 from flopcast.spec.precision import SIXTEEN_BITS
+from flopcast.timeline.uncertainty import holds_one
 from flopcast.units import show_memory, show_seconds
 
-LEAST_GAIN, BETTER_GAIN = 0.01, 0.03  # of the step: for a setting, for another plan
+LEAST_GAIN = 0.01  # of the step
 UNSETTLED_GAIN = 0.05  # of the step, that is worth advice although its interval contains zero
-OF_TRAINING = ("global_batch", "precision", "optimizer")  # what another plan must not change
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,14 +36,27 @@ class Setting:
     """A setting: its fault, its switch, and the jobs with other values of the setting, the best first.
 
     `switch` is a field of `Switches`. `changed` gives no job if the setting is right or has no effect. A
-    better plan also changes settings with `is_of_plan`.
+    better plan also changes settings with `is_of_plan`. `shortens` are the components and phases of the
+    step that the change can shorten; if there are none, it can shorten the whole step.
     """
 
     name: str
     title: str
     switch: str
     is_of_plan: bool = False
+    shortens: Sequence[str] = ()
     changed: Callable[[Job], Sequence[Job]]
+
+    def most_s(self, report: Report) -> float:
+        """Return the most seconds that the change can save: those on the critical path that it shortens."""
+        if not self.shortens:
+            return report.step_time_s
+        path_s = sum(share.path_s for share in report.timeline.shares if self._is_shortened(share.item))
+        return report.step_time_s * path_s / report.timeline.step_time_s
+
+    def _is_shortened(self, item: Item | None) -> bool:
+        """Return whether the change can shorten an item or, without an item, the launches of the host."""
+        return any(name in self.shortens for name in ((item.component, item.phase) if item else (LAUNCH,)))
 
 
 def _of_stack(wrong: Callable[[Job], bool], part: str, value: object) -> Callable[[Job], Sequence[Job]]:
@@ -150,18 +162,12 @@ def slow_settings(
 
     All other settings that can be changed are added to `negligible`.
     """
-    known, least_s = report.job.stack.switches, LEAST_GAIN * report.step_time_s
-    for setting in (one for one in SETTINGS if known.can(one.switch)):
-        little: Suspect | None = None
-        for job in setting.changed(report.job):
-            suspect = _judged(setting, report, job, predict)
-            if suspect is not None and (suspect.cost_s or 0.0) >= least_s:
-                yield suspect
-                break
-            little = little or suspect
-        else:
-            if little is not None and negligible is not None:
-                negligible.append(little)
+    for setting in _switchable(report.job):
+        found = list(_until_worth(setting, report, predict))
+        if found and _gain(found[-1], report) >= LEAST_GAIN:
+            yield found[-1]
+        elif found and negligible is not None:
+            negligible.append(found[0])
 
 
 def little_saved(suspect: Suspect) -> str:
@@ -178,97 +184,103 @@ def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
     A saving whose interval includes a loss is left out if the expected saving is below UNSETTLED_GAIN of
     the step.
     """
-    least_s = UNSETTLED_GAIN * report.step_time_s
-    found = (
-        one
-        for one in slow_settings(report, predict)
-        if one.basis != "unsettled" or (one.cost_s or 0.0) >= least_s
-    )
+    least_s = LEAST_GAIN * report.step_time_s
+    settings = [one for one in _switchable(report.job) if one.most_s(report) >= least_s]
+    found = filter(None, (_advised(setting, report, predict) for setting in settings))
     return tuple(sorted(found, key=lambda one: -one.rank))
 
 
-def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -> Iterator[Suspect]:
-    """Yield the suspect that another plan is faster than any single change of the plan's settings.
+def best_change(report: Report, predict: Predict) -> Suspect | None:
+    """Return the first of `best_changes`, without predicting changes that cannot save as much as it."""
+    best: Suspect | None = None
+    limits = [(setting.most_s(report), setting) for setting in _switchable(report.job)]
+    for most_s, setting in sorted(limits, key=lambda limit: -limit[0]):
+        least_s = LEAST_GAIN * report.step_time_s if best is None else best.rank / CERTAINTY["predicted"]
+        if most_s < least_s:
+            break
+        found = _advised(setting, report, predict)
+        if found is not None and (best is None or found.rank > best.rank):
+            best = found
+    return best
 
-    Its seconds are those that it saves beyond the best of these changes, at least BETTER_GAIN of the step.
-    """
-    job = report.job
-    fixed = {name: getattr(job.plan, name) for name in (*OF_TRAINING, *job.stack.switches.fixed)}
-    try:
-        chosen = choose(job, fixed, load_book(job.cluster))
-        faster = predict(job.model_copy(update={"plan": chosen.plan}))
-    except (SpecError, InfeasibleError):
-        return
-    suspect = _faster(report, faster, BETTER_GAIN)
-    known = {setting.name for setting in SETTINGS if setting.is_of_plan}
-    saved_s = max((one.cost_s or 0.0 for one in settings if one.name in known), default=0.0)
-    gain_s = 0.0 if suspect is None else suspect.cost_s or 0.0
-    if suspect is None or gain_s < saved_s + BETTER_GAIN * report.step_time_s:
-        return
-    yield replace(
-        suspect,
-        name="plan",
-        title="Another plan is faster" + (" still" if saved_s else ""),
-        cost_s=gain_s - saved_s,
-        low_s=None,
-        high_s=None,
-        evidence=(
-            *_fall(report, faster, f"the plan {chosen.plan.short()}"),
-            *(
-                [f"{show_seconds(gain_s)} in total; a setting above accounts for {show_seconds(saved_s)}"]
-                if saved_s
-                else []
-            ),
-        ),
-        change=f'--plan "{chosen.plan.short()}"; `flopcast search` lists others',
-    )
+
+def _switchable(job: Job) -> list[Setting]:
+    """Return the settings that the job's software can change."""
+    return [setting for setting in SETTINGS if job.stack.switches.can(setting.switch)]
+
+
+def _advised(setting: Setting, report: Report, predict: Predict) -> Suspect | None:
+    """Return a setting whose change is worth advice, as `best_changes` describes; None if it is not."""
+    for one in _until_worth(setting, report, predict):
+        gain = _gain(one, report)
+        if gain >= LEAST_GAIN:
+            return one if one.basis != "unsettled" or gain >= UNSETTLED_GAIN else None
+    return None
+
+
+def _gain(suspect: Suspect, report: Report) -> float:
+    """Return the share of the step that the change of a setting saves."""
+    return (suspect.cost_s or 0.0) / report.step_time_s
+
+
+def _until_worth(setting: Setting, report: Report, predict: Predict) -> Iterator[Suspect]:
+    """Yield a setting with each of its changes that fits, up to the first that saves LEAST_GAIN."""
+    for job in setting.changed(report.job):
+        suspect = _judged(setting, report, job, predict)
+        if suspect is not None:
+            yield suspect
+            if _gain(suspect, report) >= LEAST_GAIN:
+                return
 
 
 def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Suspect | None:
-    """Return a setting as a suspect; None if its change breaks a rule or the changed job does not fit."""
+    """Return a setting as a suspect; None if its change breaks a rule or the changed job does not fit.
+
+    Memory is computed first, because it needs no times.
+    """
     try:
+        programs = programs_of(job, report.priced.kept)
+        if memory_report(programs, job.cluster).verdict == "does not fit":
+            return None
         faster = predict(job)
     except SpecError:
         return None
-    suspect = _faster(report, faster, -math.inf)
-    if suspect is None:
-        return None
+    suspect = saving(report, faster)
     edits, switch = difference(report.job, job), job.stack.switches.text(setting.switch)
     return replace(
         suspect,
         name=setting.name,
         title=setting.title,
-        evidence=_fall(report, faster, edits),
+        evidence=fall(report, faster, edits),
         change=f"{switch}; in a job file: {edits}" if switch else f"in a job file: {edits}",
         edits=edits,
         plan=job.plan.short() if job.plan != report.job.plan else "",
     )
 
 
-def _faster(report: Report, faster: Report, least_gain_fraction: float) -> Suspect | None:
-    """Return a faster job's saving as an unnamed suspect; None if it is too small or nothing fits."""
-    compared = versus(report, faster)
-    saved_s = report.step_time_s * (1.0 - compared.time_ratio)
-    if saved_s < least_gain_fraction * report.step_time_s or faster.memory.verdict == "does not fit":
-        return None
+def saving(report: Report, faster: Report) -> Suspect:
+    """Return the saving of a job that fits, as an unnamed suspect."""
+    ratio, low_ratio, high_ratio = time_ratio(report, faster)
+    unsure = holds_one(low_ratio, high_ratio)
     against = []
     if faster.memory.verdict == "tight":
         against.append(f"memory is then tight: {show_memory(faster.memory.expected_bytes)} expected")
-    if not compared.sure:
+    if unsure:
         against.append("the interval of the saving contains zero")
     return Suspect(
         name="",
         title="",
-        cost_s=saved_s,
-        low_s=report.step_time_s * (1.0 - compared.high_ratio),
-        high_s=report.step_time_s * (1.0 - compared.low_ratio),
-        basis="predicted" if compared.sure else "unsettled",
+        cost_s=report.step_time_s * (1.0 - ratio),
+        low_s=report.step_time_s * (1.0 - high_ratio),
+        high_s=report.step_time_s * (1.0 - low_ratio),
+        basis="unsettled" if unsure else "predicted",
         evidence=(),
         against=tuple(against),
         change="",
     )
 
 
-def _fall(report: Report, faster: Report, change: str) -> tuple[str]:
+def fall(report: Report, faster: Report, change: str) -> tuple[str]:
+    """Return a sentence about the step before and after a change."""
     before, after = (show_seconds(one.step_time_s, like=report.step_time_s) for one in (report, faster))
     return (f"with {change}, the predicted step falls from {before} to {after}",)

@@ -16,8 +16,7 @@ from operator import attrgetter
 import numpy as np
 
 from flopcast.errors import SpecError, spec_error
-from flopcast.lab.diagnosis.job_edits import with_plan
-from flopcast.lab.diagnosis.recompute_shown import with_recompute
+from flopcast.lab.diagnosis.job_edits import with_plan, with_recompute
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, Suspect
 from flopcast.lab.logs.log import Log
 from flopcast.records import dataclass

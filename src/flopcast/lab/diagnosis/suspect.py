@@ -6,12 +6,14 @@ Elsewhere: how suspects are found (diagnose.py), how they are shown (render/diag
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from flopcast.lab.logs.log import Log, SteadyTime
 from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
+
+if TYPE_CHECKING:
+    from flopcast.lab.logs.log import Log, SteadyTime
 
 Predict = Callable[[Job], Report]
 Basis = Literal["stated", "measured", "within doubt", "predicted", "unsettled", "possible"]
@@ -109,10 +111,10 @@ class SlowStep:
     report: Report
     contradictions: tuple[Contradiction, ...] = ()
     describes_run: bool = True
-    log: Log | None = None
+    log: "Log | None" = None
     log_name: str = ""
     framework: str = ""
-    step: SteadyTime | None = None
+    step: "SteadyTime | None" = None
     trace_name: str = ""
     traced_step_s: float | None = None
     suspects: tuple[Suspect, ...]
