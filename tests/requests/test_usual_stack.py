@@ -33,7 +33,26 @@ def test_a_job_without_a_stack_runs_on_one_that_its_devices_have(cluster):
 def test_the_usual_stack_of_a_device_is_one_of_the_catalogue(name):
     device = catalog.device(name)
 
-    assert {device.usual_stack, device.usual_expert_stack} <= {"", *catalog.names("stacks")}
+    usual = {device.usual_stack, device.usual_pretraining_stack, device.usual_expert_stack}
+    assert usual <= {"", *catalog.names("stacks")}
+
+
+def test_devices_of_2025_pretrain_with_software_that_is_not_older():
+    new = [catalog.device(name) for name in catalog.names("devices")]
+    new = [device for device in new if device.generation in ("blackwell", "cdna4")]
+    stacks = {device.usual_pretraining_stack for device in new if "simumax" not in device.name}
+
+    assert len(new) > 8
+    assert {catalog.stack(name).era for name in stacks} == {"2026-01"}
+    assert catalog.stack("megatron-core").era < "2025"
+    for cluster in ("dgx-b200", "dgx-b300", "mi355x-8"):
+        made = job(cluster=cluster, gpus=8, **SETUP, **WHOLE[8])
+        assert made.stack.name == "megatron-core-2026"
+        assert "stack megatron-core-2026 (megatron-core is older than the device)" in made.assumptions
+    assert job(cluster="dgx-b200", gpus=8, lora=16, **SETUP, **WHOLE[8]).stack.name == "torch-fsdp2"
+    assert job("mixtral-8x7b", cluster="dgx-b200", gpus=64, seq=2048, plan=SPREAD).stack.name == (
+        "megatron-bridge-26.06"
+    )
 
 
 SPREAD = "dp=64 ep=8 mbs=1 gbs=64"

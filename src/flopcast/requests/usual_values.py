@@ -102,7 +102,8 @@ def with_usual_stack(document: Document) -> Document:
 
     Exported graphs run in eager PyTorch. Otherwise the stack is the one that the device's catalogue entry
     names for all models or, where it has the plan's ZeRO stage, for models with experts. Fine-tunes
-    on other devices run in PyTorch, everything else in the default stack. The assumption says why.
+    on other devices run in PyTorch. Everything else runs in the stack that the entry names for pretraining,
+    or in the default stack. The assumption says why.
     """
     device, why = _device(document), ""
     changes: dict[str, object] = {}
@@ -113,6 +114,8 @@ def with_usual_stack(document: Document) -> Document:
         stack, why, changes = TUNING_STACK, " (PyTorch, as most fine-tunes)", OTHER_CODE
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
+    elif device and not stack and device.usual_pretraining_stack:
+        stack, why = device.usual_pretraining_stack, f" ({USUAL['stack']} is older than the device)"
     stack = stack or USUAL["stack"]
     value = {"base": stack, **changes} if changes else stack
     return _with_assumed(document, "stack", value, f"stack {stack}{why}")

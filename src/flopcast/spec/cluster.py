@@ -94,14 +94,13 @@ class Device(StrictModel):
     is_processor : bool
         Whether the device is a CPU, so that kernels of exported graphs have the efficiencies of CPUs.
     curves : str
-        Name of the device whose measured efficiency curves are used. "" means the curves of the device
-        itself.
+        Name of the device whose measured efficiency curves are used. "" means this device.
     usual_stack : str
         Name of the default stack of jobs on this device. "" means megatron-core for pretraining and
         torch-fsdp2 for most fine-tuning jobs.
-    usual_expert_stack : str
-        Name of the default stack for mixture-of-experts models on this device. "" means the same default as
-        for other models.
+    usual_pretraining_stack, usual_expert_stack : str
+        Names of the default stacks on this device for pretraining, and for mixture-of-experts models. ""
+        means the same default as without this field.
     relatives : tuple of str
         Devices whose measured curves are used for kernels that were not measured on this device, the most
         similar device first. flopcast takes over efficiencies, and converts those of memory-bound kernels
@@ -127,6 +126,7 @@ class Device(StrictModel):
     power: Power = Power()
     is_processor: bool = False
     usual_stack: str = ""
+    usual_pretraining_stack: str = ""
     usual_expert_stack: str = ""
     curves: str = ""
     relatives: tuple[str, ...] = ()
