@@ -124,7 +124,9 @@ def _with_variable(problem: Problem) -> Problem:
 
 def _with_meant(problem: Problem) -> Problem:
     """Return the problem with the value that was certainly meant as its fix, if the fix names another."""
-    right = "" if problem.fault else meant(problem.value, problem.allowed) or _unquoted(problem)
+    right = (
+        "" if problem.fault else meant(problem.value, problem.allowed, problem.fix) or _unquoted(problem)
+    )
     named = re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w:-]|\.\d)", problem.fix)
     if not right or (named and "such as" not in problem.fix):
         return problem

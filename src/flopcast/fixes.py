@@ -111,4 +111,6 @@ def in_words(value: object) -> str:
         return f"[{text}]" if isinstance(value, list) else text
     if isinstance(value, dict):
         return f"{{{', '.join(f'{name}: {in_words(inner)}' for name, inner in value.items())}}}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
     return str(value).lower() if isinstance(value, bool) else str(value)

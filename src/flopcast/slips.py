@@ -1,7 +1,7 @@
 """Values that a slip of the pen made wrong: which value was meant?
 
 Answers: which number or word do "4096 GB", [8], -64, "8,192" or "ture" stand for, if it is allowed?
-Elsewhere: quantities with other units (other_units.py), names of the catalogue (files/nearest_names.py).
+Elsewhere: quantities (quantities.py), names of the catalogue (files/nearest_names.py).
 
 A wrong value is compared with the text of what is allowed, which all errors state in the same words.
 """
@@ -9,7 +9,7 @@ A wrong value is compared with the text of what is allowed, which all errors sta
 import math
 import re
 
-from flopcast.units import parse_length, without_separators
+from flopcast.quantities import fraction_of, in_digits, parse_length, without_separators
 
 NEAR_RATIO = 0.7  # of letters in common, from which a word is a misspelling of an allowed one
 _NUMBER = re.compile(
@@ -24,22 +24,18 @@ _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )
 _WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
-_NAMES = [
-    *["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"],
-    *["eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"],
-]
 _MOST_DIGITS = 1e15  # larger numbers are no slips of the pen
 _SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off": "false", "none": "false"}
 OFF = ("false", *(word for word, meaning in _SWITCHES.items() if meaning == "false"))
 
 
-def meant(value: object, allowed: str) -> str:
+def meant(value: object, allowed: str, fix: str = "") -> str:
     """Return the allowed number or word that a wrong value certainly means; "" if none is certain.
 
     Parameters
     ----------
     value : the wrong value, as a file or an option has it
-    allowed : the values that pass, in the words of an error
+    allowed, fix : the values that pass and the fix so far, in the words of an error
 
     Examples
     --------
@@ -66,30 +62,31 @@ def meant(value: object, allowed: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if number := _NUMBER.match(allowed):
-        return _number(str(value).strip(" \"'[]"), allowed, whole=any(number.groups()))
+        return _number(
+            str(value).strip(" \"'[]"),
+            allowed,
+            _EXAMPLE.search(allowed) or _EXAMPLE.search(fix),
+            whole=any(number.groups()),
+        )
     return _word(str(value).strip(" \"'"), allowed)
 
 
-def in_digits(text: str) -> str:
-    """Return a number with digits in place of its name, and with one letter in place of a doubled one.
+def whole_number(value: object, otherwise: int) -> int:
+    """Return the whole number above 0 that a wrong count probably means.
 
-    >>> in_digits("three million"), in_digits("8kk"), in_digits("fast")
-    ('3 million', '8k', 'fast')
+    >>> [whole_number(wrong, 8) for wrong in ("16", 16.5, -4, "four", True)]
+    [16, 16, 4, 4, 8]
     """
-    first, blank, rest = text.partition(" ")
-    first = str(_NAMES.index(first.lower())) if first.lower() in _NAMES else first
-    return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", f"{first}{blank}{rest}")
+    return int(meant(value, "a whole number of at least 1") or otherwise)
 
 
-def _number(text: str, allowed: str, *, whole: bool) -> str:
+def _number(text: str, allowed: str, usual: re.Match[str] | None, *, whole: bool) -> str:
     """Return the number in a text, without its sign, unit or fraction if these are not allowed."""
     text = re.sub(r"(?<=\d)[:/]1$", "", in_digits(text))  # "4:1" is the ratio 4
     if whole and (product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", text)):  # "2x8" devices
         text = str(int(product[1]) * int(product[2]))
-    if not whole and re.fullmatch(r"[\d.]+ ?%", text):
-        text = f"{float(text.rstrip(' %')) / 100:g}"
-    if whole and (thousands := re.fullmatch(r"(\d*\.\d+) ?([kKmM])", text)):  # 4.5k is 4,608
-        text = f"{float(thousands[1]) * parse_length(f'1{thousands[2]}'):.10g}"
+    if not whole and text.endswith("%") and (fraction := fraction_of(text)) is not None:
+        text = f"{fraction:g}"
     try:
         text = str(parse_length(re.sub(r"(?<=\d[kK])i?[bB]$", "", text)))
     except ValueError:
@@ -105,7 +102,7 @@ def _number(text: str, allowed: str, *, whole: bool) -> str:
     least, most = _LEAST.search(allowed), _MOST.search(allowed)
     low = float(least[2].replace(",", "")) if least else -math.inf
     high = float(most[2].replace(",", "")) if most else math.inf
-    usual = _EXAMPLE.search(allowed)  # far smaller numbers, such as -5 tokens, are no slips of a sign
+    # Far smaller numbers, such as -5 tokens, are no slips of a sign.
     is_usual = usual is None or -number >= float(usual[1]) / _MOST_BELOW_EXAMPLE
     if number < 0 <= (0 if whole and not least else low) and number != -1 and is_usual:
         number, text = -number, text.lstrip("-")

@@ -29,6 +29,7 @@ from pydantic import (
     PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
 )
@@ -38,6 +39,7 @@ from pydantic_core import CoreSchema
 import flopcast
 from flopcast.field_text import field_text, noun_text
 from flopcast.fixes import Edit, set_to
+from flopcast.quantities import number_of
 from flopcast.units import units_of
 
 P = ParamSpec("P")
@@ -98,7 +100,7 @@ class StrictModel(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # validation needs no call
 
     def __init_subclass__(cls) -> None:
-        """Refuse truth values in place of numbers; a validator of all fields would take twice the time."""
+        """Read numbers that are texts, and refuse truth values; a validator of all fields would be slow."""
         super().__init_subclass__()
         kinds = {
             name: kind for base in reversed(cls.__mro__) for name, kind in get_annotations(base).items()
@@ -106,7 +108,7 @@ class StrictModel(BaseModel):
         numbers = [name for name, kind in kinds.items() if is_numeric(kind)]
         if numbers:
             check = field_validator(*numbers, mode="before", check_fields=False)
-            cls._no_truth_value_for_a_number = check(staticmethod(_no_truth_value))  # type: ignore[attr-defined]
+            cls._written_numbers = check(staticmethod(_number))  # type: ignore[attr-defined]
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -126,10 +128,10 @@ class StrictModel(BaseModel):
         return schema
 
 
-def _no_truth_value(value: object) -> object:
+def _number(value: object, info: ValidationInfo) -> object:
     if isinstance(value, bool):
         raise NotAllowedError("a number", "true and false are not numbers")
-    return value
+    return number_of(value, info.field_name or "") if isinstance(value, str) else value
 
 
 def is_numeric(annotation: object) -> bool:

@@ -1,13 +1,13 @@
-"""Quantities as people write them: "80 GB", "312 TFLOP/s", "5 us". The core sees SI floats only.
+"""Units of fields, and numbers as text: "2.04 TB/s", "17.4 ms", "$2.50 M". The core sees SI floats only.
 
-Answers: what number does a text mean, and how is a number shown? Decimal prefixes are powers of ten,
-binary ones ("GiB") of two. A bare number is refused where a unit is expected. Bits are eighths of bytes:
-"200 Gbit/s" is 25e9 bytes per second.
-Elsewhere: which field takes a quantity follows from its name (`units_of`), not from a schema.
+Answers: which units does a field take, and how is a number shown?
+Elsewhere: reading quantities (quantities.py). Which field takes one follows from its name (`units_of`), not
+from a schema.
 """
 
 import math
-import re
+
+from flopcast.quantities import PREFIXES
 
 Number = int | float
 Hertz = float  # of a clock
@@ -24,20 +24,6 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "_hz": ("Hz",),
 }  # longest first: the first that ends a field's name gives the units it takes
 
-_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
-_PREFIXES |= {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3}
-_PREFIXES |= {f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")}
-_BELOW_ONE = ("n", "u", "µ", "m")
-_WHOLE = ("B", "B/s", "bit/s", "FLOP", "FLOP/s")  # counted in whole ones: "80 mB" is a slip of the pen
-_PLAIN = ("min", "h", "d", "USD/h")  # take no prefix
-_SCALE = {"bit/s": 1 / 8, "min": 60.0, "h": 3600.0, "d": 86400.0, "Wh": 3600.0}
-_DIGITS = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
-_NUMBER = re.compile(_DIGITS + r"(\S.*?)\s*")
-_GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-_TOKENS = re.compile(_DIGITS + r"([kKMBT]?)\s*")
-_LENGTH = re.compile(r"\s*(\d{1,12})\s*([kKmM]?)\s*")
-_OF_TOKENS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-
 
 def units_of(field: str) -> tuple[str, ...]:
     """Return units that the field's name states; empty if it states none.
@@ -49,108 +35,6 @@ def units_of(field: str) -> tuple[str, ...]:
         if f"_{field}".endswith(suffix):
             return () if suffix == "_s" and field.endswith("_per_s") else units
     return ()
-
-
-def parse_quantity(text: str, units: tuple[str, ...]) -> float:
-    """Return the SI value of `text`, which must have one of `units`.
-
-    Parameters
-    ----------
-    text : a number, a prefix and a unit; blanks may stand around and between number and unit
-    units : what may be written, as `units_of` gives it
-
-    Returns
-    -------
-    float
-        Bytes, FLOP, seconds, watts, joules, dollars, or one of them per second or hour.
-
-    Raises
-    ------
-    ValueError
-        Not a number with such a unit; the message gives an example that would pass.
-
-    Examples
-    --------
-    >>> parse_quantity("80 GB", ("B",)), parse_quantity("80 GiB", ("B",))
-    (80000000000.0, 85899345920.0)
-    """
-    match = _NUMBER.fullmatch(text)
-    if match:
-        number, written = match.groups()
-        for unit in units:
-            prefix = written.removesuffix(unit)
-            if written.endswith(unit) and _may_stand(prefix, unit):
-                value = float(number) * _PREFIXES[prefix] * _SCALE.get(unit, 1.0)
-                if math.isfinite(value):
-                    return value
-    examples = "5 us, 1.5 s or 2 h" if "s" in units else " or ".join(f"1.5 {_usual(u)}" for u in units)
-    raise ValueError(f"a number and a unit, such as {examples}")
-
-
-def without_separators(text: str) -> str:
-    """Return a number without thousands separators: commas at every third digit, as `show_count` writes.
-
-    Other commas stay, so that a list or a decimal comma is not taken for another number.
-
-    >>> without_separators("52,000"), without_separators("1,234.5 M"), without_separators("5,2")
-    ('52000', '1234.5 M', '5,2')
-    """
-    match = _GROUPED.match(text)
-    return text if match is None else match[0].replace(",", "") + text[match.end() :]
-
-
-def parse_tokens(text: str) -> float:
-    """Return how many tokens a text means, as people write them: 2e12, 2T, 300B, 1.5 M, 52,000.
-
-    Raises
-    ------
-    ValueError
-        No finite number, with or without one of these letters.
-
-    Examples
-    --------
-    >>> parse_tokens("2T"), parse_tokens("300 B"), parse_tokens("2e12"), parse_tokens("52,000")
-    (2000000000000.0, 300000000000.0, 2000000000000.0, 52000.0)
-    """
-    match = _TOKENS.fullmatch(without_separators(text))
-    tokens = math.inf if match is None else float(match.group(1)) * _OF_TOKENS[match.group(2)]
-    if not math.isfinite(tokens):
-        raise ValueError("a number of tokens, such as 2e12, 2T or 300B")
-    return tokens
-
-
-def parse_length(text: str) -> int:
-    """Return the number of tokens of a sequence, as people write context lengths: 32k is 32,768.
-
-    Raises
-    ------
-    ValueError
-        No whole number, with or without a k (1,024) or an M (1,048,576).
-
-    Examples
-    --------
-    >>> parse_length("4096"), parse_length("4,096"), parse_length("32k"), parse_length("1M")
-    (4096, 4096, 32768, 1048576)
-    """
-    match = _LENGTH.fullmatch(without_separators(text))
-    if match is None:
-        raise ValueError("a whole number of tokens, such as 8192, 8k or 1M")
-    thousands = ("", "k", "m").index(match.group(2).lower())
-    return int(match.group(1)) * (1, 1024, 1024**2)[thousands]
-
-
-def _may_stand(prefix: str, unit: str) -> bool:
-    """Return whether people write this prefix before this unit."""
-    if prefix not in _PREFIXES or (prefix and unit in _PLAIN):
-        return False
-    if prefix.endswith("i"):
-        return unit in ("B", "B/s", "bit/s")
-    return not (prefix in _BELOW_ONE and unit in _WHOLE)
-
-
-def _usual(unit: str) -> str:
-    """Return the unit with the prefix that people write most, for examples in messages."""
-    return {"B": "GB", "B/s": "GB/s", "bit/s": "Gbit/s", "FLOP/s": "TFLOP/s"}.get(unit, unit)
 
 
 def show(value: Number, unit: str, digits: int = 3) -> str:
@@ -192,20 +76,6 @@ def show_memory(size_bytes: Number) -> str:
     return f"{_digits(size, 3)} {prefix}B" if prefix else f"{size:g} B"
 
 
-def exactly(value: Number, unit: str) -> str:
-    """Return the shortest text that `parse_quantity` reads as this exact value; `unit` is an SI unit.
-
-    >>> exactly(85899345920.0, "B"), exactly(2.039e12, "B/s"), exactly(1 / 3, "s")
-    ('80 GiB', '2039 GB/s', '0.3333333333333333 s')
-    """
-    texts = [f"{value!r} {unit}"]
-    for prefix, scale in _PREFIXES.items():
-        if _may_stand(prefix, unit):
-            text = f"{value / scale:.15g} {prefix}{unit}"
-            texts += [text] if parse_quantity(text, (unit,)) == value else []
-    return min(texts, key=len)
-
-
 FAR_RATIO = 100.0  # of a bound to what it bounds: in the same unit it would have too many digits
 
 
@@ -230,7 +100,7 @@ def _seconds(value: Number, size: Number) -> str:
     if not value or not size:
         return show(value, "s")
     prefix = _LETTERS[_power(size, 3)]
-    return f"{_plain(value / _PREFIXES[prefix])} {prefix}s"
+    return f"{_plain(value / PREFIXES[prefix])} {prefix}s"
 
 
 def _plain(value: Number) -> str:

@@ -154,7 +154,6 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --slow device=99:0.8": 'write --slow "device=0:0.8"',
     f"{JOB} --checkpoint 'nvme every=0'": 'write --checkpoint "nvme every=1000"',
     f"{JOB} --checkpoint every=500": 'write --checkpoint "nvme every=500"',
-    f"{JOB} --checkpoint 'nvme every=10minutes'": "write every=10min in place of every=10minutes",
     f"{JOB} --loader copy=600KB": "write copy=600kB@link in place of copy=600KB",
     f"{JOB} --plan 'tp=2;pp=2'": 'write "tp=2 pp=2"',
     f"{JOB} --plan '--tp 2'": 'write "tp=2"',
@@ -169,7 +168,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} model.hidden=2047": "leave out model.hidden=2047, or set heads to 23, or give head_size",
     "predict llama-3.2-1b cluster.base=dgx-h100 cluster.nodes=four": "set nodes to 4",
     f"{JOB} lora=16": "remove it, and add --lora 16 to the command",
-    f"{JOB} --engine vllm --traffic 'prompt=2k-4k'": "write uniform(2000, 4000)",
+    f"{JOB} --engine vllm --traffic 'prompt=2k-4k'": "write uniform(2048, 4096)",
     f"{JOB} --engine vllm --slo 'ttft<2s tpot<50ms'": "write ttft_p99=2s tpot_p99=50ms",
     f"{FEW_SEARCH} --headroom 90%": "write 0.9 in place of 90%",
     "search bloom-560m --gpus 8-64 --plan gbs=64": "set --gpus to 8..64",
@@ -187,7 +186,6 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} cluster.reliability.device_time_between_failures_s=50khours": (
         'write cluster.reliability.device_time_between_failures_s="50000 h"'
     ),
-    f"{JOB} --seq 4.5k": "write 4608 in place of 4.5k",
     f"{JOB} --plan 'gbs=64 zero=stage3'": "write 3 in place of stage3",
     f"{JOB} --plan 'gbs=64 sp=2'": "set sequence_parallel to true",
     f"{JOB} --plan 'gbs=64 recompute=all'": "set recompute to full",
@@ -206,7 +204,6 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "shard llama-3.2-1b --tp 2": "write --ranks 2",
     "checkpoint llama-3.2-1b --gpus 8 --to-plan tp": "write tp=2",
     "export nemo2 llama-3.2-1b": "choose one of these formats, such as megatron",
-    f"{JOB} --price '2000 USD/month'": 'write --price "2.739726027 USD/h"',
     f"{JOB} --offload 'optimizer:host:0.5;activations:host'": (
         "set --offload to optimizer:host:0.5,activations:host"
     ),
@@ -350,10 +347,6 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     ),
     "predict period.yaml": (
         "model: gpt2\ncluster: dgx-h100:1\ncheckpoint: {every: 30 min, to: nvme}\n", "did you mean every_s?"
-    ),
-    "predict rates.yaml": (
-        "model: gpt2\ncluster: dgx-h100:1\nengine: vllm\ntraffic: {rate: 4 per second}\n",
-        "write rate: 4/s",
     ),
     "predict gpt2 --gpus 8 --site factors.yaml": (
         "factors: {gemm_level: 0.9}\n", "write factors: [{name: gemm_level, ratio: 0.9}]"

@@ -12,8 +12,8 @@ from flopcast.economics.failures import lost_time
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import Energy, StepCost
 from flopcast.library import catalog
+from flopcast.quantities import parse_tokens
 from flopcast.spec.operations import HOUR_S, Reliability
-from flopcast.units import parse_tokens
 
 FEW = settings(max_examples=40)
 CLUSTER = catalog.cluster("dgx-h100", 4)

@@ -12,11 +12,11 @@ from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.errors import SpecError
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.quantities import parse_tokens
 from flopcast.render.training_run import as_json, marked_text
 from flopcast.report.training import training
 from flopcast.requests.phase_files import load_phases
 from flopcast.spec.operations import Price, Reliability
-from flopcast.units import parse_tokens
 
 as_text = unmarked(marked_text)
 

@@ -10,6 +10,7 @@ from sample_reports import PARTS, report_of, sample_report
 from unmarked import unmarked
 
 from flopcast.library.curves import load_book
+from flopcast.quantities import parse_tokens
 from flopcast.render.comparison import rows_of, verdicts
 from flopcast.render.explanation import marked_text as marked_explained_text
 from flopcast.render.training_run import as_json as run_json
@@ -22,7 +23,6 @@ from flopcast.report.labels import component_label
 from flopcast.report.training import training
 from flopcast.report.versus import versus
 from flopcast.spec.operations import Price, Reliability
-from flopcast.units import parse_tokens
 
 explained_text = unmarked(marked_explained_text)
 run_text = unmarked(marked_run_text)

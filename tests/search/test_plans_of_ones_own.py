@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from made_plans import JOB, factor, played
 
 from flopcast.errors import Problem
+from flopcast.quantities import parse_quantity
 from flopcast.render.search_reasons import broken_rules, gap_to_best, reason_slower
 from flopcast.search.question import Question
 from flopcast.search.rank import against, losses_of, ranked
 from flopcast.search.space import Space
-from flopcast.units import parse_quantity
 
 FEW = settings(max_examples=30)
 QUESTION = Question(jobs=(JOB,))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
 from flopcast.library import catalog
+from flopcast.quantities import exactly, parse_quantity
 from flopcast.requests.job_files import job_of, load_catalog_job
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -19,7 +20,7 @@ from flopcast.spec.model import Model
 from flopcast.spec.run_length import RunLength
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.spec.stack import Stack
-from flopcast.units import SUFFIXES, exactly, parse_quantity
+from flopcast.units import SUFFIXES
 
 JOB = make_job()
 PLANS = {

@@ -305,8 +305,8 @@ def test_the_schema_knows_the_short_names_of_a_plan():
 
 
 def test_sequence_lengths_may_be_written_as_context_lengths():
-    for text, tokens in (("32k", 32768), ("4,096", 4096), ("1M", 2**20), ("2048", 2048)):
+    for text, tokens in (("32k", 32768), ("1.5k", 1536), ("4,096", 4096), ("1M", 2**20), ("2048", 2048)):
         assert Batch(sequence_length=text).sequence_length == tokens
-    for text in ("1.5k", "-4k", "0", "k", "32kB"):
+    for text in ("1.5", "-4k", "0", "k", "32kB"):
         with pytest.raises(SpecError):
             Batch(sequence_length=text)

@@ -15,9 +15,10 @@ from flopcast.cli.output_files import check_writable, writing
 from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
+from flopcast.quantities import parse_quantity
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
-from flopcast.units import Number, parse_quantity, show, show_seconds
+from flopcast.units import Number, show, show_seconds
 
 if TYPE_CHECKING:
     from flopcast.lab.calibration.trace import ClassTotal, Trace

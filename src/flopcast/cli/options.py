@@ -18,7 +18,7 @@ import click
 from flopcast.cli.output_files import check_writable, write_output
 from flopcast.cli.suggestions import names_of, of_jobs
 from flopcast.cli.terminal import print_text
-from flopcast.units import parse_length
+from flopcast.quantities import parse_length
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

@@ -48,6 +48,10 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     'write --traffic "concurrency=16"': ("--traffic", "concurrency max-concurrency"),
     'write --traffic "prompt=2000"': ("--traffic", "input-len input-tokens isl prompt prompt-len"),
     'write --traffic "output=300"': ("--traffic", "output-len output-tokens osl max-tokens"),
+    "add model.adapters.targets=[q,v]": (
+        "--lora",
+        "targets lora-targets target-modules lora-target-modules",
+    ),
     'write --power-limit "500 W"': ("--power-limit", "power power-cap tdp"),
     "write the format before the job: flopcast export megatron JOB": ("export", "format to"),
 }
@@ -109,6 +113,8 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
     numbered = re.fullmatch(rf'(write (?:{needed} )?(?:"?[\w.]+=)?"?)[0-9]+((?:/s| W)?"?)', edit)
+    if value and name.endswith(("targets", "modules")):
+        edit = f"add model.adapters.targets=[{value.replace('_proj', '').strip('[]')}]"
     if value and numbered:
         number = value.removesuffix(numbered[2].strip(QUOTE_OR_BLANK)).rstrip()
         edit = f"{numbered[1]}{number}{numbered[2]}"

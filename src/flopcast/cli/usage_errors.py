@@ -108,7 +108,9 @@ def _without_option(words: list[str], name: str, context: click.Context) -> list
 def _nearest_option(name: str, context: click.Context) -> str:
     """Return the option of a command whose name is most like a given one, or ""."""
     known = sorted(_options(context))
-    return next(iter(difflib.get_close_matches(name.lower(), known, n=1, cutoff=NEAR_RATIO)), "")
+    names = {each.lstrip("-"): each for each in known}  # hyphens would count as letters in common
+    near = difflib.get_close_matches(name.lower().lstrip("-"), names, n=1, cutoff=NEAR_RATIO)
+    return names[near[0]] if near else ""
 
 
 def usage_problem(error: click.ClickException) -> Problem:
@@ -221,7 +223,9 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
         f"{context.command_path} takes {('no arguments', 'one argument')[number] if number < 2 else taken}"
     )
     fault, allowed = f"{extra[1]!r} are not expected", f"{context.command_path} {taken}"
-    return Problem("arguments", extra[1], allowed, because, f"remove {extra[1]}", fault=fault)
+    option = f"--{extra[1]}".partition(" ")[0] in _options(context)
+    fix = f"write --{extra[1]}" if option else f"remove {extra[1]}"
+    return Problem("arguments", extra[1], allowed, because, fix, fault=fault)
 
 
 def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:

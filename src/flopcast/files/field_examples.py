@@ -66,6 +66,8 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "latency_s": "5 us",
     "memory_bytes": "80 GB",
     "capacity_bytes": "512 GB",
+    "moved_bytes": "28 B",
+    "state_bytes": "12 B",
     "memory_bytes_per_s": "3 TB/s",
     "peak_flop_per_s": "{bf16: 900 TFLOP/s}",
     "multiprocessors": "132",

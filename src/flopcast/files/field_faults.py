@@ -296,6 +296,8 @@ def _choice(value: object, allowed: str, usual: str) -> str:
         return str(min(numbers, key=lambda number: abs(number - value)))
     if (same := OTHER_VALUES.get(str(value))) in words:
         return str(same)
+    if begun := [word for word in words if re.match(rf"{re.escape(word)}[_.-]", str(value))]:
+        return max(begun, key=len)  # fp8 of fp8_e4m3
     near = nearest(str(value), words, least_ratio=0.6) if words else []
     initials = "".join(part[0] for part in re.findall(r"[a-z]+", str(value)))  # "zb" of "zero-bubble"
     near = near or [word for word in words if len(initials) > 1 and word.startswith(f"{initials}_")]

@@ -6,13 +6,13 @@ Elsewhere: keys that stand in the wrong section (misplaced_keys.py), unknown key
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from flopcast.errors import Problem
 from flopcast.files.field_examples import MEANT, OF_BLOCKS
 from flopcast.files.nearest_names import nearest
 from flopcast.fixes import Edit, Fix, in_words
-from flopcast.other_units import rewritten
+from flopcast.quantities import meant_quantity
 from flopcast.units import units_of
 
 UNKNOWN_KEY = "is not a known key"
@@ -90,6 +90,9 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     plain = str(rank or value).replace("'", "")
     elsewhere = _as_part(key, value, words) or MEANT.get(key, "").format(value=plain)
     elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere
+    if isinstance(elsewhere, Fix) and elsewhere.edits and where.startswith(ARGUMENT):
+        words = _changes(field.rpartition(".")[0], elsewhere.edits[0])
+        elsewhere = Fix(f"write {' '.join(words)}", elsewhere.edits)
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
     fix = elsewhere or (Fix(f"did you mean {right}?", ({right: value},)) if right else f"remove {removed}")
     if glued and right:
@@ -122,6 +125,19 @@ def _as_part(key: str, value: object, words: Sequence[str]) -> Fix | None:
     return None
 
 
+def _changes(path: str, value: object) -> Iterator[str]:
+    """Yield the changes KEY=VALUE that set the values inside a mapping at a path.
+
+    >>> list(_changes("cluster", {"groups": {"0": {"node": {"devices": 4.0}}}}))
+    ['cluster.groups.0.node.devices=4']
+    """
+    if not isinstance(value, Mapping):
+        yield f"{path}={in_words(value)}"
+        return
+    for key, inner in value.items():
+        yield from _changes(f"{path}.{key}".lstrip("."), inner)
+
+
 def _of_unit(key: str, value: object, known: Iterable[str]) -> str:
     """Return the known name of a key with the unit of its value: every_s for every: 30 min; "" if none.
 
@@ -130,7 +146,7 @@ def _of_unit(key: str, value: object, known: Iterable[str]) -> str:
     """
     has_unit = isinstance(value, str) and re.match(r"[\d.]+\s*[A-Za-z]", value)
     names = (name for name in known if has_unit and name.startswith(f"{key}_") and units_of(name))
-    return next((name for name in names if rewritten(str(value), units_of(name))), "")
+    return next((name for name in names if meant_quantity(str(value), units_of(name))), "")
 
 
 def meant_name(key: str, known: Iterable[str]) -> str:

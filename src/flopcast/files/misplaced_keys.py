@@ -79,8 +79,12 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
         inside = value_at(document.data, path)
         in_plan = names_at(noun, ("plan",))
         if isinstance(inside, dict) and inside and {*inside} <= {*in_plan} and path[-1] not in in_plan:
-            words = " ".join(f"{key}={value}" for key, value in inside.items())
-            placed[number] = replace(problem, fix=f"write {words} in plan in place of it")
+            lists = {key: tuple(value) for key, value in inside.items() if isinstance(value, list)}
+            words = " ".join(f"{key}={in_words(value)}" for key, value in (inside | lists).items())
+            fix = f"write {words} in plan in place of it"
+            if lists:  # a job has one value of each
+                fix = f'remove {path[-1]}, and run flopcast search {document.name} --plan "{words}"'
+            placed[number] = replace(problem, fix=fix)
             continue
         if path not in document.lines:
             continue

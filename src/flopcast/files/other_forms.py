@@ -44,7 +44,7 @@ def in_other_form(name: str, given: object) -> str:
         return Fix(f'set {name} to "{" ".join(map(str, given))}"', ({name: " ".join(map(str, given))},))
     if isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
         return f"write the entries of {name} without hyphens"
-    if re.fullmatch(r"\d+(?:\s*;\s*\d+)+", str(given)):
+    if re.fullmatch(r"\d+(?:\s*[;/|+]\s*\d+)+", str(given)):
         return set_to({name: ",".join(re.findall("[0-9]+", str(given)))})
     if name in OF_ONE_FIELD and isinstance(given, (int, str)):
         return OF_ONE_FIELD[name].format(value=given)

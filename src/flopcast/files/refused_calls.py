@@ -12,8 +12,9 @@ from flopcast.errors import MISSING, Problem, SpecError
 from flopcast.files.validate import faults_of
 from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import Fix, in_words
+from flopcast.quantities import parse_quantity
 from flopcast.records import replace
-from flopcast.units import parse_quantity, units_of
+from flopcast.units import units_of
 
 
 def refused_fields(

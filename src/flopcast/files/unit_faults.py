@@ -8,7 +8,7 @@ import re
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import ARGUMENT
 from flopcast.fixes import Fix
-from flopcast.other_units import rewritten
+from flopcast.quantities import meant_quantity
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 NO_UNIT = "the number has no unit"
@@ -29,7 +29,7 @@ def unit_fault(
     data: object, name: str, units: tuple[str, ...], where: str, *, words: bool
 ) -> tuple[str, str]:
     """Return why a quantity is refused, and the edit that gives it one of the units."""
-    right = rewritten(str(data), units)
+    right = meant_quantity(str(data), units, EXAMPLES.get(name, ""))
     number = BEGINS_WITH_NUMBER.match(str(data))
     written = str(data)[number.end() :].strip() if number else ""
     if "USD/h" not in units or right or number is None:
@@ -38,7 +38,8 @@ def unit_fault(
         if where.startswith(ARGUMENT):
             text = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
         if is_option(where):  # of one value, or of words such as those of --traffic
-            in_words = words and "USD/h" not in units
+            is_own = where.lstrip("-").replace("-", "_") == name.removesuffix("_w")
+            in_words = words and "USD/h" not in units and not is_own
             word = f"{name}={right.replace(' ', '')}"
             text = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
         fix = Fix(text, ({name: right},))

@@ -18,8 +18,9 @@ from flopcast.files.nearest_names import alternatives
 from flopcast.files.unit_faults import is_option, number_left, unit_fault
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.fixes import Fix, edits_of, in_place, only_value, set_to, with_names
+from flopcast.quantities import parse_quantity
 from flopcast.records import replace
-from flopcast.units import parse_quantity, units_of
+from flopcast.units import units_of
 
 OF_PYDANTIC = ("function-", "literal[", "tuple[")  # parts of locations that stand in no file
 OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry of the catalogue

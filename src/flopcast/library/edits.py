@@ -15,6 +15,7 @@ from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
+from flopcast.quantities import joined_units
 from flopcast.records import replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
@@ -23,8 +24,6 @@ from flopcast.spec.plan_fields import NUMERIC
 WITH_SHORT_NAMES = ("plan", "batch", "traffic")  # parts of a job
 SPACED = re.compile(r"(?<=\w)(?:\s+=\s*|=\s+)(?=[^\s=]+(?:\s|$))")  # an equals sign beside a space
 UNEQUAL = re.compile(r"(?<![\w=:,.-])([A-Za-z_]+)(?::\s*|\s+)(?=\d+(?:[\s,]|$))")  # a colon or a space
-
-IN_TOKENS = re.compile(r"=\d[\d.,]* *[kKMBT]? *tok(?:en)?s?\b")  # with spaces before the unit
 
 
 @cache
@@ -84,6 +83,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     """
     words: dict[str, object] = {}
     problems = []
+    text = joined_units(text)
     spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", text)
     joined = text if spaced == text else spaced.strip()
     joined = joined.replace(";", ",")
@@ -94,7 +94,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         because = "spaces separate settings, and commas separate values" if ";" in text else because
         joined = re.sub(r",\s+(?=\w+=)", " ", joined)
         raise SpecError([Problem(part, text, allowed, because, f'write "{joined}"', where=where)])
-    for word in re.sub(r",\s+", ",", IN_TOKENS.sub(lambda found: found[0].replace(" ", ""), text)).split():
+    for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", short):

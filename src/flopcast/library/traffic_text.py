@@ -13,9 +13,9 @@ from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
 from flopcast.library.edits import words_of
-from flopcast.other_units import rewritten
+from flopcast.quantities import joined_units, meant_quantity, parse_quantity
 from flopcast.spec.traffic import Slo, Traffic
-from flopcast.units import parse_quantity, units_of
+from flopcast.units import units_of
 
 _METRICS = {"ttft": "ttft", "tpot": "tpot", "end_to_end": "end_to_end", "e2e": "end_to_end"}
 _WORD = re.compile(rf"({'|'.join(_METRICS)})(?:_p(\d+(?:\.\d+)?))?=(.+)")
@@ -53,8 +53,6 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     SpecError
         A name that stands twice, or a name without a value; or a text without any name and value.
     """
-    text = re.sub(r"\b((?:prompt|output)\w*=\d\w*) tokens?\b", r"\1", text)
-    text = re.sub(r"\b(rate\w*=[\d.]+) *(?:qps|rps|(?:requests? )?per s\w*)(?=\s|$)", r"\1/s", text)
     if "=" not in text:
         allowed = "NAME=VALUE for each setting, with spaces between them"
         because = "the value contains no setting of this form"
@@ -95,7 +93,7 @@ def _with_time(word: str, metric: str, text: str) -> str:
     time = "50ms" if per_token else "2s"
     if re.fullmatch(r"\d+(\.\d+)?", text):
         time = f"{text}{'ms' if float(text) >= (1 if per_token else 100) else 's'}"
-    elif right := rewritten(text, ("s", "min")):
+    elif right := meant_quantity(text, ("s", "min")):
         time = right.replace(" ", "")
     return f"write {word.partition('=')[0]}={time}"
 
@@ -117,7 +115,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     """
     data: dict[str, object] = {}
     problems = []
-    text = re.sub(r"(?<=\d)\s+(?=(?:[mu]?s|min|sec\w*)\b)", "", text.replace(",", " "))
+    text = joined_units(text.replace(",", " "))
     if text.split() and "=" not in text:
         allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "the value has no equals sign"
         raise spec_error("slo", text, allowed, because, _meant_limit(text), where=where)

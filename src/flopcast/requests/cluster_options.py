@@ -10,13 +10,13 @@ from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import merged, placed
-from flopcast.other_units import rewritten_whole
 from flopcast.records import replace
 from flopcast.requests.job_files import AUTO
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.sources import assuming
 from flopcast.requests.usual_values import stated_cluster, stated_plan
+from flopcast.slips import whole_number
 
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 
@@ -87,7 +87,7 @@ def with_gpus(document: Document, gpus: object) -> Document:
     fix = "remove --gpus, or choose a cluster of the catalogue with --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
         because = "the value is a text" if isinstance(gpus, str) else "the value is the number of devices"
-        fix = f"set --gpus to {rewritten_whole(gpus, 8)}"
+        fix = f"set --gpus to {whole_number(gpus, 8)}"
         raise spec_error("--gpus", gpus, "a whole number above 0", because, fix)
     cluster = stated_cluster(document)
     if "base" not in cluster:

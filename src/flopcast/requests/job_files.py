@@ -24,7 +24,6 @@ from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
-from flopcast.other_units import rewritten_whole
 from flopcast.records import dataclass
 from flopcast.requests.block_counts import with_num_layers
 from flopcast.requests.missing_parts import (
@@ -45,6 +44,7 @@ from flopcast.requests.missing_plan import (
     with_fitting_values,
 )
 from flopcast.requests.problem_places import with_places
+from flopcast.slips import whole_number
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -314,7 +314,7 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
         allowed, because = "NAME, or NAME:NODES without blanks", "NODES is the number of nodes"
-        fix = f"write {own_name.strip()}:{rewritten_whole(text.partition(':')[0], 1)}"
+        fix = f"write {own_name.strip()}:{whole_number(text.partition(':')[0], 1)}"
         if "," in name:
             fix = "describe the groups under cluster: in a job file, as docs/howto/unequal.md does"
         raise spec_error(field, name, allowed, because, fix, document.where(path_of(field)))
@@ -322,7 +322,7 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
         return own_name, int(text) if colon else None
     number = changes.pop("nodes")
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        because, fix = "a cluster has at least one node", f"set nodes to {rewritten_whole(number, 1)}"
+        because, fix = "a cluster has at least one node", f"set nodes to {whole_number(number, 1)}"
         where = document.where(("cluster", "nodes"))
         raise spec_error("cluster.nodes", number, WHOLE, because, fix, where)
     return own_name, number

@@ -12,14 +12,13 @@ from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.fixes import only_value, set_to
-from flopcast.other_units import rewritten_count
+from flopcast.quantities import meant_count, parse_length, parse_tokens
 from flopcast.records import replace
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import NUMERIC, with_runs
 from flopcast.strict_model import cached_results
-from flopcast.units import parse_length, parse_tokens
 from flopcast.workload.checks import check
 from flopcast.workload.suggested_fixes import advised, causes, fields_of, plan_of
 
@@ -303,10 +302,10 @@ def in_sequences(problem: Problem, length: object) -> Problem:
     """
     is_batch = problem.field.removeprefix("plan.") == "global_batch"
     found = IN_TOKENS.fullmatch(str(problem.value)) if is_batch else None
-    if found is None or not isinstance(length, int) or not rewritten_count(found[1]):
+    if found is None or not isinstance(length, int) or not meant_count(found[1]):
         return problem
     binary = parse_length(found[1]) if re.fullmatch(r"\d+\s*[kKM]", found[1]) else 0  # 4M may be 2^22
-    tokens = binary if binary and binary % length == 0 else int(parse_tokens(rewritten_count(found[1])))
+    tokens = binary if binary and binary % length == 0 else int(parse_tokens(meant_count(found[1])))
     because = f"{tokens:,} tokens are {tokens / length:,.6g} sequences of {length:,} tokens"
     allowed, fault = "a whole number of sequences", f"= {problem.value!r} is a number of tokens"
     fix = set_to(global_batch=max(1, round(tokens / length)))

@@ -10,8 +10,10 @@ from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.validate import dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, resolve
-from flopcast.fixes import in_words, only_value, set_to, with_names
+from flopcast.fixes import Fix, in_words, only_value, set_to, with_names
+from flopcast.library import catalog
 from flopcast.library.edits import edited, in_long_names, long_names
+from flopcast.quantities import fraction_of
 from flopcast.records import replace
 from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS
@@ -45,7 +47,20 @@ def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[
     own = [each for each in short if not any(_is_caused(each, change) for change in wrong)]
     model = document.mapping.get("model")
     in_file = [f"{name}={value}" for name, value in model.items()] if isinstance(model, dict) else []
-    return [_with_option(_with_cause(each, (*changes, *in_file))) for each in own]
+    return [_in_watts(_with_option(_with_cause(each, (*changes, *in_file))), document) for each in own]
+
+
+def _in_watts(problem: Problem, document: Document) -> Problem:
+    """Return the fault of a power limit in percent; its fix states the same share of the device's power."""
+    share = fraction_of(str(problem.value)) if problem.field == "site.power_limit_w" else None
+    cluster = document.mapping.get("cluster")
+    name = str(cluster.get("base") if isinstance(cluster, dict) else cluster).partition(":")[0]
+    if not share or "%" not in str(problem.value) or not (known := catalog.known("clusters", name)):
+        return problem
+    power_w, ((field, usual),) = catalog.cluster(known).node.device.board_power_w, problem.edits[0].items()
+    watts = f"{share * (power_w or 0):g} W"
+    fix = Fix(problem.fix.replace(str(usual), watts), ({field: watts},))
+    return replace(problem, fix=fix) if power_w else problem
 
 
 def _with_option(problem: Problem) -> Problem:
@@ -181,7 +196,8 @@ def _is_caused(problem: Problem, change: str) -> bool:
 
 def _in_short_form(problem: Problem, document: Document) -> Problem:
     """Return a fault of a part of recompute on the short form that was written, such as full:block:99."""
-    part, right = problem.field.removeprefix("plan."), only_value(problem.fix)
+    part = problem.field.removeprefix("plan.")
+    right = in_words(problem.edits[0].get(part, "")) if problem.edits else ""
     if part not in FIELDS:
         return problem
     _, plan = in_long_names(document, "plan", document.mapping.get("plan"))

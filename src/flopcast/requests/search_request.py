@@ -16,7 +16,7 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import long_names, plan_words
-from flopcast.other_units import rewritten, rewritten_count
+from flopcast.quantities import meant_count, meant_quantity, parse_quantity, parse_usd
 from flopcast.records import dataclass, field, replace
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
@@ -26,7 +26,7 @@ from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.search.space_words import space_values
 from flopcast.spec.plan import Plan
-from flopcast.units import Number, parse_quantity, parse_tokens
+from flopcast.units import Number
 
 Made = TypeVar("Made")
 DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
@@ -234,12 +234,12 @@ def _dollars(text: object) -> float | None:
     if text is None:
         return None
     try:
-        amount = parse_tokens(str(text).replace("$", "").replace("USD", ""))
+        amount = parse_usd(str(text))
     except ValueError:
         amount = None
     if amount is None or amount <= 0:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
-        right = rewritten_count(str(text))
+        right = meant_count(str(text))
         fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
         because = "a budget is an amount of US dollars, and flopcast does not convert currencies"
         if amount is not None:
@@ -256,7 +256,7 @@ def _seconds(text: object) -> float | None:
     except ValueError:
         seconds = -1.0
     if seconds <= 0:
-        right = rewritten(str(text), DEADLINE_UNITS)
+        right = meant_quantity(str(text), DEADLINE_UNITS)
         right = right if right and parse_quantity(right, DEADLINE_UNITS) > 0 else "30 d"
         allowed, because = (
             'a time such as "30 d" or "12 h"',

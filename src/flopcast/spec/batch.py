@@ -11,9 +11,9 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from flopcast.dtypes import Counts
 from flopcast.layers.images import Image, Images, images_text
+from flopcast.quantities import parse_length
 from flopcast.spec.length_distribution import LengthDistribution
 from flopcast.strict_model import StrictModel
-from flopcast.units import parse_length
 
 
 def _length(value: object) -> object:
@@ -22,7 +22,7 @@ def _length(value: object) -> object:
 
 
 Length = Annotated[int, BeforeValidator(_length), Field(ge=1)]
-Documents = tuple[Annotated[int, Field(ge=1)], ...]
+Documents = tuple[Length, ...]
 Rows = tuple[int, ...]  # which of the kinds each micro-batch of a step is, first to last
 
 

@@ -12,12 +12,10 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from flopcast.fixes import in_place
-from flopcast.other_units import rewritten
+from flopcast.quantities import in_digits, joined_units, meant_quantity, parse_quantity
 from flopcast.records import dataclass
-from flopcast.slips import in_digits
 from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
-from flopcast.units import parse_quantity
 
 MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy", "coalesced"]
 StoreName = Literal["file_system", "nvme", "object_store", "host"]
@@ -171,7 +169,7 @@ def _of_text(given: object) -> object:
         because = "an equals sign joins a word and its value"
         fix = f"write {given.replace(spaced[0], f'every={spaced[1]}{spaced[2]}')!r}"
         raise NotAllowedError("every=STEPS, or every=TIME such as every=10min", because, fix)
-    for word in given.replace(",", " ").split():
+    for word in joined_units(given.replace(",", " ")).split():
         key, value = _setting(word)
         if key in found:
             raise NotAllowedError(
@@ -224,7 +222,9 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
         because = f"{text!r} is not a number with a known unit"
         digits, units = in_digits(text.strip("-")), (unit, "min", "h") if unit == "s" else (unit,)
         digits = re.sub(r"(?<=\d) ?(?:steps?|iterations?|iters?)$", "", digits)
-        right = {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else rewritten(digits, units)
+        right = (
+            {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else meant_quantity(digits, units)
+        )
         name = word.partition("=")[0]
         fix = in_place(f"{name}={right.replace(' ', '')}", word) if right else f"leave out {word}"
         raise NotAllowedError(allowed, because, fix) from None

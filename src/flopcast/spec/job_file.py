@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 
 from flopcast.errors import InternalError
+from flopcast.quantities import exactly
 from flopcast.spec.job import Job
-from flopcast.units import exactly, units_of
+from flopcast.units import units_of
 
 WIDEST = 100  # characters of a value that stands on one line
 

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from flopcast.fixes import write
+from flopcast.quantities import parse_length, parse_tokens
 from flopcast.strict_model import NotAllowedError, StrictModel
-from flopcast.units import parse_tokens
 
 FORMS = (
-    "a number of tokens (2000 or 2k), uniform(LOW, HIGH), lognormal(MEAN, SIGMA), or"
+    "a number of tokens (2000, or 2k for 2,048), uniform(LOW, HIGH), lognormal(MEAN, SIGMA), or"
     " TOKENS:WEIGHT,TOKENS:WEIGHT"
 )
 MOST_TOKENS = 10**9  # of one prompt or output: more is no length
@@ -90,7 +90,7 @@ def lengths(given: object) -> object:
     Examples
     --------
     >>> lengths("4k:90%,64k:10%").text()
-    '4000:90,64000:10'
+    '4096:90,65536:10'
     """
     if given is None or isinstance(given, Lengths):
         return given
@@ -103,7 +103,8 @@ def lengths(given: object) -> object:
         if ":" in given:
             return _histogram([pair.split(":") for pair in given.split(",")])
         with suppress(ValueError):
-            return Lengths(mean_tokens=_count(parse_tokens(given)))
+            parse_tokens(given)
+            return Lengths(mean_tokens=_count(given))
     if isinstance(given, Sequence) and not isinstance(given, str):
         return _histogram(given)
     ends, call = (
@@ -131,7 +132,7 @@ def _log_sigma(text: str) -> str:
 
 
 def _tokens(text: str) -> str:
-    return f"{parse_tokens(text):.0f}"
+    return f"{parse_length(text)}"
 
 
 def _fault(allowed: str, because: str, written: str) -> NotAllowedError:
@@ -142,7 +143,7 @@ def _fault(allowed: str, because: str, written: str) -> NotAllowedError:
 def _drawn(name: str, first: str, second: str) -> Lengths:
     """Return a distribution of two parameters."""
     if name == "uniform":
-        least, most = _count(_number(first)), _count(_number(second))
+        least, most = _count(first), _count(second)
         if least > most:
             raise _fault(
                 "uniform(LOW, HIGH) with LOW up to HIGH",
@@ -155,18 +156,15 @@ def _drawn(name: str, first: str, second: str) -> Lengths:
         allowed = f"lognormal(MEAN, SIGMA) with SIGMA from 0 to {MOST_SIGMA:g}"
         because = "SIGMA is the standard deviation of the logarithm of lengths"
         raise _fault(allowed, because, f"lognormal({first}, 0.5)")
-    return Lengths(distribution="lognormal", mean_tokens=_count(_number(first)), log_sigma_factor=sigma)
+    return Lengths(distribution="lognormal", mean_tokens=_count(first), log_sigma_factor=sigma)
 
 
 def _histogram(pairs: Sequence[Any]) -> Lengths:
     """Return a histogram of pairs of tokens and weight."""
-    rows = [tuple(pair) if isinstance(pair, (list, tuple)) else () for pair in pairs]
+    rows = [tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in pairs]
     if not rows or any(len(row) != 2 for row in rows):
-        has_semicolons = any(";" in str(pair) for pair in pairs)
-        text = ",".join(":".join(pair) for pair in pairs) if has_semicolons else "128:3,1024:1"
-        right = text.replace(";", ",")
-        raise _fault(FORMS, "a histogram needs a weight for each length", right)
-    tokens = tuple(_count(_number(row[0])) for row in rows)
+        raise _fault(FORMS, "a histogram needs a weight for each length", _with_weights(rows))
+    tokens = tuple(_count(row[0]) for row in rows)
     weights = tuple(_number(str(row[1]).removesuffix("%")) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:
         because = "a weight is the relative frequency of a length, and at least one length must occur"
@@ -174,16 +172,30 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
     return Lengths(distribution="histogram", tokens=tokens, weights=weights)
 
 
-def _number(given: object) -> float:
-    """Return a number that a user wrote, of tokens or a weight."""
+def _with_weights(rows: Sequence[Sequence[object]]) -> str:
+    """Return a histogram in which lengths without a weight share the rest up to 100.
+
+    >>> _with_weights([("1k", "50"), ("2k",)]), _with_weights([("1k", "3;2k", "1")]), _with_weights([])
+    ('1k:50,2k:50', '1k:3,2k:1', '128:3,1024:1')
+    """
+    words = ",".join(":".join(map(str, row)) for row in rows).replace(";", ",").split(",")
+    given = [float(number[0]) for word in words if (number := re.search(r"(?<=:)[\d.]+", word))]
+    missing = sum(":" not in word for word in words)
+    rest = (100 - sum(given)) / missing if missing and sum(given) < 100 and given else 1
+    return ",".join(word if ":" in word else f"{word}:{rest:g}" for word in words if word) or "128:3,1024:1"
+
+
+def _number(given: object, thousand: int = 1000) -> float:
+    """Return a number that a user wrote."""
     try:
-        return parse_tokens(str(given))
+        return parse_tokens(str(given), thousand=thousand)
     except ValueError:
         raise _fault(FORMS, f"{given!r} is no number", "2000") from None
 
 
-def _count(count_tokens: float) -> int:
+def _count(given: object) -> int:
     """Return a number of tokens."""
+    count_tokens = _number(given, thousand=1024)
     if not 1 <= count_tokens <= MOST_TOKENS or count_tokens != int(count_tokens):
         because = "a request has a prompt and an output of at least one token"
         raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000")

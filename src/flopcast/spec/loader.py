@@ -12,10 +12,9 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from flopcast.fixes import in_place
-from flopcast.other_units import rewritten
+from flopcast.quantities import joined_units, meant_quantity, parse_quantity, parse_rate
 from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
-from flopcast.units import parse_quantity
 
 Path = Literal["link", "pageable", "zero_copy", "host", "nvme", "file_system", "object_store"]
 PATHS: tuple[str, ...] = get_args(Path)
@@ -170,7 +169,7 @@ def _of_text(given: object) -> object:
 def _stages(text: str) -> list[dict[str, object]]:
     stages: list[dict[str, object]] = []
     exposed: list[str] = []
-    for word in re.sub(r"(?<=\d)\s+(?=[a-zA-Z]+\b(?!=))", "", text).replace(",", " ").split():
+    for word in joined_units(text.replace(",", " ")).split():
         name, _, value = word.partition("=")
         if not name or not value:
             because = "a stage consists of a name and its time or size"
@@ -223,7 +222,7 @@ def _stage(word: str, value: str) -> dict[str, object]:
         )
         allowed = "TIME:WORKERS, where WORKERS is a whole number of at least 1"
         raise NotAllowedError(allowed, because, f"write {word.replace(value, amount)}:{(1 if idle else 8)}")
-    rate = amount.endswith("/s")
+    rate = "/" in amount
     fields = {"sample_s": 1 / _rate(word, amount) if rate else _quantity(word, amount, "s")}
     return fields | ({"workers": int(workers)} if colon else {})
 
@@ -231,7 +230,7 @@ def _stage(word: str, value: str) -> dict[str, object]:
 def _rate(word: str, text: str) -> float:
     """Return samples per second, of "110/s"."""
     try:
-        rate = float(text.removesuffix("/s"))
+        rate = parse_rate(text)
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):
@@ -265,7 +264,7 @@ def _meant(word: str, text: str, unit: str) -> str:
     if re.match(r"(?:num_)?workers=\d+$", word):
         return f"decode=9ms:{text}"
     plain = text.strip("-")
-    time, size = (rewritten(plain, units).replace(" ", "") for units in (("s", "min", "h"), ("B",)))
+    time, size = (meant_quantity(plain, units).replace(" ", "") for units in (("s", "min", "h"), ("B",)))
     if not re.search("[1-9]", plain):
         time = size = ""
     elif plain.isdecimal():

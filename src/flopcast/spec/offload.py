@@ -11,7 +11,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from flopcast.spec.written_lists import by_kind, entries_of, fraction_of, or_text
+from flopcast.quantities import fraction_of
+from flopcast.spec.written_lists import by_kind, entries_of, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 Kind = Literal["optimizer", "gradients", "parameters", "activations"]

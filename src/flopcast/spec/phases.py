@@ -8,9 +8,8 @@ import re
 
 from pydantic import Field, field_validator
 
-from flopcast.other_units import rewritten_count
+from flopcast.quantities import meant_count, parse_tokens
 from flopcast.strict_model import NotAllowedError, StrictModel
-from flopcast.units import parse_tokens
 
 
 class StatedPhase(StrictModel):
@@ -48,7 +47,7 @@ class StatedPhase(StrictModel):
             return parse_tokens(value) if isinstance(value, str) else value
         except ValueError as error:
             share = re.fullmatch(r"([\d.]+) ?%", str(value))  # the shares of a run of 1T tokens
-            right = f"{float(share[1]) * 10:g}B" if share else rewritten_count(str(value)) or "1T"
+            right = f"{float(share[1]) * 10:g}B" if share else meant_count(str(value)) or "1T"
             because = "a phase has a number of tokens, and no share of the run"
             raise NotAllowedError(str(error), because, {"tokens": right}) from None
 

@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flopcast.fixes import Fix
-from flopcast.other_units import rewritten_count
+from flopcast.quantities import meant_count, parse_tokens, without_separators
 from flopcast.strict_model import NotAllowedError, StrictModel
-from flopcast.units import Number, parse_tokens, show_count, without_separators
+from flopcast.units import Number, show_count
 
 ONE_OF = "tokens or samples"
 MOST = 10**18  # tokens or samples: ten thousand times those of the longest known runs
@@ -49,9 +49,9 @@ class RunLength(StrictModel):
         if not isinstance(value, str):
             return value
         try:
-            return parse_tokens(value)
+            return parse_tokens(value, "samples?|sequences?" if info.field_name == "samples" else "tokens?")
         except ValueError:
-            right = rewritten_count(value)
+            right = meant_count(value)
             if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
                 begun = re.match(r"\d+(?:\.\d+)?", value)
                 right = begun[0] + "".join(re.findall(r"[kMBT]$", value)) if begun else ""

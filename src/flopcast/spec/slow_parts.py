@@ -13,7 +13,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from flopcast.fixes import in_place, write
-from flopcast.spec.written_lists import entries_of, fraction_of, or_text
+from flopcast.quantities import fraction_of
+from flopcast.spec.written_lists import entries_of, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
@@ -88,7 +89,8 @@ def _of_word(word: str) -> dict[str, object]:
     if not 0 < fraction <= 1:
         allowed = "a speed above 0 and at most 1 after the colon"
         because = "it is the speed of this part divided by the speed of the others"
-        slowed = f"{1 / fraction:.2g}" if 1 < fraction <= 10 else "0.5"  # who writes 1.25 times the time
+        percent = f"{fraction / 100:g}" if 10 < fraction <= 100 else "0.5"
+        slowed = f"{1 / fraction:.2g}" if 1 < fraction <= 10 else percent  # who writes 1.25 times the time
         raise NotAllowedError(allowed, because, write(f"{index}:{slowed}", kind.strip()))
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Gt, Le
 from pydantic import BeforeValidator, Field
 
-from flopcast.spec.written_lists import fraction_of
+from flopcast.quantities import fraction_of
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 OUTSIDE = Literal["host", "nvme"]

@@ -13,6 +13,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field
 
 from flopcast.fixes import write
 from flopcast.layers.images import Images, images_text
+from flopcast.quantities import parse_rate
 from flopcast.spec.lengths import FORMS, WrittenLengths
 from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number
@@ -21,23 +22,20 @@ DEFAULT_REQUESTS = 2_000  # of each engine; the 99th percentile then has twenty 
 LEAST_TURNS = 16  # of each conversation that is open in a closed loop, one after the other
 MOST_REQUESTS = 20_000_000
 Percentile = Annotated[float, Gt(0), Lt(100)]
-_RATE = re.compile(r"([0-9.eE+-]+)\s*/\s*(s|min|h)")
-_PER_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _OF_A_TRACE = "a trace already contains the lengths, turns and shared prefixes of requests"
 
 
 def _rate(given: object) -> object:
-    """Return a rate per second that is written as "4/s", "240/min" or a number."""
+    """Return a rate per second that is written as a text; other values unchanged."""
     if not isinstance(given, str):
         return given
-    match = _RATE.fullmatch(given.strip())
     try:
-        return float(match[1]) / _PER_S[match[2]] if match else float(given)
-    except ValueError:
+        return parse_rate(given)
+    except ValueError as error:
         because = "a rate is a number of requests per unit of time"
         number = re.match(r"[0-9.]+", given)
         right = f"{number[0] if number else 4}/{'min' if re.search('rpm|/ *m', given) else 's'}"
-        raise NotAllowedError("a rate such as 4/s or 240/min", because, write(right, "rate")) from None
+        raise NotAllowedError(str(error), because, write(right, "rate")) from None
 
 
 class Traffic(StrictModel):

@@ -38,14 +38,6 @@ def entries_of(
     return given
 
 
-def fraction_of(text: str) -> float | None:
-    """Return a fraction that is written as a number or in percent; None for another text."""
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
-
-
 def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, Any]], None]:
     """Return a function that makes the schema of a field accept a text and `others` as well."""
     text = {"type": "string", "examples": [example]}

@@ -14,12 +14,12 @@ from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
 from flopcast.files.unit_faults import NO_UNIT
 from flopcast.library import catalog
-from flopcast.other_units import rewritten, rewritten_whole
+from flopcast.quantities import meant_quantity, parse_length, parse_quantity
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.search_request import OF_RANKING, OF_SPACE
+from flopcast.slips import whole_number
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
-from flopcast.units import parse_length, parse_quantity
 
 OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow", "loader")
 COUNTS = ("gpus", "seq", "lora", "qlora")
@@ -115,7 +115,7 @@ def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | Non
         try:
             parse_quantity(str(value), ("W",))
         except ValueError as error:
-            right = rewritten(str(value), ("W",)) or "500 W"
+            right = meant_quantity(str(value), ("W",)) or "500 W"
             because = NO_UNIT if right.startswith(str(value)) else "the value is not a power in watts"
             return Problem(name, value, str(error), because, f'write {name} "{right}"', REQUEST)
     try:
@@ -161,7 +161,7 @@ def count(words: Words, name: str) -> int | None:
         except ValueError:
             text = value
     if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
-        right = rewritten_whole(value, USUAL_COUNTS.get(name, 8))
+        right = whole_number(value, USUAL_COUNTS.get(name, 8))
         number = re.fullmatch(r"(-?)0*([1-9]\d*)?", text)
         because = "the value is not a whole number"
         if number and number[2] and not number[1]:
