@@ -35,7 +35,8 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
         problems = []
         for value in args[1:]:
             allowed, because = "arguments with names", f"only {first} may be passed without a name"
-            problems.append(Problem(function.__name__, value, allowed, because, f"write NAME={value!r}"))
+            name = "gpus" if isinstance(value, int) and "gpus" in known else "NAME"
+            problems.append(Problem(function.__name__, value, allowed, because, f"write {name}={value!r}"))
         if args and isinstance(args[0], Mapping):
             because = f"{first} is a path or the name of a model"
             words = ", ".join(f"{key}={each!r}" for key, each in args[0].items())

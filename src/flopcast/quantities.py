@@ -268,7 +268,7 @@ def joined_units(text: str) -> str:
     >>> joined_units("rate=4 requests per second prompt=2k tokens sp"), joined_units("a=50 % tp=2 pp=4")
     ('rate=4requests/second prompt=2ktokens sp', 'a=50% tp=2 pp=4')
     """
-    text = re.sub(r"\s+per\s+|\s+/\s*|\s*/\s+", "/", text)
+    text = re.sub(r"\s+per\s+|\s+/\s*(?=[a-z]+\b(?!/))|(?<=\w)/\s+", "/", text)
     return _AFTER_NUMBER.sub(lambda found: found[1] + found[2].replace(" ", ""), text)
 
 
@@ -309,13 +309,22 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
         return f"{number} {usual[2]}"
     if not written:
         return f"{number} {_LARGE.get(units[0], units[0]) if _LEAST <= float(number) < _MOST else units[0]}"
-    times, unit = _OTHER_TIMES.get(written, (1000, _symbol(written.removeprefix("k"))))
+    times, unit = _OTHER_TIMES.get(written, (1000, _symbol(written.removeprefix("k").strip())))
     if (written in _OTHER_TIMES or unit in _PLAIN) and unit in units:
         return f"{times * float(number):.10g} {unit}"
     short = _symbol(re.sub(r"(?<=[kMGTP])b/s$", "bit/s", _PER.sub("/", written))).lower()
     every = [(f"{prefix}{unit}", prefix) for unit, prefix in product(units, PREFIXES)]
     alike = (unit for unit, prefix in every if short in (unit.lower(), prefix.lower() or unit))
-    texts = [f"{number} {unit}" for unit in (written, *alike, f"{written}/h", written.rpartition("/")[0])]
+    texts = [
+        f"{number} {unit}"
+        for unit in (
+            written,
+            *alike,
+            f"{written}/h",
+            f"USD{_PER.sub('/', written)}",
+            written.rpartition("/")[0],
+        )
+    ]
     return next((each for each in texts if _is_readable(each, units)), "")
 
 
@@ -339,6 +348,10 @@ def meant_count(text: str) -> str:
     )
     match = _NUMBER.fullmatch(_DECIMAL_COMMA.sub(r"\1.\2", in_digits(text.strip())))
     word = match[2].lower().removesuffix("s") if match else ""
+    if len(word) > 4:  # a misspelling
+        from difflib import get_close_matches
+
+        word = next(iter(get_close_matches(word, _LETTER, n=1, cutoff=0.8)), word)
     if match is None or (word and word not in _LETTER) or float(match[1]) <= 0:
         return ""
     return f"{match[1]}{_LETTER.get(word, '')}"

@@ -13,8 +13,9 @@ from flopcast.quantities import fraction_of, in_digits, parse_length, without_se
 
 NEAR_RATIO = 0.7  # of letters in common, from which a word is a misspelling of an allowed one
 _NUMBER = re.compile(
-    r"a? ?(?:(whole) numbers?(?: of tokens)?(?=$|,|;| )|number(?=$| of at| from| above| below| or ))|above"
-    r"|a (number of tokens)(?= \()|(at least)(?= -?\d+$)"
+    r"a? ?(?:(whole) numbers?(?: of tokens)?(?=$|,|;| )"
+    r"|(?:finite )?number(?=$| of at| from| above| below| or ))"
+    r"|above|a (number of tokens)(?= \()|(at least)(?= -?\d+$)"
 )
 _LEAST = re.compile(r"(?:at least|from|(above)) (-?[\d.,]*\d)")
 _MOST = re.compile(r"(?:at most|to|(below)) (-?[\d.,]*\d(?:e\+\d+)?)")

@@ -53,6 +53,7 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
         "targets lora-targets target-modules lora-target-modules",
     ),
     'write --power-limit "500 W"': ("--power-limit", "power power-cap tdp"),
+    'write --checkpoint "every=1h"': ("--checkpoint", "every interval save-interval"),
     "write the format before the job: flopcast export megatron JOB": ("export", "format to"),
 }
 QUOTE_OR_BLANK = '" '  # around the unit of a value
@@ -112,10 +113,18 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
         return f"remove {' '.join(filter(None, (option, value)))}; {needed} is already given"
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
+    return _with_value(edit, needed, option, value) if value else edit
+
+
+def _with_value(edit: str, needed: str, option: str, value: str) -> str:
+    """Return an edit with the value of an option of another tool in place of its example."""
+    if needed == "export" and value in ("json", "yaml"):
+        return f"remove {option} {value}"
+    if example := re.search(r"(?<==)\[.*\]|1h(?=\"$)", edit):
+        inner = value.replace("_proj", "").strip("[]").replace(" ", "")
+        return edit.replace(example[0], f"[{inner}]" if example[0][0] == "[" else inner)
     numbered = re.fullmatch(rf'(write (?:{needed} )?(?:"?[\w.]+=)?"?)[0-9]+((?:/s| W)?"?)', edit)
-    if value and name.endswith(("targets", "modules")):
-        edit = f"add model.adapters.targets=[{value.replace('_proj', '').strip('[]')}]"
-    if value and numbered:
+    if numbered:
         number = value.removesuffix(numbered[2].strip(QUOTE_OR_BLANK)).rstrip()
         edit = f"{numbered[1]}{number}{numbered[2]}"
     return edit

@@ -16,6 +16,7 @@ from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.quantities import parse_length
 from flopcast.records import dataclass, replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
@@ -124,6 +125,10 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         allowed, because = "a grid, with values for each axis", "the file describes one job"
         fix = f"run flopcast search {document.name}, or give a file that lists the values of each axis"
         raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, and not a grid")
+    if serving := next((key for key in ("engine", "traffic", "slo") if key in data), ""):
+        allowed, because = "training jobs", f"{serving} describes serving"
+        fix = "run flopcast search with --engine, which compares deployments of an engine"
+        raise SpecError([_fault(document, serving, data[serving], allowed, because, fix)])
     unknown = [_unknown(document, key, data) for key in data if key not in (*AXES, *ALONE)]
     axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
     for name in AXES:
@@ -146,6 +151,8 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
 
 def _values(name: str, given: object) -> Sequence[object]:
     """Return the values of an axis; `gpus` may also be a range as text, as for a search."""
+    if name == "sequence_length":
+        return [_length(each) for each in (given if isinstance(given, list) else [given])]
     if isinstance(given, list):
         return given
     if name == "gpus":
@@ -155,6 +162,17 @@ def _values(name: str, given: object) -> Sequence[object]:
             return (given,)
         return sizes if isinstance(sizes, tuple) and sizes else (given,)
     return (given,)
+
+
+def _length(given: object) -> object:
+    """Return the number of tokens that a text such as 8k means; other values unchanged.
+
+    A number in quotes stays a text, which raises an error.
+    """
+    try:
+        return parse_length(given) if isinstance(given, str) and not given.isdecimal() else given
+    except ValueError:
+        return given
 
 
 def _question(words: dict[str, Any], alone: dict[str, Any]) -> Question:

@@ -233,7 +233,7 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     from flopcast.requests.words import is_model  # loads the catalogue, which only this error needs
 
     known, where = group.list_commands(context), context.command_path
-    near = difflib.get_close_matches(word.lower(), known, n=1)
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=NEAR_RATIO)
     is_file = "." in word or "/" in word or ("predict" in known and is_model(word))
     of_suffix = {"json": "hf", "toml": "torchtitan", "sh": "megatron"}.get(word.rpartition(".")[2], "")
     command = near[0] if near else of_suffix if of_suffix in known else known[0]

@@ -111,6 +111,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         if kind.startswith("tuple_") and isinstance(detail["input"], dict):
             fix = as_list(name, detail["input"], info)
             return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
+        if kind.startswith("string_") and isinstance(given := detail["input"], dict) and given:
+            proposed = set_to({name: " ".join(f"{key}={value}" for key, value in given.items())})
         if kind.startswith("tuple_") and name not in EXAMPLES:
             proposed = set_to({name: [detail["input"]]})
         if kind.startswith("bool_"):
@@ -296,8 +298,9 @@ def _choice(value: object, allowed: str, usual: str) -> str:
         return str(min(numbers, key=lambda number: abs(number - value)))
     if (same := OTHER_VALUES.get(str(value))) in words:
         return str(same)
-    if begun := [word for word in words if re.match(rf"{re.escape(word)}[_.-]", str(value))]:
-        return max(begun, key=len)  # fp8 of fp8_e4m3
+    plain = str(value).lower().removeprefix("torch.").replace("float", "fp")
+    if begun := [word for word in words if re.match(rf"{re.escape(word)}(?:[_.-]|$)", plain)]:
+        return max(begun, key=len)  # fp8 of float8_e4m3fn
     near = nearest(str(value), words, least_ratio=0.6) if words else []
     initials = "".join(part[0] for part in re.findall(r"[a-z]+", str(value)))  # "zb" of "zero-bubble"
     near = near or [word for word in words if len(initials) > 1 and word.startswith(f"{initials}_")]

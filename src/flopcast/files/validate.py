@@ -12,6 +12,7 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field, spellings
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.nearest_names import alternatives
@@ -170,6 +171,9 @@ def _problem(
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix
+    if not full:  # the whole document
+        keys = (f"{key}: {EXAMPLES[key]}" for key in noun.model_fields if key in EXAMPLES)
+        fix = f"write {next(keys, fix)} in place of the text"
     text, right = value_at(data, location), only_value(fix)
     if right and parts[-1:] != location[-1:] and isinstance(text, str) and "," in text:
         fix = set_to({name: text.replace(str(value), right)})

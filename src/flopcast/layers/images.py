@@ -67,9 +67,9 @@ def _image(word: str) -> dict[str, int]:
     found = _WORD.fullmatch(word)
     if not found:
         because = "each entry states how many images of one size a sequence has"
-        raise NotAllowedError(
-            "COUNTxWIDTHxHEIGHT in pixels, joined by +", because, {"images": "2x1024x768"}
-        )
+        numbers = re.findall(r"\d+", word)
+        fix = {"images": "x".join(numbers) if len(numbers) in (2, 3) else "2x1024x768"}
+        raise NotAllowedError("COUNTxWIDTHxHEIGHT in pixels, joined by +", because, fix)
     count, width, height = (int(each or 1) for each in found.groups())
     if not all(1 <= each <= LARGEST for each in (count, width, height)):
         because = "each entry states how many images of one size a sequence has"

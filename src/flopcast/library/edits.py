@@ -100,8 +100,9 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", short):
             allowed = f"settings NAME=VALUE with spaces between them, such as {EXAMPLES[part]}"
             because, fix = f"{short} is not the name of a setting", f"write {part} as {EXAMPLES[part]}"
-            if limit := re.fullmatch(r"([A-Za-z_]+)<=(\d+)", word):
-                because, fix = "a range has two ends", f"write {limit[1]}=1..{limit[2]} in place of {word}"
+            if limit := re.fullmatch(r"([A-Za-z_]+)([<>])=(\d+)", word):
+                ends = f"1..{limit[3]}" if limit[2] == "<" else f"{limit[3]}..{max(8, 4 * int(limit[3]))}"
+                because, fix = "a range has two ends", f"write {limit[1]}={ends} in place of {word}"
             problems.append(Problem(part, text, allowed, because, fix, where=where))
         elif _joins_settings(part, value):
             allowed, because = "settings with spaces between them", "commas separate values of one setting"
@@ -292,7 +293,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
     problems: list[Problem] = []
     for change in changes:
         path, equals, text = change.partition("=")
-        parts = path.strip().split(".")
+        parts = re.sub(r"\[(\d+)\]", r".\1", path.strip()).split(".")
         if not equals or not all(parts):
             problems.append(_not_a_change(change, document.mapping.get("run")))
             continue

@@ -18,6 +18,7 @@ from flopcast.spec.traffic import Slo, Traffic
 from flopcast.units import units_of
 
 _METRICS = {"ttft": "ttft", "tpot": "tpot", "end_to_end": "end_to_end", "e2e": "end_to_end"}
+_OTHER_METRICS = {"latency": "end_to_end", "itl": "tpot", "tbt": "tpot", "inter": "tpot"}
 _WORD = re.compile(rf"({'|'.join(_METRICS)})(?:_p(\d+(?:\.\d+)?))?=(.+)")
 
 
@@ -81,9 +82,11 @@ def _meant(word: str) -> str:
     """Return the limit that a word without a known metric probably means, as the fix of its fault."""
     name, _, time = word.partition("=")
     near = difflib.get_close_matches(name.lower().partition("_")[0], _METRICS, n=1)
-    near = ["end_to_end"] if "latency" in name.lower() and not near else near
-    percentile = re.search(r"p\d\d?(\.\d+)?$", name.lower())
-    right = f"{near[0] if near else 'ttft'}_{percentile[0] if percentile else 'p99'}={time or '2s'}"
+    near = near or [metric for part, metric in _OTHER_METRICS.items() if part in name.lower()]
+    percentile = re.search(r"(?<=p|_)\d\d?(?:\.\d+)?(?!\w)", word.lower())
+    limit = re.match(r"[\d.]+ *(?:[mu]?s|min)\b", time)
+    limit_text = limit[0] if limit else time or "2s"
+    right = f"{near[0] if near else 'ttft'}_p{percentile[0] if percentile else '99'}={limit_text}"
     return f"write {right} in place of {word}"
 
 

@@ -42,6 +42,9 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
         allowed = f"one of {', '.join(KINDS)}, or a model of the catalogue"
         because = f"{drafter} is not a drafting method and not a known model"
         fix = "write draft=eagle, or see: flopcast catalog models"
+        name, colon, number = drafter.partition(":")
+        if colon and number.isdecimal() and (name in KINDS or catalog.known("models", name)):
+            fix = f"write draft={name} drafted={number}"
         raise spec_error("plan.draft", drafter, allowed, because, fix, where)
     drafted = _whole(given.get("drafted", DRAFTED), where)
     found: dict[str, object] = {

@@ -39,7 +39,11 @@ def not_a_mapping(document: Document) -> Problem:
     """Return the fault of a job file without keys."""
     data, fix = document.data, "begin the file with model: llama-3-8b"
     equals = re.match(r"(\w+) ?= ?", data) if isinstance(data, str) else None
-    fix = "remove the hyphens before the keys" if isinstance(data, list) else fix
+    if isinstance(data, list):
+        marks = "square brackets around" if document.name.endswith(".json") else "hyphens before"
+        fix = f"remove the {marks} the keys"
+    if re.search(r"\.(?:log|txt|out)$", document.name):
+        fix = f"write --log {document.name}, after the job that the log describes"
     if equals:
         fix = f'write "{equals[1]}: " in place of "{equals[0]}", and the same for the other keys'
     fault = "is empty" if data is None else "is not a mapping"

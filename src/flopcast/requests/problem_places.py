@@ -83,7 +83,7 @@ def with_accepted_fixes(
     problems, document : the faults of a document
     check : raises an error unless a document describes a job
     """
-    data, right, parts = document.data, dict[str, str](), set[object]()
+    data, right, parts, new = document.data, dict[str, str](), set[object](), dict[str, Path]()
     lines, places = dict(document.lines), dict(document.places)
     for problem in problems:
         after, path = _edited(data, problem), path_of(problem.field)
@@ -92,11 +92,11 @@ def with_accepted_fixes(
         data, ((name, value), *_) = after, problem.edits[0].items()
         right[problem.field] = in_words(value)
         if problem.fault == UNKNOWN_KEY:
-            new = (*path[:-1], name)
+            at = new[problem.field] = (*path[:-1], name)
             parts.add(name)
-            lines |= {new: lines[path]} if path in lines else {}
+            lines |= {at: lines[path]} if path in lines else {}
             if document.places.get(path, "").startswith(ARGUMENT):
-                places |= {new: f"{ARGUMENT}{dotted(new)}={problem.value}"}
+                places |= {at: f"{ARGUMENT}{dotted(at)}={problem.value}"}
     if not right:
         return list(problems)
     changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
@@ -112,8 +112,25 @@ def with_accepted_fixes(
     parts_alone = [each for each in left if getattr(each.fix, "part", "") not in ("", str(each.value))]
     again = {each.field: each for each in left if each.field in right and each not in parts_alone}
     first = [_refused_twice(each, again.get(each.field), right.get(each.field, "")) for each in problems]
-    further = [each for each in left if each.field not in again]
+    renamed = {each.field: dotted(new[each.field]) for each in problems if each.field in new}
+    values = {each.field: each for each in left if each.field in renamed.values() and each.edits}
+    first = [_with_value(each, values.get(renamed.get(each.field, ""))) for each in first]
+    further = [each for each in left if each.field not in (*again, *values)]
     return [*first, *as_typed(further, changed, ())]
+
+
+def _with_value(problem: Problem, second: Problem | None) -> Problem:
+    """Return the fault of an unknown key; its fix also corrects the value, if `second` refuses it."""
+    if second is None or not problem.edits:
+        return problem
+    ((name, _),), ((_, value),) = problem.edits[0].items(), second.edits[0].items()
+    setting = f"{name}: {in_words(value)}"
+    if problem.where.startswith(ARGUMENT):
+        setting = f'{second.field}="{in_words(value)}"'
+    elif not problem.where[-1:].isdigit():
+        setting = f"{name}={in_words(value)}".replace(" ", "")
+    because = f"{problem.because}; {shown(problem.value)} is refused, too, because {second.because}"
+    return replace(problem, because=because, fix=Fix(f"write {setting}", ({name: value},)))
 
 
 def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Problem:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.misplaced_keys import with_sections
+from flopcast.files.other_forms import OTHER_VALUES
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
@@ -17,7 +18,6 @@ from flopcast.library.edits import in_long_names, merged
 from flopcast.library.engine_releases import engine_of_release, release_in_name
 from flopcast.library.published_formats import published_formats
 from flopcast.library.traffic_text import slo_of, traffic_words
-from flopcast.records import replace
 from flopcast.requests.cluster_options import with_usual_size
 from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built
@@ -203,7 +203,8 @@ def _refuse_other_words(words: dict[str, object], document: Document) -> None:
     problems = []
     for name, value in words.items():
         if name in ("precision", "quantization"):
-            allowed, because = f"weights={value}", "weights and the KV cache have formats of their own"
+            right = OTHER_VALUES.get(str(value), value)
+            allowed, because = f"weights={right}", "weights and the KV cache have formats of their own"
         elif name == "drafting" and isinstance(value, str):
             allowed, because = f"draft={value}", "the method of drafting is stated as draft"
         elif name in ("prefill", "decode") and not (value is None or isinstance(value, dict)):
@@ -211,8 +212,11 @@ def _refuse_other_words(words: dict[str, object], document: Document) -> None:
             because = "a pool has degrees and replicas, each of which is a setting of its own"
         else:
             continue
-        problem = Problem(f"plan.{name}", value, allowed, because, f'write "{allowed}"')
-        problems.append(replace(problem, where=document.where(("plan", name))))
+        where = document.where(("plan", name))
+        fix = f'write "{allowed}"'
+        if where[-1:].isdigit() and " " not in allowed:  # in a file
+            fix = f"write {allowed.replace('=', ': ')} in place of {name}"
+        problems.append(Problem(f"plan.{name}", value, allowed, because, fix, where))
     if problems:
         raise SpecError(problems)
 

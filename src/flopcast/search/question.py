@@ -126,7 +126,7 @@ def _faults(question: Question) -> Iterator[Problem]:
         yield _missing("jobs", "at least one job", "a search needs a job", "give a job")
     for name in question.objectives:
         if name not in OBJECTIVES:
-            yield _unknown(name)
+            yield _unknown(name, question.objectives)
     if not question.objectives:
         because = "a search ranks plans by an objective"
         yield _missing("objectives", ", ".join(OBJECTIVES), because, "name one")
@@ -203,7 +203,7 @@ def _of_batches(question: Question) -> Iterator[Problem]:
 OTHER_NAMES = {"throughput": "tokens_per_s", "mfu": "tokens_per_s_per_device", "cheapest": "cost"}
 
 
-def _unknown(name: str) -> Problem:
+def _unknown(name: str, objectives: Sequence[str]) -> Problem:
     """Return the fault of an unknown objective, which suggests a similar one."""
     import difflib
 
@@ -211,4 +211,7 @@ def _unknown(name: str) -> Problem:
     allowed, because = ", ".join(OBJECTIVES), "flopcast does not rank plans by other objectives"
     same = (objective for other, objective in OTHER_NAMES.items() if other in name)
     right = near[0] if near else next(same, "step_time")
-    return Problem("objective", name, allowed, because, f"write {right} in place of {name}")
+    fix = f"write {right} in place of {name}"
+    if not near and any(each in OBJECTIVES for each in objectives):
+        fix = f"remove {name}"
+    return Problem("objective", name, allowed, because, fix)

@@ -97,6 +97,8 @@ def _meant_numbers(given: object, allowed: str) -> str:
         return f"{ends[1]}..{ends[2]}"
     if rising := re.search(r"(?<=, such as )\d+\.\.\d+", allowed):
         return rising[0]
+    if text.lower() in OFF and "0" not in allowed[:30]:
+        return "1"
     stated = re.findall(r"(?<![\w.-])[1-9]\d*", text) or re.findall(r"[1-9]\d*", text)[:1]
     return ",".join(stated) or (ALL if "all" in allowed else "0" if text.lower() in OFF else "1")
 
@@ -125,7 +127,7 @@ def space_values(words: Mapping[str, object]) -> dict[str, object]:
 
 
 def _several(name: str, value: object) -> object:
-    """Return the values of one field, separated by commas as in "precision=bf16,fp8"; numbers stay a text.
+    """Return the values of one field, separated as in "precision=bf16,fp8" or by bars; numbers stay a text.
 
     A comma inside a word of recompute ("selective:mlp,layernorm") separates its modules.
 
@@ -134,5 +136,5 @@ def _several(name: str, value: object) -> object:
     """
     if name not in WORDS or not isinstance(value, str):
         return value
-    several = re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
+    several = re.split(r"[,|](?=none|selective|full)" if name == "recompute" else r"[,|]", value)
     return several if len(several) > 1 else value

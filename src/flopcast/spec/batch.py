@@ -22,7 +22,14 @@ def _length(value: object) -> object:
 
 
 Length = Annotated[int, BeforeValidator(_length), Field(ge=1)]
-Documents = tuple[Length, ...]
+
+
+def _listed(value: object) -> object:
+    """Return the entries of a text "4k,4k"; everything else unchanged."""
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+Documents = Annotated[tuple[Length, ...], BeforeValidator(_listed)]
 Rows = tuple[int, ...]  # which of the kinds each micro-batch of a step is, first to last
 
 

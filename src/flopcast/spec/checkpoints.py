@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from flopcast.fixes import in_place
 from flopcast.quantities import in_digits, joined_units, meant_quantity, parse_quantity
 from flopcast.records import dataclass
-from flopcast.spec.written_lists import or_text
+from flopcast.spec.written_lists import meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy", "coalesced"]
@@ -169,8 +169,8 @@ def _of_text(given: object) -> object:
         because = "an equals sign joins a word and its value"
         fix = f"write {given.replace(spaced[0], f'every={spaced[1]}{spaced[2]}')!r}"
         raise NotAllowedError("every=STEPS, or every=TIME such as every=10min", because, fix)
-    for word in joined_units(given.replace(",", " ")).split():
-        key, value = _setting(word)
+    words = joined_units(given.replace(",", " ")).split()
+    for word, (key, value) in zip(words, meanings(words, _setting, given), strict=True):
         if key in found:
             raise NotAllowedError(
                 "each setting only once", f"{word} sets a field that another word sets", f"leave out {word}"
@@ -206,7 +206,7 @@ def _setting(word: str) -> tuple[str, object]:
         )
     )
     if name in ("to", "method"):
-        near, equals, value = [OTHER_WORDS.get(value, value)], "", ""
+        near, equals, value = [OTHER_WORDS.get(value, "file_system" if "/" in value else value)], "", ""
     right = f"every={word}" if word.isdecimal() else f"{near[0]}{equals}{value}" if near else ""
     fix = in_place(right, word) if right else f"remove {word}"
     fix = "leave out the checkpoint" if word == "none" else fix

@@ -21,6 +21,7 @@ PATHS: tuple[str, ...] = get_args(Path)
 OF_LINK = ("link", "pageable", "zero_copy")  # paths that use the link between host and device
 OF_ROWS = ("zero_copy", "host")  # paths that read scattered rows
 EXAMPLE = "decode=9ms:8,copy=602kB@link"
+WORKERS = ("workers", "num_workers")  # where people write those of a stage
 KEYWORDS = ("exposed", "all")  # of the short form
 
 
@@ -157,6 +158,15 @@ def _of_text(given: object) -> object:
         return None
     if isinstance(given, str):
         return {"stages": _stages(given)}
+    if isinstance(given, Mapping) and given and given.keys().isdisjoint(("stages", "base")):
+        words = [f"{name}={value}" for name, value in given.items() if name not in WORKERS]
+        words[:1] = [
+            f"{word}:{given[name]}" for name in WORKERS for word in words[:1] if name in given
+        ] or words[:1]
+        because = "each stage of the short form is a name with its time or size"
+        raise NotAllowedError(
+            f"a text such as {EXAMPLE}, or a list of stages", because, {"loader": ",".join(words)}
+        )
     if not isinstance(given, Mapping) or not isinstance(base := given.get("base"), str):
         return given
     stages, changes = _stages(base), given.get("stages") or {}
@@ -171,9 +181,17 @@ def _stages(text: str) -> list[dict[str, object]]:
     exposed: list[str] = []
     for word in joined_units(text.replace(",", " ")).split():
         name, _, value = word.partition("=")
+        if name in WORKERS and stages and "sample_s" in stages[-1]:
+            because = "the number of workers follows the time of its stage, after a colon"
+            last = f"{stages[-1]['name']}={text.partition(str(stages[-1]['name']) + '=')[2].split()[0]}"
+            raise NotAllowedError("TIME:WORKERS", because, in_place(f"{last}:{value}", f"{last} {word}"))
         if not name or not value:
             because = "a stage consists of a name and its time or size"
             right = f"decode={word}" if word[0].isdigit() else f"{name}=9ms"
+            if spaced := re.fullmatch(
+                r"([a-z]\w*)\W+(\d\S*)(?:\s*[x×*:]\s*(\d+))?", joined_units(text.strip())
+            ):
+                right = f"{spaced[1]}={spaced[2]}" + f":{spaced[3]}" * bool(spaced[3])
             raise NotAllowedError(
                 f"stages of the form NAME=VALUE, unlike {word!r}", because, f"write {right}"
             )

@@ -20,7 +20,8 @@ TierName = Literal["host", "nvme", "file_system", "peer"]
 KINDS: tuple[str, ...] = get_args(Kind)
 TIERS: tuple[str, ...] = get_args(TierName)
 OTHER_NAMES = {"cpu": "host", "dram": "host", "ram": "host", "disk": "nvme", "ssd": "nvme"}  # of memories
-OTHER_KINDS = {"weights": "parameters", "params": "parameters", "grads": "gradients", "states": "optimizer"}
+OTHER_KINDS = {"weights": "parameters", "params": "parameters", "grads": "gradients", "states": "optimizer",
+               "opt": "optimizer", "acts": "activations"}  # fmt: skip
 PEER = "peer"  # the only memory that states reach without passing through the host
 STRIDE = "stride"
 PATTERN = rf"^({'|'.join(KINDS)})[:=].+$"
@@ -89,7 +90,7 @@ def _of_word(word: str) -> dict[str, object]:
         memory = rest[0] if rest else ""
         tier = OTHER_NAMES.get(memory, memory if memory in TIERS else TIERS[0])
         known = OTHER_KINDS.get(kind, kind if kind in KINDS else KINDS[0])
-        meant = f"{known}:{tier}"
+        meant = ":".join([known, tier, *rest[1:]])
         because = "each entry of offload consists of a kind of state and a memory"
         if kind in OTHER_KINDS:
             because = f"flopcast calls these states {known}, and not {kind}"
@@ -99,7 +100,10 @@ def _of_word(word: str) -> dict[str, object]:
                 word.replace(memory, tier).replace("=", ":"),
             )
         if re.search(r"[;\s]", word):
-            because, meant = "commas separate entries of offload", re.sub(r"[;\s]+", ",", word.strip())
+            because, meant = (
+                "commas separate entries of offload",
+                re.sub(r"[;\s]+", ",", re.sub(r"\s+(?=[\d.])", ":", word.strip())),
+            )
         raise NotAllowedError(allowed, because, {"offload": meant})
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:
@@ -111,7 +115,10 @@ def _of_word(word: str) -> dict[str, object]:
             allowed = f"a fraction above 0 and at most 1, or {STRIDE} and a number, after {kind}:{rest[0]}"
             because, meant = "the rest of the state stays on the device", f"{kind}:{rest[0]}"
             if re.search(r"[;\s]", word):
-                because, meant = "commas separate entries of offload", re.sub(r"[;\s]+", ",", word.strip())
+                because, meant = (
+                    "commas separate entries of offload",
+                    re.sub(r"[;\s]+", ",", re.sub(r"\s+(?=[\d.])", ":", word.strip())),
+                )
             raise NotAllowedError(allowed, because, {"offload": meant})
     return found
 

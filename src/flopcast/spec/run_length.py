@@ -49,12 +49,14 @@ class RunLength(StrictModel):
         if not isinstance(value, str):
             return value
         try:
-            return parse_tokens(value, "samples?|sequences?" if info.field_name == "samples" else "tokens?")
+            return parse_tokens(
+                value, "samples?|sequences?" if info.field_name == "samples" else "tok(?:en)?s?"
+            )
         except ValueError:
             right = meant_count(value)
             if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
-                begun = re.match(r"\d+(?:\.\d+)?", value)
-                right = begun[0] + "".join(re.findall(r"[kMBT]$", value)) if begun else ""
+                begun = re.match(r"\d+(?:\.\d+)?(?=[kMBT]?[./])", value)
+                right = begun[0] + "".join(re.findall(r"(?<=\d)[kMBT]\b", value)) if begun else ""
             right = right or {"tokens": "1T", "samples": "52k"}[info.field_name or ""]
             allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not such a number"
             raise NotAllowedError(allowed, because, {str(info.field_name): right}) from None

@@ -18,7 +18,8 @@ from flopcast.spec.written_lists import entries_of, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
-MEANT = re.compile(r"\W*(\w+)\W*=\W*(\d+)(?:\.\d+)?\W*:\W*(\d*\.?\d+%?)\W*")  # with signs too many
+MEANT = re.compile(r"\W*([a-z]+)\W*(\d+)(?:\.0)?\b[^.\d]*(\d*\.?\d+)\s*(%?)\W*")  # in other notations
+OF_DEVICES = ("gpu", "rank", "dev")
 EXAMPLE = f"{DEVICE}=3:0.8"
 
 
@@ -83,7 +84,8 @@ def _of_word(word: str) -> dict[str, object]:
         allowed = f"KIND=INDEX:FRACTION with a fraction of the usual speed, such as {EXAMPLE}"
         because = "each entry describes one slow device, host or link"
         meant = MEANT.fullmatch(word)
-        right = f"{meant[1]}={meant[2]}:{meant[3]}" if meant else EXAMPLE
+        meant_kind = DEVICE if meant and meant[1] in OF_DEVICES else meant and meant[1]
+        right = f"{meant_kind}={meant[2]}:{meant[3]}{meant[4]}" if meant else EXAMPLE
         right = f"{word}:0.8" if re.fullmatch(r"[a-z]+=\d+", word) else right
         raise NotAllowedError(allowed, because, in_place(right, word))
     if not 0 < fraction <= 1:

@@ -33,7 +33,7 @@ def _rate(given: object) -> object:
         return parse_rate(given)
     except ValueError as error:
         because = "a rate is a number of requests per unit of time"
-        number = re.match(r"[0-9.]+", given)
+        number = re.match(r"\d+(?:\.\d+)?", given)
         right = f"{number[0] if number else 4}/{'min' if re.search('rpm|/ *m', given) else 's'}"
         raise NotAllowedError(str(error), because, write(right, "rate")) from None
 

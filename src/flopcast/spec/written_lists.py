@@ -5,8 +5,13 @@ what does the schema say of such fields?
 Elsewhere: what an entry means (offload.py, slow_parts.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from flopcast.fixes import edits_of, in_place
+from flopcast.strict_model import NotAllowedError
+
+Meaning = TypeVar("Meaning")
 
 
 def entries_of(
@@ -30,12 +35,38 @@ def entries_of(
     """
     if isinstance(given, str):
         words = [word.strip() for word in given.split(",")]
-        return () if words in ([""], ["none"]) else tuple(of_word(word) for word in words)
+        return () if words in ([""], ["none"]) else tuple(meanings(words, of_word, given))
     if isinstance(given, Mapping):
         return tuple(of_mapping(given))
     if isinstance(given, (list, tuple)):
         return tuple(of_word(each) if isinstance(each, str) else each for each in given)
     return given
+
+
+def meanings(words: Sequence[str], of_word: Callable[[str], Meaning], text: str) -> list[Meaning]:
+    """Return what each word of a text means.
+
+    Raises
+    ------
+    NotAllowedError
+        Words are wrong; the fix of several is the whole text with a correction of each.
+    """
+    found, faults = list[Meaning](), dict[str, NotAllowedError]()
+    for word in words:
+        try:
+            found.append(of_word(word))
+        except NotAllowedError as error:
+            faults[word] = error
+    if len(faults) > 1:
+        right = text
+        for word, fault in faults.items():
+            for value in (each for edit in edits_of(fault.fix) for each in edit.values()):
+                right = right.replace(word, word.replace(getattr(fault.fix, "part", ""), str(value)))
+        because = "; ".join(dict.fromkeys(fault.because for fault in faults.values()))
+        raise NotAllowedError(next(iter(faults.values())).allowed, because, in_place(right, text))
+    for fault in faults.values():
+        raise fault
+    return found
 
 
 def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, Any]], None]:

@@ -182,11 +182,9 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSourc
 
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
-    texts = ("model", "cluster", "stack", "price", "slow", "loader", *OF_TRAINING[2:])
+    texts = ("model", "cluster", "stack", "price", "slow", "loader", "power_limit", *OF_TRAINING[2:])
     named: dict[str, Any] = {name: text_of(words, name) for name in texts}
-    limit, job = text_of(words, "power_limit"), words.get("job")
-    changes = str(words.get("changes") or "").split()
-    changes += [] if limit is None else [f"site.power_limit_w={limit}"]
+    job, changes = words.get("job"), str(words.get("changes") or "").split()
     named |= {name: count(words, name) for name in COUNTS}
     named |= {"changes": tuple(changes)}
     request = JobRequest(**named)

@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.field_names import NEAR
+from flopcast.files.field_names import NEAR, same_elsewhere
 from flopcast.files.nearest_names import nearest
-from flopcast.files.unit_faults import NO_UNIT
 from flopcast.library import catalog
-from flopcast.quantities import meant_quantity, parse_length, parse_quantity
+from flopcast.quantities import parse_length
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.search_request import OF_RANKING, OF_SPACE
 from flopcast.slips import whole_number
@@ -46,6 +45,7 @@ Words = Mapping[str, object]
 REQUEST = "request"  # the place of errors in a request
 ONLY_IN = {"serve": OF_SERVING, "search": OF_SEARCH, "diagnose": ("log",)}  # fields of other requests
 MOST_SHORT = 3  # letters of a name, most of which are similar to a degree of a plan
+OF_TRAFFIC_FIELDS = {"rate": "rate_per_s", "prompt": "prompt_tokens", "output": "output_tokens"}
 MEANT = {  # names in other programs → our field
     **dict.fromkeys(("gpu", "num_gpus", "world_size"), "gpus"),
     **dict.fromkeys(("seq_length", "sequence_length", "sequence", "seq_len"), "seq"),
@@ -89,7 +89,9 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
     of_plan = short_name(name, Plan.model_fields[name]) if name in Plan.model_fields else ""
     similar = nearest(name, known, least_ratio=NEAR) if len(name) > MOST_SHORT else []
     once = re.sub(r"(.)\1+$", r"\1", name)  # "tp" of "tpp"
-    near = [each for each in (MEANT.get(name), of_plan, once) if each in known] + similar
+    long = {OF_TRAFFIC_FIELDS.get(each, each): each for each in known}
+    near = [each for each in (MEANT.get(name), of_plan, once) if each in known]
+    near += [long[each] for each in (same_elsewhere(name, long),) if each] + similar
     other = next((path for path, names in ONLY_IN.items() if name in names), None)
     fix = f"remove {name}"
     if near:
@@ -111,13 +113,6 @@ def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | Non
     if isinstance(value, (Mapping, list)):
         allowed, because = "a text or a number", "the value is a list or an object"
         return Problem(name, value, allowed, because, _as_text(name, value), REQUEST)
-    if name == "power_limit" and name not in several and value not in (None, ""):
-        try:
-            parse_quantity(str(value), ("W",))
-        except ValueError as error:
-            right = meant_quantity(str(value), ("W",)) or "500 W"
-            because = NO_UNIT if right.startswith(str(value)) else "the value is not a power in watts"
-            return Problem(name, value, str(error), because, f'write {name} "{right}"', REQUEST)
     try:
         if name in COUNTS and name not in several:
             count({name: value}, name)
