@@ -3,11 +3,10 @@
 import pytest
 from all_cases import all_cases
 
+from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import (
     fraction_of,
     joined_units,
-    meant_count,
-    meant_quantity,
     parse_length,
     parse_quantity,
     parse_rate,

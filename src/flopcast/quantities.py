@@ -1,7 +1,8 @@
 """Quantities as people write them: "80 GB", "2 trillion", "8k tokens", "4/hour", "80 %".
 
-Answers: which number does a text mean, and which quantity does a text mean that cannot be read?
-Elsewhere: which units a field takes, and how numbers are shown (units.py).
+Answers: which number does a text mean?
+Elsewhere: which units a field takes, and how numbers are shown (units.py), texts that cannot be read
+(meant_quantities.py).
 
 All interfaces read quantities here: options, plans, files, requests and Python. A quantity is a number,
 which may have thousands separators, and a prefix with a unit, which may be spelled out. Decimal prefixes
@@ -19,7 +20,7 @@ PREFIXES |= {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3}
 PREFIXES |= {f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")}
 _BELOW_ONE = ("n", "u", "µ", "m")
 _WHOLE = ("B", "B/s", "bit/s", "FLOP", "FLOP/s")  # counted in whole ones: "80 mB" is a slip of the pen
-_PLAIN = ("min", "h", "d", "week", "month", "USD/h")  # take no prefix
+WITHOUT_PREFIX = ("min", "h", "d", "week", "month", "USD/h")  # take no prefix
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0, "month": 2628000.0}
 _SCALE = _SECONDS | {"bit/s": 1 / 8, "Wh": 3600.0}
 _PREFIX_WORDS = {
@@ -35,25 +36,18 @@ _SYMBOL = {word: symbol for symbol, words in _UNIT_WORDS.items() for word in wor
 _SPELLED = re.compile(
     rf"((?i:{'|'.join(_PREFIX_WORDS)})|[kMGTPnuµm]i?)?((?i:{'|'.join(map(re.escape, _SYMBOL))}))(?=/|$)"
 )
-_PER = re.compile(r"\s*(?:/|\bper\b)\s*(?:(?i:gpu|device)[\s/-]*)?")
+PER = re.compile(r"\s*(?:/|\bper\b)\s*(?:(?i:gpu|device)[\s/-]*)?")
 _PERIOD = re.compile(r"(?:[a-z]*\s*/(\S+)|[rq]p([smh]))?")
-_BEFORE = re.compile(r"(?i)^\s*(?:us)?\$\s*([\d.,]+)|^\s*usd\s*([\d.,]+)")  # a unit before its number
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+UNIT_FIRST = re.compile(r"(?i)^\s*(?:us)?\$\s*([\d.,]+)|^\s*usd\s*([\d.,]+)")  # a unit before its number
+NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 _GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-_DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d\d?)(?!\d)")
 _MULTIPLES = {"k": "thousand", "M": "million mil mio mn", "B": "billion bn g", "T": "trillion tn tb"}
-_LETTER = {
+MULTIPLES_OF_WORDS = {
     word: letter for letter, words in _MULTIPLES.items() for word in (letter.lower(), *words.split())
 }
 _COUNTS = ("step_tokens", "requests", "concurrency", "every_steps")  # fields, in which k is 1,000
 _SLIPS = ("g", "tb")  # multiples of bytes, not of tokens
 _POWER = {"": 0, "k": 1, "M": 2, "B": 3, "T": 4}
-_NAMES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-)
-_LARGE = {"B": "GB", "B/s": "GB/s", "FLOP": "TFLOP", "FLOP/s": "TFLOP/s"}  # of bare numbers in this range
-_LEAST, _MOST = 16.0, 1e6  # smaller ones may be the bytes of one element
-_OTHER_TIMES = {"m": (1, "min"), "w": (7, "d")}
 _AFTER_NUMBER = re.compile(
     r"(?<=\d)([kKMBT]?)\s+("
     rf"[kKMBT]\b(?:\s+tokens?)?|[kKMGTPnuµm]?i?(?:B|bit|W|s)|%|min|h|d|{'|'.join(map(re.escape, _SYMBOL))}"
@@ -86,7 +80,7 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
     >>> parse_quantity("0.4 kilowatts", ("W",)), parse_quantity("$48 per day", ("USD/h",))
     (400.0, 2.0)
     """
-    match = _NUMBER.fullmatch(without_separators(_BEFORE.sub(r"\1\2 USD", text)))
+    match = NUMBER.fullmatch(without_separators(UNIT_FIRST.sub(r"\1\2 USD", text)))
     if match:
         known = (*units, "week", "month") if "d" in units else units
         for read, unit in product((_scale, _scale_in_words), known):
@@ -106,21 +100,21 @@ def _scale(written: str, unit: str) -> float:
 
 def _scale_in_words(written: str, unit: str) -> float:
     """Return the same for a unit that is spelled out, or that has another time: "GBps", "USD per day"."""
-    symbol = re.sub(r"Bps$", "B/s", re.sub(r"\b([kMGTP]?i?)bps$", r"\1bit/s", _PER.sub("/", written)))
+    symbol = re.sub(r"Bps$", "B/s", re.sub(r"\b([kMGTP]?i?)bps$", r"\1bit/s", PER.sub("/", written)))
     symbol = re.sub(r"(?i:flops)$", "FLOP/s", symbol) if unit == "FLOP/s" else symbol
     symbol = re.sub(r"(?i:flops?)(?=/|$)", "FLOP", symbol)
-    amount, per, period = _symbol(symbol).partition("/")
+    amount, per, period = unit_symbol(symbol).partition("/")
     if not per:
         return _scale(amount, unit)
     time = unit.partition("/")[2]
-    factor = _SECONDS.get(time, math.nan) / _SECONDS.get(_symbol(period), math.nan)
+    factor = _SECONDS.get(time, math.nan) / _SECONDS.get(unit_symbol(period), math.nan)
     return _scale(f"{amount}/{time}", unit) * factor
 
 
-def _symbol(written: str) -> str:
+def unit_symbol(written: str) -> str:
     """Return a unit that is spelled out as its symbol; others unchanged.
 
-    >>> _symbol("kilowatts"), _symbol("Gbits/s"), _symbol("hours")
+    >>> unit_symbol("kilowatts"), unit_symbol("Gbits/s"), unit_symbol("hours")
     ('kW', 'Gbit/s', 'h')
     """
     match = _SPELLED.match(written)
@@ -132,7 +126,7 @@ def _symbol(written: str) -> str:
 
 def _may_stand(prefix: str, unit: str) -> bool:
     """Return whether people write this prefix before this unit."""
-    if prefix not in PREFIXES or (prefix and unit in _PLAIN):
+    if prefix not in PREFIXES or (prefix and unit in WITHOUT_PREFIX):
         return False
     if prefix.endswith("i"):
         return unit in ("B", "B/s", "bit/s")
@@ -174,9 +168,9 @@ def parse_tokens(text: str, noun: str = "tok(?:en)?s?", thousand: int = 1000) ->
     >>> parse_tokens("2T"), parse_tokens("300 B tokens"), parse_tokens("2e12"), parse_tokens("52,000")
     (2000000000000.0, 300000000000.0, 2000000000000.0, 52000.0)
     """
-    match = _NUMBER.fullmatch(without_separators(text))
+    match = NUMBER.fullmatch(without_separators(text))
     word = re.sub(rf"(?:\b|(?<=^[kKMBT]))(?:{noun})$", "", match[2]).strip().lower() if match else ""
-    letter = _LETTER.get(word.removesuffix("i"), None if word else "")
+    letter = MULTIPLES_OF_WORDS.get(word.removesuffix("i"), None if word else "")
     count = math.inf
     if match and letter is not None and word not in _SLIPS:
         count = float(match[1]) * (1024 if word.endswith("i") else thousand) ** _POWER[letter]
@@ -245,9 +239,10 @@ def parse_rate(text: str) -> float:
     >>> parse_rate("240/min"), parse_rate("3600 requests per hour"), parse_rate("4 qps"), parse_rate("4")
     (4.0, 1.0, 4.0, 4.0)
     """
-    match = _NUMBER.fullmatch(without_separators(text))
-    per = _PERIOD.fullmatch(_PER.sub("/", match[2]).lower()) if match else None
-    period = _SECONDS.get({"m": "min"}.get(per[2] or "", per[2]) or _symbol(per[1] or "s")) if per else None
+    match = NUMBER.fullmatch(without_separators(text))
+    per = _PERIOD.fullmatch(PER.sub("/", match[2]).lower()) if match else None
+    time = unit_symbol(per[1] or per[2] or "s") if per else ""
+    period = _SECONDS.get("min" if time == "m" else time)
     if match is None or period is None:
         raise ValueError("a rate such as 4/s or 240/min")
     return float(match[1]) / period
@@ -272,7 +267,7 @@ def joined_units(text: str) -> str:
     return _AFTER_NUMBER.sub(lambda found: found[1] + found[2].replace(" ", ""), text)
 
 
-def exactly(value: float, unit: str) -> str:
+def exactly(value: int | float, unit: str) -> str:
     """Return the shortest text that `parse_quantity` reads as this exact value; `unit` is an SI unit.
 
     >>> exactly(85899345920.0, "B"), exactly(2.039e12, "B/s"), exactly(1 / 3, "s")
@@ -284,86 +279,3 @@ def exactly(value: float, unit: str) -> str:
             text = f"{value / scale:.15g} {prefix}{unit}"
             texts += [text] if parse_quantity(text, (unit,)) == value else []
     return min(texts, key=len)
-
-
-def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
-    """Return the quantity that a wrong text means, as `parse_quantity` reads it; "" if none is certain.
-
-    A fix must not change the value that a user meant: other currencies have none. A bare number gets the
-    unit of an example of similar size, or the one that people use most.
-
-    >>> meant_quantity("2 USD", ("USD/h",)), meant_quantity("2 EUR/day", ("USD/h",))
-    ('2 USD/h', '')
-    >>> meant_quantity("80 gb", ("B",)), meant_quantity("1,5 s", ("s",)), meant_quantity("80", ("B",))
-    ('80 GB', '1.5 s', '80 GB')
-    >>> meant_quantity("5", ("s",), "3 us")
-    '5 us'
-    """
-    text = without_separators(_BEFORE.sub(r"\1\2 USD", text.strip("; \t")))
-    match = _NUMBER.fullmatch(in_digits(_DECIMAL_COMMA.sub(r"\1.\2", text)))
-    if match is None:
-        return ""
-    number, written = match.groups()
-    usual = _NUMBER.fullmatch(example)
-    if not written and usual and 0.01 < float(number) / float(usual[1]) < 100:
-        return f"{number} {usual[2]}"
-    if not written:
-        return f"{number} {_LARGE.get(units[0], units[0]) if _LEAST <= float(number) < _MOST else units[0]}"
-    times, unit = _OTHER_TIMES.get(written, (1000, _symbol(written.removeprefix("k").strip())))
-    if (written in _OTHER_TIMES or unit in _PLAIN) and unit in units:
-        return f"{times * float(number):.10g} {unit}"
-    short = _symbol(re.sub(r"(?<=[kMGTP])b/s$", "bit/s", _PER.sub("/", written))).lower()
-    every = [(f"{prefix}{unit}", prefix) for unit, prefix in product(units, PREFIXES)]
-    alike = (unit for unit, prefix in every if short in (unit.lower(), prefix.lower() or unit))
-    texts = [
-        f"{number} {unit}"
-        for unit in (
-            written,
-            *alike,
-            f"{written}/h",
-            f"USD{_PER.sub('/', written)}",
-            written.rpartition("/")[0],
-        )
-    ]
-    return next((each for each in texts if _is_readable(each, units)), "")
-
-
-def _is_readable(text: str, units: tuple[str, ...]) -> bool:
-    """Return whether a text is a quantity with one of the units."""
-    try:
-        parse_quantity(text, units)
-    except ValueError:
-        return False
-    return True
-
-
-def meant_count(text: str) -> str:
-    """Return the number of tokens or dollars that a wrong text means, as `parse_tokens` reads it, or "".
-
-    >>> [meant_count(text) for text in ("two trillion", "$3m", "1,5T", "3M EUR")]
-    ['2T', '3M', '1.5T', '']
-    """
-    text = re.sub(
-        r"(?i)(?:us)?\$|\b(?:usd|us dollars?|dollars?|tokens?|samples?)\b", "", without_separators(text)
-    )
-    match = _NUMBER.fullmatch(_DECIMAL_COMMA.sub(r"\1.\2", in_digits(text.strip())))
-    word = match[2].lower().removesuffix("s") if match else ""
-    if len(word) > 4:  # a misspelling
-        from difflib import get_close_matches
-
-        word = next(iter(get_close_matches(word, _LETTER, n=1, cutoff=0.8)), word)
-    if match is None or (word and word not in _LETTER) or float(match[1]) <= 0:
-        return ""
-    return f"{match[1]}{_LETTER.get(word, '')}"
-
-
-def in_digits(text: str) -> str:
-    """Return a number with digits in place of its name, and with one letter in place of a doubled one.
-
-    >>> in_digits("three million"), in_digits("8kk"), in_digits("fast")
-    ('3 million', '8k', 'fast')
-    """
-    first, blank, rest = text.partition(" ")
-    names = _NAMES.split()
-    first = str(names.index(first.lower())) if first.lower() in names else first
-    return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", f"{first}{blank}{rest}")

@@ -9,7 +9,8 @@ A wrong value is compared with the text of what is allowed, which all errors sta
 import math
 import re
 
-from flopcast.quantities import fraction_of, in_digits, parse_length, without_separators
+from flopcast.meant_quantities import in_digits
+from flopcast.quantities import fraction_of, parse_length, without_separators
 
 NEAR_RATIO = 0.7  # of letters in common, from which a word is a misspelling of an allowed one
 _NUMBER = re.compile(

@@ -59,7 +59,7 @@ def test_commas_that_separate_no_thousands_are_refused(text):
         ({"samples": 0, "epochs": 3}, "run.samples", "set samples to a value such as 52000"),
         ({"tokens": "0"}, "run.tokens", "set tokens to a value such as 1T"),
         ({"samples": 8, "epochs": 0}, "run.epochs", "set epochs to a value such as 3"),
-        ({"samples": 8, "epochs": "two"}, "run.epochs", "set epochs to a value such as 3"),
+        ({"samples": 8, "epochs": "two"}, "run.epochs", "write 2 in place of two"),
         ({"samples": True}, "run.samples", "set samples to a value such as 52000"),
     ],
 )

@@ -220,8 +220,8 @@ SERVING: dict[str, Any] = {  # options of a request that serves
     "traffic": click.option(
         "--traffic",
         help=(
-            "Requests to serve: their rate, and the lengths of prompts and outputs in tokens, such as "
-            '"rate=4/s prompt=2000 output=300".'
+            "Requests to serve: their rate, and the lengths of prompts and outputs in tokens (2k is "
+            '2,048), such as "rate=4/s prompt=2000 output=300".'
         ),
     ),
     "slo": click.option(

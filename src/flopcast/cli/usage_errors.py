@@ -107,10 +107,9 @@ def _without_option(words: list[str], name: str, context: click.Context) -> list
 
 def _nearest_option(name: str, context: click.Context) -> str:
     """Return the option of a command whose name is most like a given one, or ""."""
-    known = sorted(_options(context))
-    names = {each.lstrip("-"): each for each in known}  # hyphens would count as letters in common
+    names = [each.lstrip("-") for each in sorted(_options(context))]  # hyphens are no letters in common
     near = difflib.get_close_matches(name.lower().lstrip("-"), names, n=1, cutoff=NEAR_RATIO)
-    return names[near[0]] if near else ""
+    return f"--{near[0]}" if near else ""
 
 
 def usage_problem(error: click.ClickException) -> Problem:
@@ -219,12 +218,11 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
         fix = f"write {context.command_path} {taken}"
         return Problem("arguments", None, taken, error.message, fix, fault="are wrong")
     number = sum(isinstance(each, click.Argument) for each in context.command.params)
-    because = (
-        f"{context.command_path} takes {('no arguments', 'one argument')[number] if number < 2 else taken}"
-    )
+    takes = ("no arguments", "one argument")[number] if number < 2 else taken
+    because = f"{context.command_path} takes {takes}"
     fault, allowed = f"{extra[1]!r} are not expected", f"{context.command_path} {taken}"
-    option = f"--{extra[1]}".partition(" ")[0] in _options(context)
-    fix = f"write --{extra[1]}" if option else f"remove {extra[1]}"
+    is_option = f"--{extra[1].partition(' ')[0]}" in _options(context)
+    fix = f"write --{extra[1]}" if is_option else f"remove {extra[1]}"
     return Problem("arguments", extra[1], allowed, because, fix, fault=fault)
 
 
@@ -239,9 +237,7 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     command = near[0] if near else of_suffix if of_suffix in known else known[0]
     fix = f"{where} {command}" if near else f"choose one of these commands, such as {where} {command}"
     fix = f"write {command} before {word}" if is_file else fix
-    because = (
-        f"{where} needs a command before the job" if is_file else f"{where} has no command with this name"
-    )
+    because = f"{where} {'needs a command before the job' if is_file else 'has no command with this name'}"
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
 
 
@@ -309,8 +305,7 @@ def _allowed(parameter: click.Parameter, context: click.Context) -> str:
     kind = parameter.type
     if described := getattr(kind, "described", ""):
         return str(described)
-    whole = isinstance(kind, click.types.IntParamType)
-    number = "a whole number" if whole else "a number"
+    number = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
     if isinstance(kind, (click.IntRange, click.FloatRange)):
         if kind.min is not None and kind.max is not None and not kind.min_open:
             return f"{number} from {kind.min} to {kind.max}"

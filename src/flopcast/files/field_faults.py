@@ -299,7 +299,8 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     if (same := OTHER_VALUES.get(str(value))) in words:
         return str(same)
     plain = str(value).lower().removeprefix("torch.").replace("float", "fp")
-    if begun := [word for word in words if re.match(rf"{re.escape(word)}(?:[_.-]|$)", plain)]:
+    begun = [str(word) for word in words if re.match(rf"{re.escape(word)}(?:[_.-]|$)", plain)]
+    if begun:
         return max(begun, key=len)  # fp8 of float8_e4m3fn
     near = nearest(str(value), words, least_ratio=0.6) if words else []
     initials = "".join(part[0] for part in re.findall(r"[a-z]+", str(value)))  # "zb" of "zero-bubble"

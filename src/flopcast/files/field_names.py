@@ -12,7 +12,7 @@ from flopcast.errors import Problem
 from flopcast.files.field_examples import MEANT, OF_BLOCKS
 from flopcast.files.nearest_names import nearest
 from flopcast.fixes import Edit, Fix, in_words
-from flopcast.quantities import meant_quantity
+from flopcast.meant_quantities import meant_quantity
 from flopcast.units import units_of
 
 UNKNOWN_KEY = "is not a known key"
@@ -91,8 +91,8 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     elsewhere = _as_part(key, value, words) or MEANT.get(key, "").format(value=plain)
     elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere
     if isinstance(elsewhere, Fix) and elsewhere.edits and where.startswith(ARGUMENT):
-        words = _changes(field.rpartition(".")[0], elsewhere.edits[0])
-        elsewhere = Fix(f"write {' '.join(words)}", elsewhere.edits)
+        changes = _changes(field.rpartition(".")[0], elsewhere.edits[0])
+        elsewhere = Fix(f"write {' '.join(changes)}", elsewhere.edits)
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
     fix = elsewhere or (Fix(f"did you mean {right}?", ({right: value},)) if right else f"remove {removed}")
     if glued and right:

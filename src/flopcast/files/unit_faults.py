@@ -8,7 +8,7 @@ import re
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import ARGUMENT
 from flopcast.fixes import Fix
-from flopcast.quantities import meant_quantity
+from flopcast.meant_quantities import meant_quantity
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 NO_UNIT = "the number has no unit"

@@ -13,7 +13,8 @@ from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
 from flopcast.library.edits import words_of
-from flopcast.quantities import joined_units, meant_quantity, parse_quantity
+from flopcast.meant_quantities import meant_quantity
+from flopcast.quantities import joined_units, parse_quantity
 from flopcast.spec.traffic import Slo, Traffic
 from flopcast.units import units_of
 

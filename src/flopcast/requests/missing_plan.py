@@ -12,7 +12,8 @@ from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.fixes import only_value, set_to
-from flopcast.quantities import meant_count, parse_length, parse_tokens
+from flopcast.meant_quantities import meant_count
+from flopcast.quantities import parse_length, parse_tokens
 from flopcast.records import replace
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job

@@ -16,7 +16,8 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import long_names, plan_words
-from flopcast.quantities import meant_count, meant_quantity, parse_quantity, parse_usd
+from flopcast.meant_quantities import meant_count, meant_quantity
+from flopcast.quantities import parse_quantity, parse_usd
 from flopcast.records import dataclass, field, replace
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest

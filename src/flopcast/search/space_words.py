@@ -7,7 +7,7 @@ Elsewhere: the fields themselves (space.py), one plan's words (library/edits.py)
 import re
 from collections.abc import Mapping
 
-from flopcast.quantities import in_digits
+from flopcast.meant_quantities import in_digits
 from flopcast.slips import OFF
 from flopcast.spec.offload import Placement
 from flopcast.spec.shards import ShardGroup

@@ -12,7 +12,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from flopcast.fixes import in_place
-from flopcast.quantities import in_digits, joined_units, meant_quantity, parse_quantity
+from flopcast.meant_quantities import in_digits, meant_quantity
+from flopcast.quantities import joined_units, parse_quantity
 from flopcast.records import dataclass
 from flopcast.spec.written_lists import meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel

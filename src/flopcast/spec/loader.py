@@ -12,7 +12,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from flopcast.fixes import in_place
-from flopcast.quantities import joined_units, meant_quantity, parse_quantity, parse_rate
+from flopcast.meant_quantities import meant_quantity
+from flopcast.quantities import joined_units, parse_quantity, parse_rate
 from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 

@@ -8,7 +8,8 @@ import re
 
 from pydantic import Field, field_validator
 
-from flopcast.quantities import meant_count, parse_tokens
+from flopcast.meant_quantities import meant_count
+from flopcast.quantities import parse_tokens
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 

@@ -10,7 +10,8 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flopcast.fixes import Fix
-from flopcast.quantities import meant_count, parse_tokens, without_separators
+from flopcast.meant_quantities import meant_count
+from flopcast.quantities import parse_tokens, without_separators
 from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number, show_count
 

@@ -1,0 +1,103 @@
+"""Quantities that a text means which cannot be read, such as "80 gb" or "two trilion": for fixes of errors.
+
+Answers: which quantity, in a notation that can be read, does a user mean?
+Elsewhere: the notations that can be read (quantities.py), values of other kinds (slips.py).
+"""
+
+import re
+from itertools import product
+
+from flopcast.quantities import (
+    MULTIPLES_OF_WORDS,
+    NUMBER,
+    PER,
+    PREFIXES,
+    UNIT_FIRST,
+    WITHOUT_PREFIX,
+    parse_quantity,
+    unit_symbol,
+    without_separators,
+)
+
+_DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d\d?)(?!\d)")
+_NAMES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+)
+_LARGE = {"B": "GB", "B/s": "GB/s", "FLOP": "TFLOP", "FLOP/s": "TFLOP/s"}  # of bare numbers in this range
+_LEAST, _MOST = 16.0, 1e6  # smaller ones may be the bytes of one element
+_OTHER_TIMES = {"m": (1, "min"), "w": (7, "d")}
+
+
+def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
+    """Return the quantity that a wrong text means, as `parse_quantity` reads it; "" if none is certain.
+
+    A fix must not change the value that a user meant: other currencies have none. A bare number gets the
+    unit of an example of similar size, or the one that people use most.
+
+    >>> meant_quantity("2 USD", ("USD/h",)), meant_quantity("2 EUR/day", ("USD/h",))
+    ('2 USD/h', '')
+    >>> meant_quantity("80 gb", ("B",)), meant_quantity("1,5 s", ("s",)), meant_quantity("80", ("B",))
+    ('80 GB', '1.5 s', '80 GB')
+    >>> meant_quantity("5", ("s",), "3 us")
+    '5 us'
+    """
+    text = without_separators(UNIT_FIRST.sub(r"\1\2 USD", text.strip("; \t")))
+    match = NUMBER.fullmatch(in_digits(_DECIMAL_COMMA.sub(r"\1.\2", text)))
+    if match is None:
+        return ""
+    number, written = match.groups()
+    usual = NUMBER.fullmatch(example)
+    if not written and usual and 0.01 < float(number) / float(usual[1]) < 100:
+        return f"{number} {usual[2]}"
+    if not written:
+        return f"{number} {_LARGE.get(units[0], units[0]) if _LEAST <= float(number) < _MOST else units[0]}"
+    times, unit = _OTHER_TIMES.get(written, (1000, unit_symbol(written.removeprefix("k").strip())))
+    if (written in _OTHER_TIMES or unit in WITHOUT_PREFIX) and unit in units:
+        return f"{times * float(number):.10g} {unit}"
+    short = unit_symbol(re.sub(r"(?<=[kMGTP])b/s$", "bit/s", PER.sub("/", written))).lower()
+    every = [(f"{prefix}{unit}", prefix) for unit, prefix in product(units, PREFIXES)]
+    alike = (unit for unit, prefix in every if short in (unit.lower(), prefix.lower() or unit))
+    dollars = (f"{written}/h", f"USD{PER.sub('/', written)}")
+    texts = [f"{number} {unit}" for unit in (written, *alike, *dollars, written.rpartition("/")[0])]
+    return next((each for each in texts if _is_readable(each, units)), "")
+
+
+def _is_readable(text: str, units: tuple[str, ...]) -> bool:
+    """Return whether a text is a quantity with one of the units."""
+    try:
+        parse_quantity(text, units)
+    except ValueError:
+        return False
+    return True
+
+
+def meant_count(text: str) -> str:
+    """Return the number of tokens or dollars that a wrong text means, as `parse_tokens` reads it, or "".
+
+    >>> [meant_count(text) for text in ("two trillion", "$3m", "1,5T", "3M EUR")]
+    ['2T', '3M', '1.5T', '']
+    """
+    text = re.sub(
+        r"(?i)(?:us)?\$|\b(?:usd|us dollars?|dollars?|tokens?|samples?)\b", "", without_separators(text)
+    )
+    match = NUMBER.fullmatch(_DECIMAL_COMMA.sub(r"\1.\2", in_digits(text.strip())))
+    word = match[2].lower().removesuffix("s") if match else ""
+    if len(word) > 4:  # a misspelling
+        from difflib import get_close_matches
+
+        word = next(iter(get_close_matches(word, MULTIPLES_OF_WORDS, n=1, cutoff=0.8)), word)
+    if match is None or (word and word not in MULTIPLES_OF_WORDS) or float(match[1]) <= 0:
+        return ""
+    return f"{match[1]}{MULTIPLES_OF_WORDS.get(word, '')}"
+
+
+def in_digits(text: str) -> str:
+    """Return a number with digits in place of its name, and with one letter in place of a doubled one.
+
+    >>> in_digits("three million"), in_digits("8kk"), in_digits("fast")
+    ('3 million', '8k', 'fast')
+    """
+    first, blank, rest = text.partition(" ")
+    names = _NAMES.split()
+    first = str(names.index(first.lower())) if first.lower() in names else first
+    return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", f"{first}{blank}{rest}")
