@@ -74,7 +74,7 @@ def test_a_limit_of_power_that_is_none_is_told():
     with pytest.raises(SpecError) as error:
         job_from(START | WHOLE | {"power_limit": "500 GB"})
 
-    assert "power_limit" in told(error)
+    assert "site.power_limit_w" in told(error)
 
 
 def test_a_number_of_devices_that_is_too_large_has_a_fix_that_works():
@@ -163,7 +163,7 @@ def test_no_file_of_the_server_is_read(words, monkeypatch):
         ({"model": {"num_layers": 2}}, {"model": 'write "job": {"model": {"num_layers": 2}}'}),
         ({"plan": {"tp": 2, "gbs": 64}}, {"plan": 'write "plan": "tp=2 gbs=64"'}),
         ({"changes": ["a.b=1", "c.d=2"]}, {"changes": 'write "changes": "a.b=1 c.d=2"'}),
-        ({"power_limit": 400}, {"power_limit": 'write power_limit "400 W"'}),
+        ({"power_limit": 400}, {"site.power_limit_w": 'write --power-limit "400 W"'}),
         ({"tp": "8", "plan": "tp=4"}, {"plan.tensor_parallel": "remove all but one tp"}),
         ({"job": "no packed text"}, {"job": 'write "job": {"model"'}),
         ({"job": packed("job.yaml\n" + "a" * 300_000)}, {"job": "upload the file again"}),

@@ -111,10 +111,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         if kind.startswith("tuple_") and isinstance(detail["input"], dict):
             fix = as_list(name, detail["input"], info)
             return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
-        if kind.startswith("string_") and isinstance(given := detail["input"], dict) and given:
-            proposed = set_to({name: " ".join(f"{key}={value}" for key, value in given.items())})
-        if kind.startswith("tuple_") and name not in EXAMPLES:
-            proposed = set_to({name: [detail["input"]]})
+        proposed = _in_form(kind, name, detail["input"]) or proposed
         if kind.startswith("bool_"):
             is_off = str(detail["input"]).lower() in ("0", "none", "null", "[]", *OFF)
             proposed = set_to({name: ((_usual(owner, field) if is_off else "") or "true").lower()})
@@ -165,6 +162,13 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
     fix = fix or (meant if isinstance(meant, Fix) and name in meant.edits[0] else "")
     fix = fix or (set_to({name: right}) if right else such_as(name, such) if such else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
+
+
+def _in_form(kind: str, name: str, given: object) -> Fix | None:
+    """Return the fix that writes a mapping as a text, or one value as a list; None for other values."""
+    if kind.startswith("string_") and isinstance(given, dict) and given:
+        return set_to({name: " ".join(f"{key}={value}" for key, value in given.items())})
+    return set_to({name: [given]}) if kind.startswith("tuple_") and name not in EXAMPLES else None
 
 
 def _agreeing(name: str, value: object, allowed: str) -> str:

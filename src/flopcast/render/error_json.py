@@ -26,6 +26,7 @@ FIELDS = {  # name → what it holds; null where an error has none of it
     "allowed": "the values that are accepted",
     "because": "the reason",
     "fix": "one edit that corrects the input",
+    "edits": "the fix as data: alternatives, each with new values of fields; empty if it sets no values",
     "place": "where the value was given: FILE:LINE, an option, an argument, or the request",
 }
 MOST_SHOWN = 200  # characters of a value that JSON cannot hold
@@ -62,6 +63,9 @@ def _of_problem(problem: Problem) -> dict[str, object]:
         **unrounded(problem, "message", "field"),
         "value": _plain(problem.value),
         **unrounded(problem, "allowed", "because", "fix"),
+        "edits": [
+            {name or problem.field: _plain(value) for name, value in edit.items()} for edit in problem.edits
+        ],
         "place": problem.where or None,
     }
 

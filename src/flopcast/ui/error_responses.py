@@ -134,7 +134,7 @@ def _form_field(field: str) -> str:
     >>> _form_field("plan.tensor_parallel"), _form_field("model"), _form_field("cluster.tiers")
     ('tp', 'model', '')
     """
-    name = field.removeprefix("--").rpartition("plan.")[2]
+    name = field.removeprefix("--").rpartition("plan.")[2].replace("-", "_")
     if field.startswith("traffic"):
         name = OF_TRAFFIC.get(field.rpartition(".")[2], field.rpartition(".")[2])
     if name in Plan.model_fields:

@@ -105,6 +105,7 @@ def _refusal() -> Schema:
     entries |= {
         "kind": {"type": "string", "enum": list(KINDS), "description": "What kind of error it is."},
         "value": {"description": FIELDS["value"]},
+        "edits": {"type": ["array", "null"], "items": {"type": "object"}, "description": FIELDS["edits"]},
     }
     description, version = (
         f"The errors. Each has the fields {', '.join(FIELDS)}.",
