@@ -3,12 +3,14 @@
 from functools import cache
 
 import numpy as np
+import pytest
 from all_cases import all_cases
 from alone import DEVICES, OPERATORS, bound_of, changed_device, price_items, seconds_of
 from data_centre import DEVICES as OF_DATA_CENTRES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flopcast.cost.kernels.roofline import engine_seconds
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner
 from flopcast.operators.item import kernel as item_of
@@ -185,3 +187,18 @@ def test_operators_priced_together_cost_what_each_costs_alone(kernel, seed):
     for row in range(5):
         alone = seconds_of(make(*(size[row : row + 1] for size in sizes)), cluster)
         np.testing.assert_allclose(together[row], alone[0], rtol=1e-12)
+
+
+def test_attention_with_narrow_heads_uses_a_part_of_a_systolic_array():
+    """All its products have the head's elements as one side: 64 of 256 rows or columns on TPU v6e."""
+    device = catalog.device("tpu-v6e-32gb")
+    for head, used in ((64.0, 0.25), (128.0, 0.5), (256.0, 1.0), (192.0, 0.75)):
+        for is_gradient in (False, True):
+            work = OPERATORS["flash_attention.backward" if is_gradient else "flash_attention"][0](
+                np.full((1, 1), 4096.0), np.full((1, 1), head), np.full((1, 1), 64.0)
+            ).work()
+            full_s = work.flop / device.peak(work.unit)
+
+            assert engine_seconds(work, device).item() == pytest.approx(full_s.item() / used), head
+            a100 = catalog.device("a100-sxm4-80gb")
+            assert engine_seconds(work, a100).item() == (work.flop / a100.peak(work.unit)).item()

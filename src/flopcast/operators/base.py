@@ -28,8 +28,9 @@ class Work:
     bits by 8- and 4-bit GEMMs of experts; some devices write them after the products. `cycles` are the
     cycles of one multiprocessor for instructions that take longer than the bytes; all multiprocessors share
     this work. `after_cycles` are cycles that nothing hides. `saved_bytes` are those of the moved bytes that
-    the forward pass saved for this kernel, which no cache holds any more. Arrays of shape (plans, 1), or
-    (plans, stage classes) for work on a whole rank.
+    the forward pass saved for this kernel, which no cache holds any more. `narrow_side` is the side that
+    all products have in common, if a matrix engine may be wider; None if measured curves tell it. Arrays of
+    shape (plans, 1), or (plans, stage classes) for work on a whole rank.
     """
 
     flop: Floats
@@ -40,6 +41,7 @@ class Work:
     cycles: Counts = field(default_factory=lambda: ZERO)
     after_cycles: Counts = field(default_factory=lambda: ZERO)
     saved_bytes: Floats = field(default_factory=lambda: ZERO)
+    narrow_side: Counts | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

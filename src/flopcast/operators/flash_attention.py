@@ -126,6 +126,7 @@ class FlashAttention(AbstractOperator):
             flop=2 * self.batch * self._pairs * elements * triangle,
             moved_bytes=passes * rows * ELEMENT_BYTES[self.dtype],
             unit=self.dtype,
+            narrow_side=0.5 * (wide + narrow),
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

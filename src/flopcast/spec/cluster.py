@@ -60,6 +60,8 @@ class Device(StrictModel):
         Peak rate of dense GEMMs, for each dtype. Data sheets often state that of sparse ones, twice it.
     multiprocessors : int
         Number of streaming multiprocessors, on which the tiles of a GEMM run in waves.
+    matrix_side : int
+        Rows and columns of a systolic array (TPU), which narrower heads of attention use only partly.
     clock_hz : float or None
         Highest clock of the multiprocessors. If it is null, memory-bound kernels and attention reach the
         same fraction of the peak as on the device that lends their curves.
@@ -69,7 +71,7 @@ class Device(StrictModel):
         Rate at which memory-bound kernels move tensors that the kernel before left in this cache; 0 for
         devices on which the curves of these kernels were measured, which contain this effect.
     kernel_launch_s : float
-        Time that an empty kernel takes. No kernel takes less time.
+        Time that an empty kernel takes.
     host_bytes_per_s : float
         Rate at which the device copies from pinned memory of its host. The default is 25 GB/s, about 80 %
         of the 32 GB/s of PCIe 4.0 with 16 lanes.
@@ -77,8 +79,7 @@ class Device(StrictModel):
         Whether the 8-bit tensor cores can read their operands in only one memory layout (Hopper, Ada). A
         tensor that is an operand of both the forward and the backward pass then needs a transposed copy.
     writes_results_after : bool
-        Whether grouped GEMMs in 8 and 4 bits write their 16-bit results only after the whole GEMM is
-        complete, instead of tile by tile (Blackwell).
+        Whether grouped GEMMs in 8 and 4 bits write 16-bit results only after the whole GEMM (Blackwell).
     collective_slowdown_fraction : float
         Fraction of its speed that compute loses while a collective runs at the same time. The default, 0.3,
         lies between two estimates. NCCL's 24 thread blocks occupy 18 % of the 132 multiprocessors of an
@@ -113,6 +114,7 @@ class Device(StrictModel):
     memory_bytes_per_s: float = Field(gt=0)
     peak_flop_per_s: PositiveByName
     multiprocessors: int = Field(ge=1)
+    matrix_side: int = Field(default=1, ge=1)
     clock_hz: Hertz | None = Field(default=None, gt=0)
     cache_bytes: float = Field(default=0.0, ge=0)
     cache_bytes_per_s: float = Field(default=0.0, ge=0)

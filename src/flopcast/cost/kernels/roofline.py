@@ -29,8 +29,7 @@ def bound_seconds(need: Work, device: Device) -> Floats:
     ----------
     Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009.
     """
-    compute_s = need.flop / device.peak(need.unit)
-    bound_s: Floats = np.maximum(compute_s, memory_seconds(need, device))
+    bound_s: Floats = np.maximum(engine_seconds(need, device), memory_seconds(need, device))
     return bound_s
 
 
@@ -40,10 +39,22 @@ def least_seconds(need: Work, device: Device) -> Floats:
     This is the bound at the sustained bandwidth. If all tensors of a kernel fit into the last-level cache,
     they may still be there from the kernel before, so the bound at the data sheet's bandwidth holds.
     """
-    compute_s = need.flop / device.peak(need.unit)
     sustained = np.where(need.moved_bytes > device.cache_bytes, SUSTAINED_FRACTION, 1.0)
-    least_s: Floats = np.maximum(compute_s, memory_seconds(need, device, sustained))
+    least_s: Floats = np.maximum(engine_seconds(need, device), memory_seconds(need, device, sustained))
     return least_s
+
+
+def engine_seconds(need: Work, device: Device) -> Floats:
+    """Return the seconds of the products at the peak rate of the matrix engines.
+
+    A systolic array is only partly used by products that are narrower than the array. This is the case for
+    attention, all of whose products have the head's elements as one side.
+    """
+    compute_s: Floats = need.flop / device.peak(need.unit)
+    if need.narrow_side is None or device.matrix_side == 1:
+        return compute_s
+    padded = np.ceil(need.narrow_side / device.matrix_side) * device.matrix_side
+    return compute_s * (padded / need.narrow_side)
 
 
 def memory_seconds(need: Work, device: Device, sustained: Counts | float = 1.0) -> Floats:

@@ -15,7 +15,13 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.narrow_results import with_results
-from flopcast.cost.kernels.roofline import bound_seconds, cycle_seconds, least_seconds, moving_seconds
+from flopcast.cost.kernels.roofline import (
+    bound_seconds,
+    cycle_seconds,
+    engine_seconds,
+    least_seconds,
+    moving_seconds,
+)
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.dtypes import Counts, Flags, Floats, Logs
 from flopcast.operators.base import AbstractOperator
@@ -170,8 +176,7 @@ def _flatten(
     rows: list[list[Floats]] = []
     for work in works:
         need = work.work()
-        compute_s = need.flop / device.peak(need.unit)
-        times = (bound_seconds(need, device), compute_s, least_seconds(need, device))
+        times = (bound_seconds(need, device), engine_seconds(need, device), least_seconds(need, device))
         after_s = moving_seconds(need.after_bytes, device) + cycle_seconds(need.after_cycles, device)
         moved = (after_s, need.result_bytes, need.cycles)
         arrays = (*times, *moved, work.kernels(), work.in_turn(), *work.coordinates())

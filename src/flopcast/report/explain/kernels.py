@@ -13,7 +13,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
-from flopcast.cost.kernels.roofline import bound_seconds, cached_bytes
+from flopcast.cost.kernels.roofline import bound_seconds, cached_bytes, engine_seconds
 from flopcast.cost.kernels.unscaled import kernel_log_efficiency, no_narrower, unscaled_times
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
@@ -96,7 +96,8 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     least_s, alone_s, slower, results_s, waits_s, after_s, loops_s = (
         element_at(part.reshape(shape), row, column) for part in (*parts, times.loops_s)
     )
-    compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
+    compute_s = element_at(engine_seconds(need, device), row, column)
+    memory_s = size / device.memory_bytes_per_s
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
     peaks = source_of(device.source, "peak")
     memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
