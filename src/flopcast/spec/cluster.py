@@ -50,12 +50,11 @@ class Device(StrictModel):
     name : str
         Name of the device, as `flopcast catalog devices` lists it.
     generation : str
-        Architecture of the device, such as "hopper". Constants that were fitted on devices of one
-        architecture are less certain on another.
+        Architecture, such as "hopper"; constants that were fitted on one are less certain on another.
     memory_bytes : float
-        Memory capacity as the driver reports it if error correction is on.
+        Memory capacity as the driver reports it with error correction.
     memory_bytes_per_s : float
-        Peak memory bandwidth. Kernels reach the fraction of it that measured curves state.
+        Peak memory bandwidth, of which kernels reach the fraction that curves state.
     peak_flop_per_s : mapping of float
         Peak rate of dense GEMMs, for each dtype. Data sheets often state that of sparse ones, twice it.
     multiprocessors : int
@@ -76,8 +75,8 @@ class Device(StrictModel):
         Rate at which the device copies from pinned memory of its host. The default is 25 GB/s, about 80 %
         of the 32 GB/s of PCIe 4.0 with 16 lanes.
     one_narrow_layout : bool
-        Whether the 8-bit tensor cores can read their operands in only one memory layout (Hopper, Ada). A
-        tensor that is an operand of both the forward and the backward pass then needs a transposed copy.
+        Whether 8-bit tensor cores read operands in only one memory layout (Hopper, Ada), so that operands
+        of the forward and the backward pass need a transposed copy.
     writes_results_after : bool
         Whether grouped GEMMs in 8 and 4 bits write 16-bit results only after the whole GEMM (Blackwell).
     collective_slowdown_fraction : float
@@ -86,8 +85,7 @@ class Device(StrictModel):
         H100 and 22 % of the 108 of an A100. A GEMM on H100 was measured to fall from 80 % to 47 % of the
         peak during an all-gather, a loss of 41 % (forums.developer.nvidia.com, topic 337991).
     sustained : Sustained
-        Slowdown of GEMMs under sustained load: their time when the device is busy for seconds, compared
-        with their time in a short benchmark.
+        Time of GEMMs when the device is busy for seconds, compared with that in a short benchmark.
     board_power_w : float or None
         Board power limit from the data sheet. Without it, flopcast predicts no energy.
     power : Power
