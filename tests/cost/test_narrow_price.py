@@ -186,3 +186,32 @@ def test_casts_of_one_expert_after_another_take_as_long_as_one_as_many_times():
         return seconds_of(work, GB200).item()
 
     assert cast_s(16) == pytest.approx(16 * cast_s(1))
+
+
+TORCHAO = [  # on GB200: columns of a tensor with 2,048 rows, and microseconds of both kernels of a cast
+    ("inputs", 14336, 31.744 + 65.856),
+    ("inputs", 28672, 46.048 + 117.296),
+    ("gradients", 14336, 31.744 + 91.168),
+    ("gradients", 28672, 46.048 + 166.624),
+]
+
+
+def test_casts_of_torchao_to_nvfp4_take_at_least_the_time_of_their_instructions():
+    """benchmarks/prototype/nvfp4_training/README.md of pytorch/ao; kernels also take time to start."""
+    stack = catalog.stack("torch-fsdp2").narrow
+    recipe = RECIPES["nvfp4"]
+    seconds = {}
+    for tensors, columns, measured_us in TORCHAO:
+        sizes = (2048, columns, 256) if tensors == "inputs" else (2048, 256, columns)
+        items = quantise(linear(*sizes), recipe, stack, constant(1))
+        name = {"inputs": "linear_cast", "gradients": "linear_gradient_cast"}[tensors]
+        work = next(item.work for item in items if item.name == name)
+        seconds[tensors, columns] = seconds_of(replace(work, of_gradient=False), GB200).item()
+
+        assert 0.5 < seconds[tensors, columns] / (measured_us * 1e-6) < 1.05, (tensors, columns)
+    for tensors, small, large in (("inputs", 97.6, 163.344), ("gradients", 122.912, 212.672)):
+        more_s = seconds[tensors, 28672] - seconds[tensors, 14336]
+        assert more_s == pytest.approx((large - small) * 1e-6, rel=0.03), tensors
+
+    fast = quantise(linear(2048, 28672, 256), recipe, NarrowProducts(), constant(1))
+    assert seconds_of(fast[0].work, GB200).item() < 0.5 * seconds["inputs", 28672]

@@ -28,7 +28,7 @@ from flopcast.spec.offload import Placement
 from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
 from flopcast.spec.plan import Plan
-from flopcast.spec.precision import NarrowProducts
+from flopcast.spec.precision import CastCycles, NarrowProducts
 from flopcast.spec.run_length import RunLength
 from flopcast.spec.shards import ShardGroup
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
@@ -76,6 +76,7 @@ EXAMPLES = {
     LoaderStage: LoaderStage(name="copy", sample_bytes=6e5, overlapped=False),
     Model: JOB.model,
     NarrowProducts: NarrowProducts(),
+    CastCycles: CastCycles(),
     Node: CLUSTER.node,
     NodeGroup: GROUP,
     HostMemory: HostMemory(capacity_bytes=1e12, bytes_per_s=2e11),

@@ -76,3 +76,14 @@ def test_all_experts_run_again_and_nothing_of_them_is_kept():
     assert {name: found[name] for name in products} == pytest.approx(products)
     widths = HIDDEN + HIDDEN + KEYS + HIDDEN
     assert at(again.kept_bytes) == pytest.approx(2 * LENGTH * widths + 4 * LENGTH * 16)
+
+
+def test_linear_layers_in_nvfp4_all_run_again_and_those_in_mxfp8_do_not():
+    """torchao calls `torch.nn.functional.scaled_mm` for nvfp4; the list has `_scaled_mm`."""
+    wide = again_flop(block_with(LLAMA, "torch-fsdp2"))
+
+    assert again_flop(block_with(LLAMA, "torch-fsdp2", precision="mxfp8")) == pytest.approx(wide)
+    found = again_flop(block_with(LLAMA, "torch-fsdp2", precision="nvfp4"))
+    per_column = 2 * LENGTH * HIDDEN  # no backward reads the output of w2
+    expected = {"attention.qkv": HIDDEN + 2 * KEYS, "attention.out": HIDDEN, "mlp.up": 2 * FFN}
+    assert found == pytest.approx({name: per_column * n for name, n in expected.items()})

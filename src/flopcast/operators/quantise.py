@@ -34,6 +34,7 @@ class Quantise(AbstractOperator):
     in_blocks: bool = False  # a scale for each block of a row, and of a column
     groups: Counts = field(default_factory=lambda: ONE)  # parts that are cast by a kernel each, in turn
     launches: int = 1  # of one cast, if other kernels find the scale first
+    cycles: Counts = field(default_factory=lambda: ZERO)  # of one multiprocessor, for all elements
 
     @property
     def kernel(self) -> str:
@@ -43,7 +44,8 @@ class Quantise(AbstractOperator):
     def work(self) -> Work:
         """Return the work: no matrix product; nothing in the forward pass if a gradient is cast."""
         moved_bytes = ZERO if self.of_gradient else self.elements * self.each_bytes
-        return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
+        cycles = ZERO if self.of_gradient else self.cycles
+        return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype, cycles=cycles)
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the bytes that one kernel moves."""

@@ -10,7 +10,7 @@ here. The core of attention, norms, the router of experts, the head, embeddings 
 in bf16; sums, main gradients and the optimizer's states are as in bf16 training.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -136,6 +136,27 @@ def product_engine(precision: str) -> str:
     return FORMATS[RECIPES[precision].format].engine if precision in RECIPES else precision
 
 
+Cycles = Annotated[float, Field(ge=0)]
+
+
+class CastCycles(StrictModel):
+    """Cycles of one multiprocessor for each element that is cast; 0 if memory limits the casts.
+
+    Attributes
+    ----------
+    inputs : float
+        Inputs of linear layers.
+    gradients : float
+        Gradients of their outputs.
+    weights : float
+        Weights.
+    """
+
+    inputs: Cycles = 0.0
+    gradients: Cycles = 0.0
+    weights: Cycles = 0.0
+
+
 class NarrowProducts(StrictModel):
     """How a training framework trains in 8 and 4 bits. These settings have no effect on plans in 16 bits.
 
@@ -170,6 +191,8 @@ class NarrowProducts(StrictModel):
         Whether one kernel casts a tensor to nvfp4 in both layouts: rows, and Hadamard-transformed columns
         (Transformer Engine 2.14 and later, pull request 2555). If false, two kernels each read the 16-bit
         tensor.
+    nvfp4_cast_cycles : CastCycles
+        Cycles of the instructions of casts to nvfp4: Hadamard transforms, random numbers and scales.
     transposes : bool
         Whether operands with one scale per tensor need a transposed copy, as on Hopper. Do not set it:
         flopcast sets it from the device of the job.
@@ -187,6 +210,7 @@ class NarrowProducts(StrictModel):
     smaller_activations: tuple[SmallerActivation, ...] = ()
     block_scaled_norms: bool = False
     fused_transform: bool = True
+    nvfp4_cast_cycles: CastCycles = CastCycles()
     transposes: bool = True
     wide_first_blocks: int = Field(default=0, ge=0)
     wide_last_blocks: int = Field(default=0, ge=0)

@@ -6,6 +6,7 @@ Elsewhere: the recipes (spec/precision.py), the casts of activations and gradien
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
 from flopcast.operators.formats import FORMATS
@@ -81,6 +82,10 @@ class Casts:
         """Return the bytes that the cast of one element of a weight moves, in each layout."""
         return self.recipe.reads * wide_bytes + self.weight_layouts * self.size_bytes
 
+    def cycles_of(self, tensors: Literal["inputs", "gradients", "weights"]) -> float:
+        """Return the cycles of a multiprocessor that the cast of an element takes at least."""
+        return float(getattr(self.stack.nvfp4_cast_cycles, tensors)) if self.recipe.transforms else 0.0
+
     def bytes_of(self, wide_bytes: float, layouts: int, after_norm: bool = False) -> float:
         """Return the bytes per element that an input's or gradient's cast moves, less those that its norm
         saves.
@@ -146,9 +151,11 @@ def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
     if not is_low_precision(item) or not isinstance(work, Product):
         return
     groups = work.groups if isinstance(work, GroupedMatmul) else ONE
+    elements = groups * work.n * work.k
     yield Quantise(
-        elements=groups * work.n * work.k,
+        elements=elements,
         each_bytes=cast.weight_bytes_of(ELEMENT_BYTES[work.dtype]),
+        cycles=elements * cast.cycles_of("weights"),
         dtype=work.dtype,
     )
 

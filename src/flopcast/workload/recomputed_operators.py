@@ -6,7 +6,8 @@ Elsewhere: when it runs again (recompute_order.py), what is kept instead (backwa
 A list of operators has results that are kept: linear layers, fused attention, and the reduce-scatter of
 tensor parallelism. Of the linear layers, counted from the start of a block, every second one runs again
 after all. Everything else runs again: norms, activation functions, the products of experts (`_grouped_mm`
-is not in the list), their exchanges, and the router's product.
+is not in the list), their exchanges, the router's product, and linear layers in 4 bits (torchao calls
+`torch.nn.functional.scaled_mm`; the list has the older `_scaled_mm`).
 
 An item may stand for several linear layers beside each other: queries, keys and values, or the two halves
 of a gated layer. A part of it then runs again.
@@ -21,6 +22,7 @@ list of 2026 keeps `all_to_all_single`. https://github.com/pytorch/torchtitan
 from flopcast.layers.attention import CORE
 from flopcast.layers.modules import OPERATORS
 from flopcast.layers.router import PARTS
+from flopcast.operators.formats import FORMATS
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import ReduceScatter
@@ -56,13 +58,19 @@ def recomputed_shares(forward: tuple[Item, ...]) -> dict[str, float]:
         scatters = isinstance(item.work, ReduceScatter) and item.work.axis == "tp"
         if scatters or item.group == CORE:
             shares[item.name] = 0.0
-        elif isinstance(item.work, Matmul) and not item.name.endswith(PARTS[0]):
+        elif isinstance(item.work, Matmul) and _is_listed(item.work, item.name):
             parts = parts_of(item, forward)
             widths = _widths(item, products[products.index(item.work) :], parts)
             again = [width for part, width in enumerate(widths, number) if part % 2]
             shares[item.name] = sum(again) / sum(widths)
             number += parts
     return shares
+
+
+def _is_listed(work: Matmul, name: str) -> bool:
+    """Return whether the list of operators has the product of a linear layer."""
+    in_fewer_bits = work.narrow != "" and FORMATS[work.narrow].size_bytes < 1.0
+    return not in_fewer_bits and not name.endswith(PARTS[0])
 
 
 def _widths(item: Item, products: list[Matmul], parts: int) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ cast in one layout, because no weight gradient reads the other.
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, constant
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Dispatch
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -129,10 +129,17 @@ def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) 
     after_norm = _after_norm(alias, items, products)
     each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts, after_norm)
     if any(item.output == tensor and kind_of(item) == WRITES_NARROW for item in items):
-        each_bytes = 0.0
+        each_bytes, elements = 0.0, ZERO
     groups = cast.groups_of(product)
     launches = cast.recipe.cast_kernels
-    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, groups=groups, launches=launches)
+    work = Quantise(
+        elements=elements,
+        each_bytes=each_bytes,
+        dtype=dtype,
+        groups=groups,
+        launches=launches,
+        cycles=elements * cast.cycles_of("inputs"),
+    )
     return _item(f"{product.name}_cast", work, tensor, f"{tensor}.narrow", product.group)
 
 
@@ -149,6 +156,7 @@ def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> 
         each_bytes=cast.bytes_of(wide_bytes, cast.gathered_layouts, after_norm),
         dtype=dtype,
         launches=cast.recipe.cast_kernels,
+        cycles=elements / cast.ranks * cast.cycles_of("inputs"),
     )
     name = f"{source}.narrow"
     found = [
@@ -184,6 +192,7 @@ def _scattered(scatter: Item, cast: Casts) -> list[Item]:
         dtype="bf16",
         of_gradient=True,
         launches=cast.recipe.cast_kernels,
+        cycles=moved / wide_bytes / cast.ranks * cast.cycles_of("gradients"),
     )
     tensor = scatter.output
     found = [
@@ -225,6 +234,7 @@ def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
             dtype=dtype,
             groups=cast.groups_of(product),
             launches=cast.recipe.cast_kernels,
+            cycles=outputs * cast.cycles_of("gradients"),
         )
         found.append(_of_gradient(product, "gradient_cast", made))
     return found
