@@ -187,3 +187,24 @@ def test_a_fault_of_a_default_is_told_at_the_first_value_of_the_file(tmp_path):
     found = faults_in(path, kind="maxtext")
 
     assert (2, "model.blocks[0].mixer.kv_heads") in found
+
+
+def test_experts_with_a_capacity_are_padded_and_select_tokens_with_masks_unless_products_are_sparse():
+    experts = {"model_name": "deepseek3-671b", "capacity_factor": 1.25}
+    dropping = job_from_text(small(**experts, sparse_matmul=False), "gpu.yml", 32)
+    sparse = job_from_text(small(**experts), "gpu.yml", 32)
+
+    layers = [block.feed_forward for block in dropping.model.blocks]
+    assert [layer.kind for layer in layers] == ["mlp", "experts"]
+    assert (layers[1].capacity_factor, layers[1].pads_to_capacity) == (1.25, True)
+    assert dropping.software.experts.one_hot_masks
+    assert sparse.model.blocks[1].feed_forward.capacity_factor == 0
+    assert not sparse.software.experts.one_hot_masks
+
+
+def test_experts_that_each_compute_all_tokens_are_refused_and_dense_models_have_none():
+    for factor in ({}, {"capacity_factor": -1.0}):
+        text = small(model_name="mixtral-8x7b", sparse_matmul=False, **factor)
+        assert [fault.field for fault in told(text, "gpu.yml", 32)] == ["sparse_matmul"]
+
+    assert job_from_text(small(sparse_matmul=False), "gpu.yml", 32).model == model_of()

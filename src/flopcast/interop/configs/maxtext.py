@@ -43,6 +43,7 @@ ATTENTION = {
 }
 QUANTISED = {"": "", "fp8": "fp8_current", "nanoo_fp8": "fp8_current", "te_fp8_delayedscaling": "fp8"}
 QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_full": "fp8_current"}
+SPARSE, CAPACITY = "sparse_matmul", "capacity_factor"
 OVERRIDE, LAYERS = "override_model_config", "base_num_decoder_layers"
 # a size → its place in a model; "-" is the number of the last run of blocks
 SIZES: dict[str, tuple[str, ...]] = {
@@ -86,6 +87,7 @@ def read(reader: JobReader) -> None:
     kernel = reader.choice("attention", ATTENTION, "flash")
     stack: dict[str, object] = {"base": "xla"}
     stack |= {"attention_kernel": kernel} if kernel != "materialised" else {}
+    stack |= {"experts": {"one_hot_masks": True}} if _limits_experts(reader) else {}
     if reader.choice("weight_dtype", NARROW, ""):  # optax's states have the type of their parameter
         stack = narrowed(stack)
     reader.put(("stack",), stack, "attention")
@@ -246,6 +248,34 @@ def _override(reader: JobReader) -> None:
             reader.fault(key, allowed, because, fix)
             continue
         reader.put(("model", *(last if part == "-" else part for part in path)), number, key)
+
+
+def _limits_experts(reader: JobReader) -> bool:
+    """Read the capacity of experts, and return whether products with one-hot masks select their tokens.
+
+    References
+    ----------
+    layers/moe.py: `sparse_matmul` sends all tokens to their experts; `dense_matmul` selects them with masks
+    if there is a capacity, and otherwise lets every expert compute all tokens.
+    """
+    base = reader.part("model").get("base")
+    runs = catalog.model(base).blocks if isinstance(base, str) and base in catalog.names("models") else ()
+    sparse = [number for number, block in enumerate(runs) if block.feed_forward.kind == "experts"]
+    if reader.flag(SPARSE, True) or not sparse:
+        if reader.has(CAPACITY):
+            reader.assume(f"MaxText uses this value only for experts with {SPARSE}: false", CAPACITY)
+        return False
+    factor = reader.raw(CAPACITY)
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor <= 0:
+        reader.refuse(
+            SPARSE, "experts that each compute all tokens", f"write a {CAPACITY}, or {SPARSE}: true"
+        )
+        return False
+    for number in sparse:
+        place = ("model", "blocks", str(number), "feed_forward")
+        reader.put((*place, "capacity_factor"), float(factor), CAPACITY)
+        reader.put((*place, "pads_to_capacity"), True, CAPACITY)
+    return True
 
 
 def _model(reader: JobReader) -> None:
