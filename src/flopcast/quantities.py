@@ -41,7 +41,7 @@ _PERIOD = re.compile(r"(?:[a-z]*\s*/(\S+)|[rq]p([smh]))?")
 UNIT_FIRST = re.compile(r"(?i)^\s*(?:us)?\$\s*([\d.,]+)|^\s*usd\s*([\d.,]+)")  # a unit before its number
 NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 _GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-_MULTIPLES = {"k": "thousand", "M": "million mil mio mn", "B": "billion bn g", "T": "trillion tn tb"}
+_MULTIPLES = {"k": "thousand", "M": "million mil mio mln mn", "B": "billion bn g", "T": "trillion tn tb"}
 MULTIPLES_OF_WORDS = {
     word: letter for letter, words in _MULTIPLES.items() for word in (letter.lower(), *words.split())
 }
@@ -222,7 +222,7 @@ def number_of(text: str, field: str) -> object:
             return int(parse_tokens(text, r"tokens?|requests?|steps?|users?"))
         if field.endswith(("_tokens", "_length")):
             return parse_length(text)
-    is_share = "%" in text and field.endswith(("fraction", "share"))
+    is_share = "%" in text and field.endswith(("fraction", "share", "ratio"))
     return fraction_of(text) or text if is_share else text
 
 

@@ -84,7 +84,9 @@ def whole_number(value: object, otherwise: int) -> int:
 
 def _number(text: str, allowed: str, usual: re.Match[str] | None, *, whole: bool) -> str:
     """Return the number in a text, without its sign, unit or fraction if these are not allowed."""
-    text = re.sub(r"(?<=\d)[:/]1$", "", in_digits(text))  # "4:1" is the ratio 4
+    text = re.sub(r"(?<=\d)\s*(?:[:/]|to)\s*1$", "", in_digits(text))  # "4:1" is the ratio 4
+    if whole:
+        text = re.sub(r"^(\d+[kKM]?)\s*(?:\.{2,3}|–|to)\s*\d.*$", r"\1", text)  # a range has no one value
     if whole and (product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", text)):  # "2x8" devices
         text = str(int(product[1]) * int(product[2]))
     if not whole and text.endswith("%") and (fraction := fraction_of(text)) is not None:

@@ -48,6 +48,14 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --engine vllm --traffic 'rate=4/s prompt=1k:50,2k output=300'": "write 1k:50,2k:50",
     f"{JOB} --engine vllm --slo 'ttft<=500ms@p95'": "write ttft_p95=500ms in place of ttft<=500ms@p95",
     f"{JOB} --engine vllm --slo itl=50ms": "write tpot_p99=50ms in place of itl=50ms",
+    f"{JOB} --engine vllm --slo 'ttft: 2s, tpot: 50ms'": "write ttft_p99=2s tpot_p99=50ms",
+    f"{JOB} --engine vllm --traffic '4 rps, 2k in, 300 out'": (
+        'write --traffic "rate=4/s prompt=2k output=300"'
+    ),
+    f"{JOB} --engine vllm --traffic log.jsonl": 'write --traffic "trace=log.jsonl"',
+    f"{JOB} --checkpoint 'nvme lustre'": "leave out lustre",
+    f"{JOB} --loader 'tokenize=9ms,pack'": "write pack=9ms in place of pack",
+    f"{JOB} plan.tp 2": "write plan.tp=2",
     f"{JOB} site.power_limit=350": 'write site.power_limit_w="350 W"',
     f"{JOB} --tokens '2 trilion'": "set --tokens to 2T",
     "validate runs runs.csv": "write --runs runs.csv",

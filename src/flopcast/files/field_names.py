@@ -23,7 +23,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "tensor_parallel": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp tp-size",
     "pipeline_parallel": "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size pp pp-size",
     "context_parallel": "context-parallel-size cp cp-size",
-    "expert_parallel": "expert-parallel-size expert-model-parallel-size ep ep-size",
+    "expert_parallel": "expert-parallel-size expert-model-parallel-size ep ep-size experts",
     "virtual_stages": "virtual-pipeline-model-parallel-size vpp",
     "micro_batch": "micro-batch micro-batch-size mbs per-device-train-batch-size",
     "global_batch": "gbs global-batch-size train-batch-size batch-size batch",
@@ -61,6 +61,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "ttft_s": "ttft ttft-p99",
     "tpot_s": "tpot tpot-p99",
     "samples": "rollouts-per-prompt group-size",
+    "cache": "kv-cache-dtype kv-dtype cache-dtype",
     "prefix_hit_share": "prefix prefix-hit-rate hit-rate cache-hit-rate prefix-hit",
     "requests": "num-requests num-prompts",
     "concurrency": "max-concurrency users",
@@ -89,6 +90,8 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
     elsewhere = _as_part(key, value, words) or MEANT.get(key, "").format(value=plain)
+    if key in ("seq", "sequence_length") and "replicas" in names:  # a plan of serving
+        elsewhere = f"remove {key}: the traffic states the lengths of prompts and outputs"
     elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere
     if isinstance(elsewhere, Fix) and elsewhere.edits and where.startswith(ARGUMENT):
         changes = _changes(field.rpartition(".")[0], elsewhere.edits[0])

@@ -58,10 +58,25 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     if "=" not in text:
         allowed = "NAME=VALUE for each setting, with spaces between them"
         because = "the value contains no setting of this form"
-        number = re.search(r"\d+(\.\d+)?", text)
-        fix = f'write --traffic "rate={number[0] if number else 4}/s prompt=2000 output=300"'
+        fix = f'write --traffic "{_meant_traffic(text)}"'
         raise spec_error("traffic", text, allowed, because, fix, where=where)
     return words_of("traffic", text, where)
+
+
+def _meant_traffic(text: str) -> str:
+    """Return the settings that a text without equals signs means.
+
+    >>> _meant_traffic("4 rps, 2k in, 300 out"), _meant_traffic("log.jsonl")
+    ('rate=4/s prompt=2k output=300', 'trace=log.jsonl')
+    """
+    if re.search(r"\.(?:jsonl?|csv|parquet)(?:\.gz)?$", text):
+        return f"trace={text}"
+    number = re.search(r"\d+(\.\d+)?", text)
+    prompt, output = (
+        re.search(rf"(\d+k?)\s*(?:tokens?\s*)?{word}", text) for word in ("(?:in|prompt)", "(?:out|answer)")
+    )
+    words = f"prompt={prompt[1] if prompt else 2000} output={output[1] if output else 300}"
+    return f"rate={number[0] if number else 4}/s {words}"
 
 
 def _meant_limit(text: str) -> str:
@@ -70,8 +85,8 @@ def _meant_limit(text: str) -> str:
     >>> _meant_limit("p95 tpot below 20 ms")
     'write tpot_p95=20ms'
     """
-    if re.fullmatch(r"(?:[a-z0-9_.]+\s*<=?\s*[\d.]+\s*[a-z]+\s*)+", text):
-        words = re.findall(r"([a-z0-9]+?)(_p[\d.]+)?\s*<=?\s*(\S+)", text)
+    if re.fullmatch(r"(?:[a-z0-9_.]+\s*[<:]=?\s*[\d.]+\s*[a-z]+\s*)+", text):
+        words = re.findall(r"([a-z0-9]+?)(_p[\d.]+)?\s*[<:]=?\s*(\S+)", text)
         return "write " + " ".join(f"{metric}{part or '_p99'}={time}" for metric, part, time in words)
     metric = next((each for each in _METRICS if each in text.lower()), "ttft")
     percentile, time = re.search(r"\bp\d\d", text), re.search(r"(\d[\d.]*)\s*(ms|us|s|min)\b", text)
@@ -131,7 +146,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
             because = (
                 f"there is another limit of {metric}" if match else "the limit does not have this form"
             )
-            fix = f"keep one limit of {metric}" if match else _meant(word)
+            fix = f"remove {word}" if match else _meant(word)
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue
         try:

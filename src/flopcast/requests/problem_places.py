@@ -138,7 +138,9 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     if second is None:
         return problem
     because = f"{problem.because}; {right} is refused, too, because {second.because}"
-    return replace(problem, allowed=second.allowed, because=because, fix=second.fix)
+    part = getattr(problem.fix, "part", "")  # the word that the user wrote, and has to leave out
+    fix = second.fix if second.edits or not part else second.fix.replace(right, part)
+    return replace(problem, allowed=second.allowed, because=because, fix=fix)
 
 
 def _edited(data: object, problem: Problem) -> object:
@@ -162,7 +164,10 @@ def _edited(data: object, problem: Problem) -> object:
         text = value_at(data, path[:end])
         if isinstance(text, str) and wrong in text:
             named = re.search(rf"\b(?:{'|'.join(names)})={re.escape(wrong)}(?![\w.])", text)
-            at = named.end() - len(wrong) if named else text.index(wrong)
+            found = named or re.search(rf"(?<![\w-]){re.escape(wrong)}", text)
+            if found is None:
+                continue
+            at = found.end() - len(wrong)
             right = f"{text[:at]}{right}{text[at + len(wrong) :]}"
         elif end < len(path) or (problem.fault != MISSING and (text is None or text != problem.value)):
             continue

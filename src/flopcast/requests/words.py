@@ -77,7 +77,13 @@ def files_and_changes(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str,
         or is_command(word)
         or (place and is_model(word))
     )
-    return files, tuple(word for word in words if word not in files)
+    changes: list[str] = []
+    for word in (each for each in words if each not in files):
+        if changes and "=" not in word and re.fullmatch(r"[a-z]\w*\.[\w.]+", changes[-1]):
+            changes[-1] += f" {word}"  # one error for a key and its value without an equals sign
+        else:
+            changes.append(word)
+    return files, tuple(changes)
 
 
 def with_named_model(request: JobRequest) -> JobRequest:

@@ -323,6 +323,8 @@ def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
     if (stated := job.model.context_length) and longest > stated:
         because = "prompt and output together are longer than the context length of the model"
         fix = f"shorten prompt and output to {stated} tokens together"
+        if (outputs := job.traffic.output_tokens) and outputs.mean < stated:
+            fix = f"write prompt={stated - int(outputs.mean)}"
         yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)
 
 

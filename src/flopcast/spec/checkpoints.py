@@ -7,13 +7,14 @@ can be stored where (rules_storage.py), the blocks that recompute keeps (workloa
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from flopcast.fixes import in_place
 from flopcast.meant_quantities import in_digits, meant_quantity
-from flopcast.quantities import joined_units, parse_quantity
+from flopcast.quantities import joined_units, parse_quantity, parse_tokens
 from flopcast.records import dataclass
 from flopcast.spec.written_lists import meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
@@ -171,7 +172,7 @@ def _of_text(given: object) -> object:
         fix = f"write {given.replace(spaced[0], f'every={spaced[1]}{spaced[2]}')!r}"
         raise NotAllowedError("every=STEPS, or every=TIME such as every=10min", because, fix)
     words = joined_units(given.replace(",", " ")).split()
-    for word, (key, value) in zip(words, meanings(words, _setting, given), strict=True):
+    for word, (key, value) in zip(words, meanings(words, _setting, given, " "), strict=True):
         if key in found:
             raise NotAllowedError(
                 "each setting only once", f"{word} sets a field that another word sets", f"leave out {word}"
@@ -187,9 +188,10 @@ def _setting(word: str) -> tuple[str, object]:
         return "method", name
     if not equals and name in STORES:
         return "to", name
-    if name == "every" and value.isdecimal():
-        return "every_steps", int(value)
     if name == "every":
+        with suppress(ValueError):
+            if (steps := parse_tokens(value, r"steps?|iterations?|iters?")).is_integer():
+                return "every_steps", int(steps)
         return "every_s", _quantity(word, "s", "every=STEPS, or every=TIME such as every=10min")
     if name == "cache":
         return "host_bytes", _quantity(word, "B", "cache=SIZE, such as cache=64GB")
@@ -222,7 +224,6 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
     except ValueError:
         because = f"{text!r} is not a number with a known unit"
         digits, units = in_digits(text.strip("-")), (unit, "min", "h") if unit == "s" else (unit,)
-        digits = re.sub(r"(?<=\d) ?(?:steps?|iterations?|iters?)$", "", digits)
         right = (
             {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else meant_quantity(digits, units)
         )

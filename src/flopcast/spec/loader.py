@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from flopcast.fixes import in_place
+from flopcast.fixes import in_place, write
 from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import joined_units, parse_quantity, parse_rate
 from flopcast.spec.written_lists import or_text
@@ -188,14 +188,12 @@ def _stages(text: str) -> list[dict[str, object]]:
             raise NotAllowedError("TIME:WORKERS", because, in_place(f"{last}:{value}", f"{last} {word}"))
         if not name or not value:
             because = "a stage consists of a name and its time or size"
-            right = f"decode={word}" if word[0].isdigit() else f"{name}=9ms"
+            fix = in_place(f"decode={word}" if word[0].isdigit() else f"{name}=9ms", word)
             if spaced := re.fullmatch(
-                r"([a-z]\w*)\W+(\d\S*)(?:\s*[x×*:]\s*(\d+))?", joined_units(text.strip())
+                r"([a-z]\w*)\W+(\d[^\s,]*)(?:\s*[x×*:]\s*(\d+))?", joined_units(text.strip())
             ):
-                right = f"{spaced[1]}={spaced[2]}" + f":{spaced[3]}" * bool(spaced[3])
-            raise NotAllowedError(
-                f"stages of the form NAME=VALUE, unlike {word!r}", because, f"write {right}"
-            )
+                fix = write(f"{spaced[1]}={spaced[2]}" + f":{spaced[3]}" * bool(spaced[3]))
+            raise NotAllowedError(f"stages of the form NAME=VALUE, unlike {word!r}", because, fix)
         if name == "exposed":
             exposed += value.split("+")
         else:

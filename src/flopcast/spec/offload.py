@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from flopcast.quantities import fraction_of
-from flopcast.spec.written_lists import by_kind, entries_of, or_text
+from flopcast.spec.written_lists import by_kind, entries_of, meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 Kind = Literal["optimizer", "gradients", "parameters", "activations"]
@@ -90,7 +90,10 @@ def _of_word(word: str) -> dict[str, object]:
         memory = rest[0] if rest else ""
         tier = OTHER_NAMES.get(memory, memory if memory in TIERS else TIERS[0])
         known = OTHER_KINDS.get(kind, kind if kind in KINDS else KINDS[0])
-        meant = ":".join([known, tier, *rest[1:]])
+        shares = (
+            [memory] if fraction_of(memory) is not None else []
+        )  # of a state whose memory is not stated
+        meant = ":".join([known, tier, *shares, *rest[1:]])
         because = "each entry of offload consists of a kind of state and a memory"
         if kind in OTHER_KINDS:
             because = f"flopcast calls these states {known}, and not {kind}"
@@ -125,10 +128,17 @@ def _of_word(word: str) -> dict[str, object]:
 
 def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
     """Yield the placements of a mapping by kind: {"optimizer": "host"}."""
+    words = [
+        f"{kind}:{word.strip()}"
+        for kind, place in given.items()
+        if isinstance(place, str)
+        for word in place.split(",")
+    ]
+    yield from meanings(words, _of_word, ",".join(words))
     for kind, place in given.items():
         if isinstance(place, str):
-            yield from (_of_word(f"{kind}:{word.strip()}") for word in place.split(","))
-        elif isinstance(place, Mapping):
+            continue
+        if isinstance(place, Mapping):
             yield {"kind": kind, **place}
         else:
             because = "each entry of offload consists of a kind of state and a memory"

@@ -43,7 +43,9 @@ def entries_of(
     return given
 
 
-def meanings(words: Sequence[str], of_word: Callable[[str], Meaning], text: str) -> list[Meaning]:
+def meanings(
+    words: Sequence[str], of_word: Callable[[str], Meaning], text: str, separator: str = ","
+) -> list[Meaning]:
     """Return what each word of a text means.
 
     Raises
@@ -58,15 +60,22 @@ def meanings(words: Sequence[str], of_word: Callable[[str], Meaning], text: str)
         except NotAllowedError as error:
             faults[word] = error
     if len(faults) > 1:
-        right = text
-        for word, fault in faults.items():
-            for value in (each for edit in edits_of(fault.fix) for each in edit.values()):
-                right = right.replace(word, word.replace(getattr(fault.fix, "part", ""), str(value)))
+        right = separator.join(
+            _corrected(word, faults[word].fix) if word in faults else word for word in words
+        )
         because = "; ".join(dict.fromkeys(fault.because for fault in faults.values()))
         raise NotAllowedError(next(iter(faults.values())).allowed, because, in_place(right, text))
     for fault in faults.values():
         raise fault
     return found
+
+
+def _corrected(word: str, fix: str) -> str:
+    """Return a word with the first value that a fix writes in place of it, or of a part of it."""
+    for value in (str(each) for edit in edits_of(fix) for each in edit.values()):
+        part = getattr(fix, "part", "")
+        return word.replace(part, value) if part in word and part else value
+    return word
 
 
 def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, Any]], None]:
