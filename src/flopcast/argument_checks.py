@@ -40,8 +40,9 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
         if args and isinstance(args[0], Mapping):
             because = f"{first} is a path or the name of a model"
             words = ", ".join(f"{key}={each!r}" for key, each in args[0].items())
-            words = words if args[0].keys() <= {*known} else f"model={dict(args[0])!r}"
-            fix = f"write flopcast.{function.__name__}({words})"
+            takes_parts = "model" in known
+            words = words if args[0].keys() <= {*known} or not takes_parts else f"model={dict(args[0])!r}"
+            fix = f"write flopcast.{function.__name__ if takes_parts else 'job'}({words})"
             problems.append(Problem(first, args[0], "a text or a path", because, fix))
         for name in kwargs.keys() - {first, *known}:
             short = short_name(name, Batch.model_fields[name]) if name in Batch.model_fields else ""

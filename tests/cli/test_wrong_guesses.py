@@ -214,7 +214,6 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'gbs=64 zero=stage3'": "write 3 in place of stage3",
     f"{JOB} --plan 'gbs=64 sp=2'": "set sequence_parallel to true",
     f"{JOB} --plan 'gbs=64 recompute=all'": "set recompute to full",
-    f"{JOB} --checkpoint 'every=100steps nvme'": "write every=100 in place of every=100steps",
     f"{JOB} --checkpoint 'nvme every 100 steps'": "write 'nvme every=100'",
     f"{JOB} --slow device=3:1.25": "write device=3:0.8",
     f"{JOB} --loader workers=8": "write decode=9ms:8 in place of workers=8",

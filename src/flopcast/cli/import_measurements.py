@@ -15,6 +15,7 @@ from flopcast.cli.output_files import check_writable, writing
 from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
+from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import parse_quantity
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -190,14 +191,14 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
         return None
     because = "a step takes more than 0 s"
     try:
-        value = float(text)
+        value = parse_quantity(text if text[-1:].isalpha() else f"{text} s", ("s", "min", "h"))
     except ValueError:
-        try:
-            value = parse_quantity(text, ("s", "min", "h"))
-        except ValueError:
-            value, because = 0.0, "the value is not a time"
+        value, because = 0.0, "the value is not a time"
     if not 0 < value < float("inf"):
-        problems.append(_option("--observed-step", text, STEP_TIME, because, "12.3"))
+        right = meant_quantity(text, ("s", "min", "h")) if value == 0.0 else ""
+        problems.append(
+            _option("--observed-step", text, STEP_TIME, because, (right and f'"{right}"') or "12.3")
+        )
     return value
 
 

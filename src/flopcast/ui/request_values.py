@@ -99,7 +99,8 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
     elif of_plan and "plan" in known:
         fix = f'write "plan": "{of_plan}={value}"'
     elif name == "traffic" and "rate" in known:
-        settings = value if isinstance(value, dict) else {"rate": "4/s", "prompt": "2000"}
+        settings = value if isinstance(value, dict) else dict(re.findall(r"(\w+)=(\S+)", str(value)))
+        settings = settings or {"rate": "4/s", "prompt": "2000"}
         fix = f"write its settings as fields, such as {json.dumps(settings)[1:-1]}"
     elif other is not None:
         fix = f"send the request to /api/v1/{other}, or remove {name}"

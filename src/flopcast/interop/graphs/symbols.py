@@ -15,6 +15,7 @@ from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.records import dataclass, field
+from flopcast.slips import meant
 
 BATCH = "batch"  # the name that every file accepts for the number of samples
 MOST_POWER = 64  # sizes of axes are whole numbers of 64 bits
@@ -168,6 +169,8 @@ def sizes_of(words: Iterable[str]) -> dict[str, int]:
         if not name or not number.isdecimal() or not 0 < int(number) < 10**9:
             allowed = "NAME=NUMBER, such as batch=8"
             because = "the option sets the value of one symbolic size"
-            raise spec_error("--size", word, allowed, because, "write the name of the size and a number")
+            right = meant(number, "a whole number of at least 1")
+            fix = f"write {name}={right}" if name and right else "write the name of the size and a number"
+            raise spec_error("--size", word, allowed, because, fix)
         found[name] = int(number)
     return found
