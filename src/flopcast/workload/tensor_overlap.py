@@ -13,8 +13,10 @@ Four patterns, as Transformer Engine pairs them ("user buffers"), t ranks wide:
     gather ∥ input gradient    of an input that was kept in shards: whole (`bulk`; workload/backward.py)
     weight gradient ∥ scatter  of the input's gradient: whole (`bulk`)
 
-Chunks of a product are smaller and so less efficient: their own curve says how much. That a product has
-fewer multiprocessors beside a message is not counted.
+Chunks of a product are smaller and so less efficient: their own curve says how much. Gathered chunks travel
+by copy engines. Scatters are kernels on 16 multiprocessors by default, and on 8 to 32 in NeMo's recipes, so
+they slow the products beside them as collectives slow other compute (timeline/contention.py). The few
+multiprocessors of the gather beside an input gradient, 2 to 8 in these recipes, are not counted.
 
 Tile by tile, a product stays one kernel with the efficiency of the whole. With G seconds for the product, M
 for the message and f for the share of a band of tiles in the rows of the product, each pair takes
@@ -28,7 +30,9 @@ left out (T3 arbitrates so that it does not). The hardware of T3 leaves gathers 
 
 References
 ----------
-Transformer Engine, `pytorch/module/base.py`, `initialize_ub`: which product has which method, and 4 splits.
+Transformer Engine, `pytorch/module/base.py`, `initialize_ub`: which product has which method, 4 splits,
+and the multiprocessors of a scatter. NeMo's recipes of these:
+`collections/llm/recipes/tp_overlap_configs/userbuffers.py`.
 Decomposed collectives: Wang et al., ASPLOS 2023, doi:10.1145/3567955.3567959. Tiles: Flux,
 arXiv:2406.06858 (gathers and scatters fused with products); T3, arXiv:2401.16677 (tracking and triggering
 in hardware).
@@ -95,7 +99,7 @@ def _pattern(items: tuple[Item, ...], ranks: Counts, how: str) -> tuple[list[Ite
     if _is_product(first) and _scatters(second) and (how != CHUNKS or first.phase != "backward"):
         return SCATTERED[how](first, second, ranks), 2
     if len(items) == 3 and _are_gradients(first, second) and _scatters(items[2]):
-        return _beside_weight_gradient(first, second, items[2]), 3
+        return _beside_weight_gradient(first, second, replace(items[2], overlapped=how == CHUNKS)), 3
     return [], 0
 
 
@@ -154,7 +158,7 @@ def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
     one = np.ones_like(ranks)
     return [
         _chunk(product, chunks, one),
-        _further_chunks(scatter, chunks),
+        replace(_further_chunks(scatter, chunks), overlapped=True),
         without_waiting(_further_chunks(product, chunks, "rest"), "tp"),
         _chunk(scatter, chunks, one, "last"),
     ]
