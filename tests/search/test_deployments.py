@@ -128,19 +128,39 @@ CHOSEN = (  # model, GPUs, traffic, limits
 
 
 @all_cases("model, gpus, traffic, slo", CHOSEN)
-def test_a_job_without_a_plan_has_the_degree_and_the_replicas_that_a_search_finds(
+def test_a_job_without_a_plan_has_the_degrees_and_the_replicas_that_a_search_finds(
     model, gpus, traffic, slo
 ):
     options = {"cluster": "dgx-h100", "gpus": gpus, "traffic": traffic, "slo": slo}
     job = serving_job(model, **options)
-    words = (
-        f"dp=1 ep=1 pools=no max_sequences={job.engine.max_sequences} max_tokens={job.engine.max_tokens}"
-    )
-    best = search_deployments(job, words).deployments[0].report.job.plan
 
-    assert (job.plan.tensor_parallel, job.plan.replicas) == (best.tensor_parallel, best.replicas)
+    assert chosen_degrees(job.plan) == chosen_degrees(best_without_pools(job))
     note = next(text for text in job.assumptions if text.startswith("plan tp="))
     assert (f"uses {job.devices} of {gpus} devices" in note) == (job.devices < gpus)
+
+
+def chosen_degrees(plan):
+    """Return what `predict` chooses of a plan."""
+    names = ("tensor_parallel", "data_parallel", "expert_parallel", "replicas")
+    return [getattr(plan, name) for name in names]
+
+
+def best_without_pools(job):
+    """Return the best plan of a search that keeps the limits of the engine."""
+    words = f"pools=no max_sequences={job.engine.max_sequences} max_tokens={job.engine.max_tokens}"
+    return search_deployments(job, words).deployments[0].report.job.plan
+
+
+def test_a_trace_has_the_deployment_that_a_search_finds(tmp_path):
+    """The same requests ten times as fast need more replicas."""
+    for gap_s in (1.0, 0.02):
+        trace = tmp_path / f"{gap_s}.csv"
+        lines = [f"{gap_s * number},{500 + number},{100 + number}" for number in range(300)]
+        trace.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]), "utf-8")
+        job = serving_job("llama-3.1-8b", gpus=4, traffic=f"trace={trace}")
+
+        assert chosen_degrees(job.plan) == chosen_degrees(best_without_pools(job))
+        assert (job.plan.replicas > 1) == (gap_s < 1)
 
 
 def test_what_the_user_states_is_kept_and_too_much_traffic_gets_the_nearest():

@@ -16,6 +16,7 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Traffic
 
 ARGUMENTS = ["predict", "llama-3.1-70b", "--engine", "vllm", "--cluster", "dgx-h200", "--gpus", "8"]
+LONG = "concurrency=4 prompt=4000 output=20 requests=32"
 TRAFFIC = ["--traffic", "concurrency=16 prompt=1024 output=256 requests=160"]
 
 
@@ -156,6 +157,28 @@ def test_hits_of_the_prefix_cache_and_preemptions_are_told_where_there_are_any()
     assert f"{data['preempted_share']:.1%} of the requests are preempted" in many
     assert data["prefix_hit_share"] == pytest.approx(0.25)
     assert data["cache_share"] <= data["peak_cache_share"] <= 1
+
+
+def test_prompts_that_were_sent_before_take_hardly_any_time():
+    """If all prompts are in the prefix cache, each prefill computes one token of 4,000."""
+    first, half, again = (
+        as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", "--traffic", f"{LONG} repeated={number}")
+        for number in (0, 16, 32)
+    )
+    ttft = [found["latencies_s"]["ttft"]["mean"]["value"] for found in (first, half, again)]
+
+    assert ttft[2] < ttft[1] < ttft[0]
+    assert ttft[2] < 0.3 * ttft[0]
+    assert again["prefix_hit_share"] == pytest.approx(3999 / 4000)
+
+
+def test_cached_prompts_need_an_engine_with_a_prefix_cache():
+    for words in ("repeated=16", "prefix_cache=0.5"):
+        traffic = ("--traffic", f"{LONG} {words}")
+        found = flopcast(*ARGUMENTS, "--plan", "tp=8 weights=fp8", *traffic, "engine.prefix_cache=false")
+
+        assert found.code == 1
+        assert "engine.prefix_cache is false" in found.err
 
 
 def test_replicas_share_the_traffic_and_add_up():

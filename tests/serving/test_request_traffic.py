@@ -39,6 +39,7 @@ TEXTS = [
     "rate=4/s arrivals=constant prompt=128:3,1024:1 output=300",
     f"rate=4/s {LENGTHS} shared_prefix=500 shared_prefix_share=0.5 turns=4 pause_s=10s",
     f"rate=4/s {LENGTHS} prefix_cache=0.3",
+    f"concurrency=4 {LENGTHS} repeated=80",
     "trace=requests.csv requests=1000",
     "trace=requests.csv rate=4/s arrivals=constant",
 ]
@@ -101,6 +102,7 @@ def test_all_errors_are_reported_together():
         (f"rate=4/s {LENGTHS} pause_s=5s", "pause_s", "turns"),
         (f"rate=4/s {LENGTHS} turns=2 pause_s=5", "pause_s", "pause_s=5s in --traffic"),
         (f"rate=4/s {LENGTHS} prefix_cache=1", "prefix_hit_share", "below 1"),
+        (f"rate=4/s {LENGTHS} prefix_cache=0.5 repeated=3", "repeated_requests", "prefix_hit_share"),
         ("rate=4/s prompt=0 output=1", "prompt_tokens", "from 1"),
         ("rate=4/s prompt=2.5 output=1", "prompt_tokens", "whole"),
         ("rate=4/s prompt=short output=1", "prompt_tokens", "lognormal(MEAN, SIGMA)"),
@@ -233,6 +235,12 @@ def test_a_given_share_of_hits_replaces_what_prompts_share():
 
     assert requests.cached_tokens.tolist() == [500, 1075, 500, 1075]
     assert len(requests.segment_ids) == 0
+
+
+def test_the_prompts_of_repeated_requests_are_cached_apart_from_the_last_token():
+    requests = requests_of(traffic_of("concurrency=2 prompt=100 output=10 requests=4 repeated=3"))
+
+    assert requests.cached_tokens.tolist() == [99, 99, 99, 0]
 
 
 def test_the_requests_of_a_trace_are_taken_as_they_are():

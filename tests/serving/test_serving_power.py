@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from command_line import flopcast
 
+from flopcast import predict_serving, serving_job
 from flopcast.dtypes import constant
 from flopcast.library import catalog
 from flopcast.operators.row_sort import RowSort
@@ -87,3 +88,20 @@ def test_rare_requests_leave_the_device_idle_in_between():
     idle_w = H100.power.idle.fraction * H100.board_power_w
 
     assert idle_w < rare["device_power_w"]["value"] < 1.1 * idle_w
+
+
+def test_an_instance_without_requests_draws_what_an_idle_device_does():
+    """One open request keeps one of two instances idle."""
+    one, two = (
+        as_watts(
+            "llama-3.1-8b", gpus, f"tp=1 replicas={gpus}", "concurrency=1 prompt=100 output=50 requests=20"
+        )
+        for gpus in (1, 2)
+    )
+
+    assert two == pytest.approx((one + H100.power.idle.fraction * H100.board_power_w) / 2)
+
+
+def as_watts(model, gpus, plan, traffic):
+    job = serving_job(model, cluster="dgx-h100", gpus=gpus, plan=plan, traffic=traffic)
+    return predict_serving(job).device_power_w.value

@@ -93,6 +93,7 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "tpot_s": "50 ms",
     "end_to_end_s": "20 s",
     "prefix_hit_share": "0.5",
+    "repeated_requests": "80",
     "every_steps": "1000",
     "every_s": "1 h",
     "checkpoint_interval_s": "1 h",

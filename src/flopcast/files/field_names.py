@@ -63,6 +63,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "samples": "rollouts-per-prompt group-size",
     "cache": "kv-cache-dtype kv-dtype cache-dtype",
     "prefix_hit_share": "prefix prefix-hit-rate hit-rate cache-hit-rate prefix-hit",
+    "repeated_requests": "cached-requests cached-prompts repeated-prompts",
     "requests": "num-requests num-prompts",
     "concurrency": "max-concurrency users",
     "power_limit_w": "power-limit power-cap max-power",

@@ -6,6 +6,7 @@ clusters (resolve.py), whether the job can be predicted (serving/checks.py).
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.misplaced_keys import with_sections
@@ -27,6 +28,7 @@ from flopcast.requests.resolve import Made, made_from
 from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving
 from flopcast.search.deployments.choose import chosen_deployment
 from flopcast.serving.memory import serving_memory
+from flopcast.serving.requests import Requests
 from flopcast.serving.unknown_release import release_age
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
@@ -52,6 +54,7 @@ OF_TRAINING = (
     "loader",
 )
 Complete = Callable[[ServingJob], tuple[ServingJob, list[str]]]  # adds what a plan leaves out, with notes
+TRACED = 2_000  # requests of a trace that decide about the deployment
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
 
 
@@ -259,30 +262,44 @@ def _slo(data: object, document: Document) -> Slo:
 
 
 def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
-    """Return the job with the degree and the replicas that serve its traffic best, and notes on choices.
+    """Return the job with the degrees and the replicas that serve its traffic best, and notes on choices.
 
-    Formats are chosen as in `with_degree`. If no deployment fits, or if the traffic is a trace, whose
-    requests are not read yet, the degree is that of `with_degree`, too.
+    Formats are chosen as in `with_degree`. If no deployment fits, so is the degree. Of a trace, the first
+    requests decide.
     """
-    if "tensor_parallel" in job.plan.model_fields_set or job.plan.pools or job.traffic.trace:
+    if "tensor_parallel" in job.plan.model_fields_set or job.plan.pools:
         return with_degree(job)
     formatted, notes = _with_formats(job)
-    chosen = chosen_deployment(formatted, load_serving_book(job.cluster))
+    chosen = chosen_deployment(formatted, load_serving_book(job.cluster), _beginning_of_trace(job))
     if chosen is None:
         return with_degree(job)
     job = formatted.model_copy(update={"plan": chosen.plan})
-    text = f"plan tp={chosen.plan.tensor_parallel} replicas={chosen.plan.replicas}"
-    compared = f"the {chosen.possible} choices of tp and replicas that fit"
+    named = [("tp", chosen.plan.tensor_parallel), ("dp", chosen.plan.data_parallel)]
+    named += [("ep", chosen.plan.expert_parallel)]
+    shown = [f"{name}={degree}" for name, degree in named if degree > 1 or name == "tp"]
+    text = f"plan {' '.join(shown)} replicas={chosen.plan.replicas}"
+    varied = "tp, dp, ep and replicas" if job.model.has_experts else "tp and replicas"
+    compared = f"the {chosen.possible} choices of {varied} that fit"
     if not chosen.serves:
         text += f": none of {compared} serves this traffic within all limits, and this one is the nearest"
     elif chosen.possible > 1:
         limits = " within all limits, with a probability of at least 50%" if job.slo.text() else ""
         text += f": of {compared}, it needs the fewest device-seconds to serve this traffic{limits}"
     else:
-        text += ", the only choice of tp and replicas that fits"
+        text += f", the only choice of {varied} that fits"
     if job.devices < job.cluster.num_devices:
         text += f"; it uses {job.devices} of {job.cluster.num_devices} devices"
     return job, [*notes, f"{text}; flopcast search compares other plans"]
+
+
+def _beginning_of_trace(job: ServingJob) -> Requests | None:
+    """Return the first requests of the traffic's trace; None if it names none."""
+    if job.traffic.trace is None:
+        return None
+    from flopcast.interop.request_traces.reader import read_request_trace
+
+    most = min(job.traffic.num_requests, TRACED)
+    return read_request_trace(Path(job.traffic.trace), most, job.model.context_length or None).requests
 
 
 def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:

@@ -52,6 +52,8 @@ def requests_of(traffic: Traffic, trace: Requests | None = None, image_tokens: i
         requests = _drawn(traffic, image_tokens)
     if traffic.prefix_hit_share is not None:
         requests = _with_hits(requests, traffic.prefix_hit_share)
+    if traffic.repeated_requests:
+        requests = _with_repeated(requests, traffic.repeated_requests)
     return _with_adapters(requests, traffic) if traffic.adapters else requests
 
 
@@ -191,3 +193,10 @@ def _with_hits(requests: Requests, share_fraction: float) -> Requests:
         segment_ids=none,
         segment_tokens=none,
     )
+
+
+def _with_repeated(requests: Requests, number: int) -> Requests:
+    """Return requests of which the first ones find all but the last token of their prompt in the cache."""
+    cached = requests.cached_tokens.copy()
+    cached[:number] = requests.prompt_tokens[:number] - 1
+    return replace(requests, cached_tokens=cached)

@@ -17,8 +17,8 @@ from flopcast.layers.traced import NoFeedForward
 from flopcast.operators.formats import engines_of
 from flopcast.records import replace
 from flopcast.serving.adapters import adapted
-from flopcast.serving.checks_images import of_images, of_tower
 from flopcast.serving.checks_parts import of_parts
+from flopcast.serving.checks_requests import of_cached_prompts, of_images, of_tower
 from flopcast.serving.checks_tiers import of_overfilled, of_peers, of_streaming
 from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import fitting_change, whole_degree
@@ -39,7 +39,8 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     ----------
     longest : tokens of the longest request, prompt and output together
     """
-    of_job = (_of_model, _of_devices, _of_adapters, _of_formats, of_parts, of_peers, of_streaming)
+    of_requests = (of_cached_prompts, _of_adapters)
+    of_job = (_of_model, _of_devices, *of_requests, _of_formats, of_parts, of_peers, of_streaming)
     problems = [problem for rule in of_job for problem in rule(job)]
     problems += _of_kinds(job, _of_plan)
     return problems or [*_of_kinds(job, lambda kind: _of_memory(kind, longest)), *_of_context(job, longest)]

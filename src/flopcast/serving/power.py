@@ -136,6 +136,12 @@ def power_of_kinds(
     -------
     MeanPower or None
         The mean weights each kind by its devices. Errors of the kinds are taken to be the same error.
+
+    Notes
+    -----
+    Instances without requests draw `standing_w`. A data-parallel group without requests takes part in the
+    passes of the other groups of its instance, because they share experts: vLLM runs a pass of one token
+    there (execute_dummy_batch in vllm/v1/engine/core.py). Its devices draw as much as those of the others.
     """
     span_s = served.end_s - float(served.arrival_s.min())
     engines = (served.prefill_engines, served.engines)[-len(kinds) :]
@@ -144,6 +150,8 @@ def power_of_kinds(
         if power is None:
             return None
         busy_share = min(float(table.elapsed_s.sum()) / (span_s * number), 1.0)
+        if len(kinds) == 1:
+            busy_share *= kind.job.busy_replicas / kind.job.replicas
         kind_w = kind.job.devices * power.mean_w(busy_share)
         devices += kind.job.devices
         total_w += kind_w

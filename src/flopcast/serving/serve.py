@@ -180,7 +180,7 @@ def _of_one_replica(job: ServingJob) -> ServingJob:
     traffic, replicas = job.traffic, job.busy_engines
     if replicas == 1:
         return job
-    share: dict[str, object] = {}
+    share: dict[str, object] = {"repeated_requests": traffic.repeated_requests // replicas}
     if traffic.requests is not None or traffic.trace is not None:
         share["requests"] = max(traffic.num_requests // replicas, 1)
     if traffic.rate_per_s is not None:

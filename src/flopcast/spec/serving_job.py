@@ -106,6 +106,11 @@ class ServingJob(StrictModel):
         )
 
     @property
+    def busy_replicas(self) -> int:
+        """Return how many of the instances have requests: no more than there are open requests."""
+        return min(self.replicas, self.traffic.concurrency or self.replicas)
+
+    @property
     def overlap(self) -> Overlap | None:
         """Return which kernels of a pass run concurrently, as in the engine or with ladder residuals."""
         return LADDER if self.plan.residual == "ladder" else self.engine.overlap

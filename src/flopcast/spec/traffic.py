@@ -92,6 +92,10 @@ class Traffic(StrictModel):
     prefix_hit_share : float or None
         Share of every prompt, from 0 to below 1, that is found in the prefix cache ("prefix_cache" for
         short). By default, the cache is simulated.
+    repeated_requests : int
+        Number of requests at the beginning whose prompts were sent before, so that the prefix cache holds
+        them ("repeated" for short). A benchmark that draws its prompts with a fixed seed sends the same
+        first prompts in each run.
 
     Examples
     --------
@@ -126,6 +130,9 @@ class Traffic(StrictModel):
     seed: int = Field(default=0, ge=0, le=2**63)
     prefix_hit_share: float | None = Field(
         default=None, ge=0, lt=1, validation_alias=AliasChoices("prefix_hit_share", "prefix_cache")
+    )
+    repeated_requests: int = Field(
+        default=0, ge=0, le=MOST_REQUESTS, validation_alias=AliasChoices("repeated_requests", "repeated")
     )
 
     @field_validator("concurrency")
@@ -192,6 +199,15 @@ class Traffic(StrictModel):
             other, unused = needed[name]
             because = f"this field has an effect only if {other} is above {unused}"
             raise NotAllowedError(f"no value, unless {other} is given", because, f"remove {name}")
+        return value
+
+    @field_validator("repeated_requests")
+    @classmethod
+    def _one_share_of_prompts(cls, value: int, info: ValidationInfo) -> int:
+        """Refuse repeated requests beside a share of every prompt."""
+        if value and info.data.get("prefix_hit_share") is not None:
+            because = "prefix_hit_share already states which part of each prompt is in the cache"
+            raise NotAllowedError("0 beside prefix_hit_share", because, "remove repeated_requests")
         return value
 
     @property

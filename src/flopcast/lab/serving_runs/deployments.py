@@ -3,6 +3,7 @@
 Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each block has the address of a page,
 an engine, the names of columns, and rows. A row describes a job like a job file, and its other columns are
 named after the measured quantities. `in_flight` is a number of requests, "all" or a rate, as in "4/s".
+`repeated` is the number of prompts at the beginning that earlier runs sent.
 `version` selects the release of the engine if the catalogue distinguishes releases: it begins with a
 version, or states a month. If only a year is stated, its middle is used. All other texts state no release.
 """
@@ -101,6 +102,7 @@ def _job(engine: object, row: Mapping[str, Any]) -> tuple[ServingJob | None, str
             "requests": requests,
             "prompt": row["prompt"],
             "output": row["output"],
+            "repeated": row.get("repeated", 0),
         },
     }
     try:

@@ -1,10 +1,11 @@
 """The deployment of a job whose plan states no tensor-parallel degree.
 
-Answers: which tensor-parallel degree, and how many replicas, serve the traffic best?
+Answers: which tensor-parallel degree, and how many replicas, serve the traffic best? For models with
+experts: which data-parallel and expert-parallel degrees?
 Elsewhere: the search over all fields of a deployment (find.py), which ranks in the same way, and the texts
 about the choice (requests/serving_request.py).
 
-All degrees and numbers of replicas are estimated. The most promising ones are simulated once each, without
+All combinations are estimated. The most promising ones are simulated once each, without
 intervals, until some of them serve the traffic.
 """
 
@@ -18,6 +19,7 @@ from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.screen import Screened, promising, screened
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.serving.arrivals import requests_of
+from flopcast.serving.requests import Requests
 from flopcast.serving.serve import keeps_up, serve, simulation_of
 from flopcast.serving.summary import summarise
 from flopcast.spec.deployment import Deployment
@@ -59,19 +61,23 @@ class _Trial:
         return self.excess_ratio <= 1.0
 
 
-def chosen_deployment(job: ServingJob, book: CurveBook) -> ChosenDeployment | None:
-    """Return the best tensor-parallel degree and number of replicas; None if no deployment fits.
+def chosen_deployment(
+    job: ServingJob, book: CurveBook, trace: Requests | None = None
+) -> ChosenDeployment | None:
+    """Return the best degrees and number of replicas; None if no deployment fits.
 
     Parameters
     ----------
     job : ServingJob
-        Its plan gives all other fields, and the number of replicas if it states one. Its traffic is not a
-        trace.
+        Its plan gives all other fields, and the number of replicas, the data-parallel and the
+        expert-parallel degree if it states them.
     book : CurveBook
         The curves of its cluster.
+    trace : Requests or None
+        The requests of the traffic's trace, if it names one.
     """
     space = _space_of(job)
-    requests = requests_of(job.traffic, None, job.image_tokens)
+    requests = requests_of(job.traffic, trace, job.image_tokens)
     found = [each for each in screened(job, space, book, requests) if each is not None]
     if not found:
         return None
@@ -79,8 +85,8 @@ def chosen_deployment(job: ServingJob, book: CurveBook) -> ChosenDeployment | No
     tried: list[_Trial] = []
     best: _Trial | None = None
     for begin in range(0, len(ordered), AT_ONCE):
-        trials = [one for each in ordered[begin : begin + AT_ONCE] for one in _trials(each, book)]
-        best = _best([one for one in trials if one.serves], book)
+        trials = [one for each in ordered[begin : begin + AT_ONCE] for one in _trials(each, book, trace)]
+        best = _best([one for one in trials if one.serves], book, trace)
         if best is not None:
             break
         tried += trials
@@ -94,11 +100,12 @@ def chosen_deployment(job: ServingJob, book: CurveBook) -> ChosenDeployment | No
 
 
 def _space_of(job: ServingJob) -> DeploymentSpace:
-    """Return the space of all tensor-parallel degrees and replicas, with the other fields of a plan."""
+    """Return the space of all degrees and replicas, with the fields that a plan states."""
     plan, engine = job.plan, job.engine
+    stated = plan.model_fields_set
     return DeploymentSpace(
-        data_parallel=(plan.data_parallel,),
-        expert_parallel=(plan.expert_parallel,),
+        data_parallel=(plan.data_parallel,) if "data_parallel" in stated else (),
+        expert_parallel=(plan.expert_parallel,) if "expert_parallel" in stated else (),
         pipeline_parallel=(plan.pipeline_parallel,),
         replicas=(plan.replicas,) if plan.replicas else (),
         max_sequences=(plan.max_sequences or engine.max_sequences,),
@@ -107,10 +114,10 @@ def _space_of(job: ServingJob) -> DeploymentSpace:
     )
 
 
-def _trials(each: Screened, book: CurveBook) -> Iterable[_Trial]:
+def _trials(each: Screened, book: CurveBook, trace: Requests | None) -> Iterable[_Trial]:
     """Yield the deployment as simulated; nothing where the simulation finds that it is not possible."""
     try:
-        simulation = simulation_of(each.job, book)
+        simulation = simulation_of(each.job, book, trace)
     except SpecError:
         return
     served = simulation.play(simulation.requests, 1.0)
@@ -127,23 +134,23 @@ def _trials(each: Screened, book: CurveBook) -> Iterable[_Trial]:
     )
 
 
-def _best(serving: Sequence[_Trial], book: CurveBook) -> _Trial | None:
+def _best(serving: Sequence[_Trial], book: CurveBook, trace: Requests | None) -> _Trial | None:
     """Return the trial with the fewest device-seconds for a token; of equal ones, that of least latency.
 
     Trials that probably miss a limit are left out.
     """
     ordered = sorted(serving, key=lambda one: (float(f"{one.device_s:.3g}"), one.end_to_end_s))
-    first = next((one for one in ordered if _is_likely(one.job, book)), None)
+    first = next((one for one in ordered if _is_likely(one.job, book, trace)), None)
     if first is None:
         return None
     tied = [one for one in ordered if first.device_s <= one.device_s <= TIED_RATIO * first.device_s]
     quicker = (one for one in tied if one.end_to_end_s < first.end_to_end_s)
     return min(
-        (first, *(one for one in quicker if _is_likely(one.job, book))),
+        (first, *(one for one in quicker if _is_likely(one.job, book, trace))),
         key=lambda one: float(f"{one.end_to_end_s:.2g}"),
     )
 
 
-def _is_likely(job: ServingJob, book: CurveBook) -> bool:
+def _is_likely(job: ServingJob, book: CurveBook, trace: Requests | None) -> bool:
     """Return whether all limits of latency are met with a probability of 50 % or more."""
-    return not job.slo.text() or (serve(job, book).slo_chance or 0.0) >= LIKELY
+    return not job.slo.text() or (serve(job, book, trace).slo_chance or 0.0) >= LIKELY

@@ -165,13 +165,13 @@ def _widest(job: ServingJob, limits: Sequence[tuple[int | None, int | None]]) ->
 def _load(job: ServingJob, requests: Requests, engines: int) -> Load:
     """Return the means of the requests of one of so many groups of ranks."""
     context = float(requests.prompt_tokens.mean())
-    share = job.traffic.prefix_hit_share or 0.0
+    computed = context - float(requests.cached_tokens.mean())
     rate, concurrency = job.traffic.rate_per_s, float(job.traffic.concurrency or 0) / engines
     if rate is None and not concurrency:
         elapsed_s = float(requests.arrival_s.max() - requests.arrival_s.min())
         rate = requests.size / max(elapsed_s, 1e-9)
     return Load(
-        prompt_tokens=max(context * (1.0 - share), 1.0),
+        prompt_tokens=max(computed, 1.0),
         context_tokens=context,
         output_tokens=float(requests.output_tokens.mean()),
         rate_per_s=None if rate is None else rate / engines,

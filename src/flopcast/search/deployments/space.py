@@ -171,8 +171,6 @@ def replicas_of(job: ServingJob, deployment: Deployment, space: DeploymentSpace)
     most = job.cluster.num_devices // deployment.devices
     if job.traffic.concurrency is not None:  # more instances would have no request
         most = min(most, max(job.traffic.concurrency // deployment.data_parallel, 1))
-    if job.traffic.trace is not None and not space.replicas:
-        return (1,)
     several = {*range(1, min(most, EVERY_REPLICA) + 1), *_doubled(most), most}
     return tuple(sorted(each for each in space.replicas or several if 0 < each <= most))
 

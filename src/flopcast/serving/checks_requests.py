@@ -1,6 +1,7 @@
-"""Rules of serving jobs about images.
+"""Rules of serving jobs about what requests contain: images, and prompts that are in the prefix cache.
 
-Answers: can the model of a job read the images of its requests, and does the plan divide its vision tower?
+Answers: can the model of a job read the images of its requests, does the plan divide its vision tower, and
+can the engine keep prompts?
 Elsewhere: other rules of serving jobs (checks.py), images in training (spec/rules_vision.py).
 """
 
@@ -34,3 +35,13 @@ def of_tower(job: ServingJob) -> Iterator[Problem]:
     because = "tensor parallelism also divides the heads and MLPs of the vision tower"
     fix = f"set plan.tensor_parallel to {max(each for each in degrees if each <= ranks)}"
     yield Problem("plan.tensor_parallel", ranks, listed(degrees), because, fix)
+
+
+def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
+    """Yield a statement about prompts in the prefix cache if the engine has none."""
+    for name in ("prefix_hit_share", "repeated_requests"):
+        value = getattr(job.traffic, name)
+        if value and not job.engine.prefix_cache:
+            because = "the engine keeps no prompts, because engine.prefix_cache is false"
+            fix = f"remove traffic.{name}, or set engine.prefix_cache to true"
+            yield Problem(f"traffic.{name}", value, "no value without a prefix cache", because, fix)
