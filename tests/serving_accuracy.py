@@ -25,9 +25,12 @@ OFFLOADED = "offload/offload_inference_throughput.yaml"
 DEPLOYMENTS = "deployments.yaml"
 COLLECTED = "collected_serving.yaml"
 COLLECTED_2 = "collected_serving_2.yaml"
+COLLECTED_3 = "collected_serving_3.yaml"
 FILES = {  # beside shared/data
     DEPLOYMENTS: ROOT / "src" / "flopcast" / "catalog" / "runs" / DEPLOYMENTS,
-    **{name: ROOT / "tests" / "lab" / "validation" / name for name in (COLLECTED, COLLECTED_2)},
+    **{
+        name: ROOT / "tests" / "lab" / "validation" / name for name in (COLLECTED, COLLECTED_2, COLLECTED_3)
+    },
 }
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
@@ -51,6 +54,7 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     (DEPLOYMENTS, OLDER, "", "catalogue"),
     (COLLECTED, AFTER_BLIND, "", "catalogue"),
     (COLLECTED_2, AFTER_BLIND, "", "catalogue"),
+    (COLLECTED_3, AFTER_BLIND, "", "catalogue"),
 )
 WITH_OLDER = (DEPLOYMENTS, "serving/apex_h100_mistral.csv", "serving/mlperf_inference_v5.1_llm.csv")
 BETWEEN_TOKENS = ("silicon_tpot_ms", "median_itl_ms", "tpot_mean_ms", "mean_tpot_s")
@@ -68,6 +72,7 @@ PARTS = {  # group by which rows of a table are shown as well, and its names
     DEPLOYMENTS: ("engine", ("vllm", "sglang", "tensorrt-llm")),
     COLLECTED: ("engine", ("vllm", "sglang", "tensorrt-llm", "llama.cpp")),
     COLLECTED_2: ("engine", ("vllm", "sglang")),
+    COLLECTED_3: ("engine", ("vllm", "sglang")),
 }
 HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "not predicted")
 

@@ -37,6 +37,20 @@ def test_a_request_is_sent_before_it_arrives_in_the_engine():
         assert outside.end_to_end.mean_s == pytest.approx(inside.end_to_end.mean_s + waited_s, rel=0.01)
 
 
+def test_short_outputs_that_others_delay_wait_no_longer_than_long_ones():
+    """All requests are sent together. Prompts of others delay the second token of an output of two."""
+    outputs = np.tile([2, 2, 2, 400], 50)
+    requests = independent_requests(np.zeros(200), np.full(200, 400), outputs)
+    limits = Limits(max_sequences=64, max_tokens=512, kv_blocks=10_000, prefill_first=True)
+    served = run(requests, limits, lambda new, sequences, kv, pairs: 0.01 + 0.0001 * new)
+    inside, outside = (
+        summarise(each, leave_out_share=0.0) for each in (served, with_front_end(served, COST, 1.0))
+    )
+
+    assert outside.ttft.mean_s - inside.ttft.mean_s < 1.0
+    assert outside.output_tokens_per_s == pytest.approx(inside.output_tokens_per_s, rel=0.02)
+
+
 def test_a_request_that_is_alone_in_the_engine_waits_for_no_passes_of_others():
     inside, outside = inside_and_outside(np.arange(20.0))
 

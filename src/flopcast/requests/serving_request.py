@@ -274,22 +274,7 @@ def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
     if chosen is None:
         return with_degree(job)
     job = formatted.model_copy(update={"plan": chosen.plan})
-    named = [("tp", chosen.plan.tensor_parallel), ("dp", chosen.plan.data_parallel)]
-    named += [("ep", chosen.plan.expert_parallel)]
-    shown = [f"{name}={degree}" for name, degree in named if degree > 1 or name == "tp"]
-    text = f"plan {' '.join(shown)} replicas={chosen.plan.replicas}"
-    varied = "tp, dp, ep and replicas" if job.model.has_experts else "tp and replicas"
-    compared = f"the {chosen.possible} choices of {varied} that fit"
-    if not chosen.serves:
-        text += f": none of {compared} serves this traffic within all limits, and this one is the nearest"
-    elif chosen.possible > 1:
-        limits = " within all limits, with a probability of at least 50%" if job.slo.text() else ""
-        text += f": of {compared}, it needs the fewest device-seconds to serve this traffic{limits}"
-    else:
-        text += f", the only choice of {varied} that fits"
-    if job.devices < job.cluster.num_devices:
-        text += f"; it uses {job.devices} of {job.cluster.num_devices} devices"
-    return job, [*notes, f"{text}; flopcast search compares other plans"]
+    return job, [*notes, chosen.note(job)]
 
 
 def _beginning_of_trace(job: ServingJob) -> Requests | None:

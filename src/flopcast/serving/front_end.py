@@ -22,8 +22,8 @@ def with_front_end(served: Served, cost: IterationCost, ratio: Number) -> Served
     ----------
     ratio : by which all times are longer
     """
-    gaps = np.maximum(served.requests.output_tokens - 1, 1)
-    pass_s = (served.last_token_s - served.first_token_s) / gaps
+    gaps = max(int((served.requests.output_tokens - 1).sum()), 1)
+    pass_s = (served.last_token_s - served.first_token_s).sum() / gaps  # of all tokens after the first ones
     waited_s = np.where(finds_others(served.arrival_s, served.last_token_s), pass_s, 0.0)
     passes = cost.request_tpot_ratio + _places_in_pass(served, cost)
     sent_s = ratio * cost.request_s + passes * waited_s

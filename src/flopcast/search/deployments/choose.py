@@ -2,8 +2,7 @@
 
 Answers: which tensor-parallel degree, and how many replicas, serve the traffic best? For models with
 experts: which data-parallel and expert-parallel degrees?
-Elsewhere: the search over all fields of a deployment (find.py), which ranks in the same way, and the texts
-about the choice (requests/serving_request.py).
+Elsewhere: the search over all fields of a deployment (find.py), which ranks in the same way.
 
 All combinations are estimated. The most promising ones are simulated once each, without
 intervals, until some of them serve the traffic.
@@ -40,6 +39,26 @@ class ChosenDeployment:
     plan: Deployment
     possible: int
     serves: bool
+
+    def note(self, job: ServingJob) -> str:
+        """Return the sentence about the choice for the job with the chosen plan."""
+        plan = self.plan
+        text = f"plan tp={plan.tensor_parallel}"
+        text += f" dp={plan.data_parallel}" if plan.data_parallel > 1 else ""
+        text += f" ep={plan.expert_parallel}" if plan.expert_parallel > 1 else ""
+        text += f" replicas={plan.replicas}"
+        varied = "tp, dp, ep and replicas" if job.model.has_experts else "tp and replicas"
+        compared = f"the {self.possible} choices of {varied} that fit"
+        if not self.serves:
+            text += f": none of {compared} serves this traffic within all limits, and this is the nearest"
+        elif self.possible > 1:
+            limits = " within all limits, with a probability of at least 50%" if job.slo.text() else ""
+            text += f": of {compared}, it needs the fewest device-seconds to serve this traffic{limits}"
+        else:
+            text += f", the only choice of {varied} that fits"
+        if job.devices < job.cluster.num_devices:
+            text += f"; it uses {job.devices} of {job.cluster.num_devices} devices"
+        return f"{text}; flopcast search compares other plans"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
