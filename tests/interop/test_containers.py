@@ -287,3 +287,43 @@ spec:
 
     assert (plan["tensor_parallel"], plan["max_sequences"]) == (8, 64)
     assert [field for _, field in told(mapped + mapped + manifest)] == ["file"]
+
+
+TGI = """apiVersion: apps/v1
+kind: Deployment
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers:
+        - image: IMAGE
+          env: [{name: MODEL_ID, value: meta-llama/Llama-3.1-8B}, {name: NUM_SHARD, value: "2"}]
+"""
+
+
+def test_tgi_is_known_by_the_images_of_clouds_and_by_images_that_somebody_built():
+    images = (
+        "ghcr.io/huggingface/text-generation-inference:3.3.5",
+        "us-docker.pkg.dev/x/gcr.io/huggingface-text-generation-inference-cu124.2-4.ubuntu2204.py311",
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference:2.6.0-tgi3.2.3",
+        "ghcr.io/huggingface/tgi-gaudi:2.3.1",
+        "registry.example.com/team/our-tgi:7",
+    )
+    for image in images:
+        made = document_of(TGI.replace("IMAGE", image)).data
+        flags = TGI.replace("IMAGE", image).partition("          env:")[0]
+        stated = document_of(
+            f'{flags}          args: ["--model-id", "meta-llama/Llama-3.1-8B", "--num-shard", "2"]\n'
+        ).data
+
+        for job in (made, stated):
+            assert (job["model"], job["plan"]["tensor_parallel"], job["plan"]["replicas"]) == (
+                "llama-3.1-8b",
+                2,
+                2,
+            ), image
+
+
+def test_an_image_with_another_name_starts_no_tgi():
+    with pytest.raises(SpecError):
+        document_of(TGI.replace("IMAGE", "registry.example.com/tgi-team/proxy:7"))

@@ -316,7 +316,8 @@ class JobReader(ConfigReader):
     def note_longest(self, tokens: int, key: str) -> None:
         """Note that every prompt and answer of a rollout is predicted with the greatest allowed length."""
         if not self.options.lengths:
-            way = "state the lengths of your data by --traffic 'prompt=400 output=300' and --seq"
+            values = "rollout.traffic='prompt=400 output=300' training.batch.sequence_length=700"
+            way = f"state the lengths of your data by values such as {values}"
             self.assume(f"every sequence has {tokens} tokens, the most that can occur; {way}", key)
 
     def put_scorers(self, key: str, *, reference: bool, rewards: bool) -> None:

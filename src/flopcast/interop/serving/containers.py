@@ -34,7 +34,10 @@ from flopcast.records import replace
 
 WORDS = ("entrypoint", "command", "args")
 NAME = re.compile(r"[A-Za-z_]\w*")
-DERIVED = re.compile(r"vllm(?!.*/)")  # of vLLM that somebody built; its entry point is that of vLLM's image
+DERIVED = (  # names of images that somebody built; the engine's own image, flag and variable of the model
+    (re.compile(r"vllm(?!.*/)"), IMAGE, "--model", ""),
+    (re.compile(r"(?:tgi|text-generation)(?!.*/)"), "text-generation-inference", "--model-id", "MODEL_ID"),
+)
 
 
 def one_manifest(raw: bytes) -> bytes:
@@ -181,11 +184,20 @@ def _script(container: Container, document: Document) -> Iterator[tuple[str, int
 
 
 def _image(entry: Mapping[str, object]) -> str:
-    """Return a container's image; an image derived from vLLM counts as vLLM if it has vLLM's flags."""
+    """Return a container's image; an image that is derived from an engine's counts as that engine's.
+
+    A derived image has the engine's name, and the flag or the variable that names the engine's model.
+    """
     image = str(entry.get("image", "container"))
     words = [word for key in WORDS for word in _listed_words(entry.get(key))]
-    flags = bool(words) and words[0].startswith("--") and any(word.startswith("--model") for word in words)
-    return IMAGE if flags and DERIVED.search(image) and not has_command(image) else image
+    if has_command(image):
+        return image
+    for name, own, flag, variable in DERIVED:
+        flags = bool(words) and words[0].startswith("--") and any(word.startswith(flag) for word in words)
+        named = not words and variable in dict(_variables(entry))
+        if name.search(image) and (flags or named):
+            return own
+    return image
 
 
 def _listed_words(value: object) -> list[str]:
