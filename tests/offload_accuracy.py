@@ -90,9 +90,13 @@ numbers by machine, model and method.
 ### Known causes of large errors
 
 - With tensor parallelism on two nodes, the measured forward and backward passes take 24 to 50 % longer than
-  predicted. In these runs, two or four all-gathers share the network cards of a node. With four
-  tensor-parallel ranks and one replica on one node, the measured backward pass takes 80 % longer than
-  predicted, for an unknown reason.
+  predicted. If all-gathers of parameters did not overlap with kernels in these runs (`prefetch_units: 0`
+  of a stack), the predicted times would be 1 to 6 % too short. We found nothing in the code of DeepSpeed
+  or in the scripts of the runs that prevents this overlap with tensor parallelism, so flopcast still
+  predicts it. Without tensor parallelism, all-gathers do overlap: the errors of the same model on two nodes
+  are at most 7 %.
+- With four tensor-parallel ranks and one replica on one node, the measured backward pass takes 80 % longer
+  than predicted, for an unknown reason.
 - For a 13B model with interleaved updates on one device of 40 GB, the measured backward pass takes up to
   80 % longer than predicted. A possible reason is that the memory of the device is nearly full: parameters
   alone need 22 GB.

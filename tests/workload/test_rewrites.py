@@ -40,6 +40,7 @@ from flopcast.workload.passes import rewrite_names
 from flopcast.workload.realise import realise
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.rewrites.base import change_kind, fuse_runs, kind_of
+from flopcast.workload.rewrites.eager import MOST_FUSED_KEYS
 
 FUSIONS = [
     "bias_dropout_add",
@@ -139,7 +140,8 @@ def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
         return head_of(ARCHITECTURES[model], text)
     if name in ("compiled_projections", "gathered_copies"):
         text = f"{text} sp"
-    items = logical_block(ARCHITECTURES[model], text)
+    length = 2 * MOST_FUSED_KEYS if name == "wide_long_softmax" else LENGTH
+    items = logical_block(ARCHITECTURES[model], text, length)
     if name == "whole_window_gradients":
         near = ARCHITECTURES[model].blocks[0].mixer.model_copy(update={"window": 128})
         blocks = tuple(b.model_copy(update={"mixer": near}) for b in ARCHITECTURES[model].blocks)
@@ -721,3 +723,14 @@ def test_rewrites_see_all_plans_of_a_batch_at_once():
     for plan, text in enumerate(texts):
         alone = block_of(realised(LLAMA, flash, text)).forward
         assert moved_bytes_of(together, plan) == pytest.approx(moved_bytes_of(alone), rel=1e-12)
+
+
+def test_softmax_over_more_keys_than_a_kernel_takes_keeps_four_bytes_of_each_score():
+    model = next(iter(ARCHITECTURES.values()))
+    for length, kinds in ((MOST_FUSED_KEYS, {"softmax"}), (MOST_FUSED_KEYS + 8, {"wide_softmax"})):
+        items = REWRITES["wide_long_softmax"](logical_block(model, "mbs=1 gbs=1", length))
+        found = [item for item in items if "softmax" in kind_of(item)]
+
+        assert {kind_of(item) for item in found} == kinds
+        kept = sum(at(saved.size_bytes) for saved in found[0].work.saves())
+        assert kept == at(found[0].work.elements) * (2 if kinds == {"softmax"} else 4)

@@ -126,7 +126,7 @@ KINDS: dict[str, Kind] = {
     "unfused_rope": Kind(forward=10, backward=15),
     "wide_rmsnorm": Kind(forward=18, backward=46, saves=(("wide", 2), ("normalised", 1))),
     "wide_scaled_rmsnorm": Kind(forward=20, backward=52, saves=(("wide", 2), ("normalised", 2))),
-    "wide_softmax": Kind(forward=10, backward=12, saves=(("wide", 2), *OUT)),
+    "wide_softmax": Kind(forward=10, backward=12, saves=(("wide", 2),)),
     "unfused_swiglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
     "unfused_geglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
     "clamp_halves": Kind(forward=8, backward=15, saves=(("input:0", 2),)),  # cut, joined; masks of 1 byte

@@ -74,15 +74,19 @@ def test_tensor_parallel_ranks_held_more_bytes_for_each_hidden_element_of_a_laye
     )
 
 
-def test_ratios_of_the_longest_sequences():
-    """Published: around 3 for BERT Base with 64 sequences, around 2 for BERT Large with 16."""
+def test_ratios_of_the_longest_sequences_are_within_10_percent():
+    """Published: around 3 for BERT Base with 64 sequences, around 2 for BERT Large with 16.
+
+    Ranks with a part of each sequence have more than 2048 keys, over which the softmax runs in fp32.
+    """
 
     def longest(model, batch, **axis):
         return largest(lambda n: memory_of(job(model, batch=batch, length=n, **axis)).fits, 64)
 
-    for model, batch, heads, predicted in (("bert-110m", 64, 12, 3.37), ("bert-340m", 16, 16, 2.38)):
-        ratio = longest(model, batch, cp=64) / longest(model, batch, tp=heads)
-        assert ratio == pytest.approx(predicted, abs=0.01)
+    for model, batch, heads, published in (("bert-110m", 64, 12, 3.0), ("bert-340m", 16, 16, 2.0)):
+        parts, heads_apart = longest(model, batch, cp=64), longest(model, batch, tp=heads)
+        assert heads_apart < 2048 < parts
+        assert parts / heads_apart == pytest.approx(published, rel=0.1)
 
 
 def test_ratios_of_the_largest_batches_are_too_low_without_the_bytes_that_the_table_shows():

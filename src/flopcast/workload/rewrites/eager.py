@@ -8,10 +8,14 @@ Norms and softmax are computed in fp32 between two casts, so that they keep tens
 Every chain was counted, kernel by kernel, in a trace of the model's own code (docs/accuracy/traces.md).
 """
 
+import numpy as np
+
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.workload.rewrites.base import Items, change_kind
+
+MOST_FUSED_KEYS = 2048
 
 
 def wide_rmsnorm(items: Items) -> Items:
@@ -27,7 +31,7 @@ def wide_scaled_rmsnorm(items: Items) -> Items:
 
 
 def wide_softmax(items: Items) -> Items:
-    """Replace `softmax` of 16 bits by cast, softmax, cast, which keeps its result in both widths.
+    """Replace `softmax` of 16 bits by cast, softmax, cast, which keeps its result in fp32.
 
     The softmax of a router, which runs in fp32 anyway, stays one kernel.
     """
@@ -35,6 +39,22 @@ def wide_softmax(items: Items) -> Items:
         item
         if isinstance(item.work, MemoryBound) and ELEMENT_BYTES[item.work.dtype] > 2.0
         else change_kind((item,), "softmax", "wide_softmax")[0]
+        for item in items
+    )
+
+
+def wide_long_softmax(items: Items) -> Items:
+    """Replace `softmax` over more than 2048 keys as `wide_softmax` does.
+
+    References
+    ----------
+    NVIDIA/Megatron-LM, v2.5, megatron/model/fused_softmax.py: the fused kernel takes at most 2048 keys.
+    `--apply-query-key-layer-scaling`, a default, makes the other path compute in fp32.
+    """
+    return tuple(
+        wide_softmax((item,))[0]
+        if isinstance(item.work, MemoryBound) and np.any(item.work.width > MOST_FUSED_KEYS)
+        else item
         for item in items
     )
 
