@@ -3,8 +3,7 @@
 Answers: which model of the catalogue does the file name, over how many ranks is the job divided, which
 states are outside the devices, and which reference, teacher, critic and head does it have?
 Elsewhere: the values of the file (config_reader.py), the meaning of its keys (one file for each format),
-the entry of a written name (library/catalog.py), placements (spec/offload.py), the cost of further models
-(workload/companions.py).
+names (library/catalog.py), placements (spec/offload.py), further models (workload/companions.py).
 """
 
 from collections.abc import Iterable, Mapping
