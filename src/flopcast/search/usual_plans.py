@@ -18,6 +18,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import KeptResults
 from flopcast.layers.traced import is_graph
 from flopcast.search.grid import batches_on
+from flopcast.search.pruning import Incumbents
 from flopcast.search.question import Question
 from flopcast.search.space import USUAL_CHUNKS, Space
 from flopcast.search.top_candidates import Candidate, TopCandidates
@@ -108,9 +109,9 @@ def usual_candidates(
     told : hears the best plan so far after every batch
     """
 
-    def best_of(space: Space) -> TopCandidates:
+    def best_of(space: Space, before: Incumbents) -> TopCandidates:
         found, on_job = TopCandidates(most=most), batches_on(job, space)
-        for after in found.after_each(question, on_job, lambda _: book, kept, feasible_only=feasible_only):
+        for after in found.after_each(question, on_job, lambda _: book, kept, before, feasible_only):
             found = after
             if after.best:
                 told(after.best[0])
@@ -118,10 +119,10 @@ def usual_candidates(
 
     found = TopCandidates(most=most)
     for space in usual_spaces(job, question.space):
-        found = found.joined(best_of(space))
+        found = found.joined(best_of(space, found.incumbents))
         if found.best:
             shared = _with_shared_sequences(question.space, space, [each.job for each in found.best])
-            return found if shared is None else found.joined(best_of(shared))
+            return found if shared is None else found.joined(best_of(shared, found.incumbents))
     return found
 
 
