@@ -30,6 +30,8 @@ _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[+-]?(0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][+-]?[0-9]+)?")
 _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+# what YAML 1.2 does not allow (production 1); the set of allowed characters takes 3 ms to compile
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _WORDS |= {word.capitalize(): value for word, value in _WORDS.items() if word.isalpha()}
 
@@ -179,7 +181,7 @@ def decoded(raw: bytes, name: str) -> str:
             "save the file as UTF-8",
             "flopcast reads files in UTF-8 only",
         ) from None
-    bad = re.search(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
+    bad = _UNPRINTABLE.search(text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
         because = "the file contains a control character, so it is probably not a text file"
