@@ -31,8 +31,10 @@ from flopcast.library.constants import shipped_levels
 from flopcast.library.graph_efficiencies import shipped_efficiencies
 from flopcast.spec.cluster import Cluster, Device
 from flopcast.spec.node_groups import as_cluster
+from flopcast.strict_model import cached_results
 
 DECIMALS = 4
+MOST_BOOKS = 8  # of serving
 SERVING = "serving"  # the folder of curves that only serving uses
 
 
@@ -49,6 +51,7 @@ def load_book(cluster: Cluster) -> CurveBook:
     return CurveBook(curves=_curves_for(cluster), levels=levels, graphs=graphs, groups=groups)
 
 
+@cached_results(MOST_BOOKS)
 def load_serving_book(cluster: Cluster) -> CurveBook:
     """Load what `load_book` loads, and the curves that only serving uses."""
     return CurveBook(

@@ -13,6 +13,7 @@ have one or two dimensions and are interpolated linearly in the logarithms of th
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -51,13 +52,18 @@ def nodes(largest: Number, steps: tuple[float, ...] = STEPS) -> Counts:
     return np.array(sorted(values))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class _Table:
     """Logarithms of seconds at the nodes of two coordinates; the second has one node where it is unused."""
 
     first: list[float]
     second: list[float]
     logs: list[list[float]]
+
+    @cached_property
+    def arrays(self) -> tuple[Floats, Floats, Floats]:
+        """Return the nodes of both coordinates and the logarithms of seconds as arrays."""
+        return np.array(self.first), np.array(self.second), np.array(self.logs)
 
     def at(self, first: Number, second: Number) -> float:
         """Return the seconds at a point; 0 below the first node of the first coordinate."""
@@ -80,15 +86,15 @@ class _Table:
         slope beyond both ends of an axis. `at` exists because numpy costs more than the arithmetic for one
         point.
         """
-        logs, rows = np.array(self.logs), np.array(self.first)
+        rows, columns, logs = self.arrays
         at = np.log(np.maximum(first, FEWEST))
-        row = np.clip(np.searchsorted(rows, at, side="right") - 1, 0, len(rows) - 2)
+        row = rows[1:-1].searchsorted(at, side="right")
         share = (at - rows[row]) / (rows[row + 1] - rows[row])
         if len(self.second) == 1:
             found = logs[row, 0] * (1 - share) + logs[row + 1, 0] * share
         else:
-            columns, on = np.array(self.second), np.log(np.maximum(second, FEWEST))
-            column = np.clip(np.searchsorted(columns, on, side="right") - 1, 0, len(columns) - 2)
+            on = np.log(np.maximum(second, FEWEST))
+            column = columns[1:-1].searchsorted(on, side="right")
             part = (on - columns[column]) / (columns[column + 1] - columns[column])
             low = logs[row, column] * (1 - part) + logs[row, column + 1] * part
             high = logs[row + 1, column] * (1 - part) + logs[row + 1, column + 1] * part
@@ -99,7 +105,7 @@ class _Table:
 
 def _place(axis: list[float], value: Number) -> tuple[int, float]:
     """Return the node below a value and the weight of the node above; beyond the ends, the last slope."""
-    below = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
+    below = bisect_right(axis, value, 1, len(axis) - 1) - 1
     return below, (value - axis[below]) / (axis[below + 1] - axis[below])
 
 

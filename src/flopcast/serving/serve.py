@@ -13,7 +13,7 @@ from collections.abc import Callable
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError, spec_error
-from flopcast.records import dataclass, replace
+from flopcast.records import dataclass, field, replace
 from flopcast.serving.arrivals import in_steady_state, requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.estimates import report_of
@@ -31,10 +31,12 @@ from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.summary import LEAVE_OUT_SHARE, is_stable, saturation_per_s, summarise
 from flopcast.serving.time_shares import time_shares
 from flopcast.spec.serving_job import ServingJob
+from flopcast.strict_model import cached_results
 from flopcast.units import Number
 
 KEPT_UP_RATIO = 0.97  # of requests that end to requests that arrive, below which the queue may grow
 HALFWAY = NINETY_PERCENT / 2  # where latencies near saturation begin to rise: only objectives need it
+MOST_KEPT = 8  # simulations
 Play = Callable[[Requests, Number], Served]  # of requests, with passes that are longer by a ratio
 
 
@@ -45,6 +47,13 @@ class Simulation:
     requests: Requests
     kinds: list[Instances]
     play: Play
+    known: dict[Number, Served] = field(default_factory=dict)  # by the ratio by which passes are longer
+
+    def served(self, ratio: Number) -> Served:
+        """Return the requests as served with passes that are longer by a ratio; they are played once."""
+        if ratio not in self.known:
+            self.known[ratio] = self.play(self.requests, ratio)
+        return self.known[ratio]
 
 
 def serve(
@@ -76,7 +85,7 @@ def serve(
     """
     simulation = simulation_of(job, book, trace, leave_out_share, steady=steady)
     requests, kinds, play = simulation.requests, simulation.kinds, simulation.play
-    served = play(requests, 1.0)
+    served = simulation.served(1.0)
     shares = [
         time_shares(kind, book, requests, table) for kind, table in zip(kinds, served.tables, strict=True)
     ]
@@ -84,7 +93,7 @@ def serve(
     below = max(each.certainty.below_log_sigma_factor for each in shares)
     plays = {0.0: served}
     for place in (-NINETY_PERCENT, NINETY_PERCENT, *([HALFWAY] if job.slo.text() else [])):
-        plays[place] = play(requests, math.exp(place * (below if place < 0 else above)))
+        plays[place] = simulation.served(math.exp(place * (below if place < 0 else above)))
     saturation = None
     if not keeps_up(job, simulation, served):
         saturation = saturation_per_s(requests, lambda given: play(given, 1.0))
@@ -119,6 +128,13 @@ def simulation_of(
     SpecError
         As `serve`.
     """
+    return _simulation(job.model_copy(update={"assumptions": ()}), book, trace, leave_out_share, steady)
+
+
+@cached_results(MOST_KEPT)  # the deployment that flopcast chooses for a job is predicted afterwards
+def _simulation(
+    job: ServingJob, book: CurveBook, trace: Requests | None, leave_out_share: float, steady: bool
+) -> Simulation:
     if trace is not None and job.busy_engines > 1:
         trace = share_of(trace.first(job.traffic.num_requests), job.busy_engines)
     requests = requests_of(_of_one_replica(job).traffic, trace, job.image_tokens)

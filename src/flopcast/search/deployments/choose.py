@@ -15,7 +15,7 @@ from flopcast.errors import SpecError
 from flopcast.records import dataclass
 from flopcast.search.deployments.find import LIKELY, TIED_RATIO
 from flopcast.search.deployments.question import DeploymentQuestion
-from flopcast.search.deployments.screen import Screened, promising, screened
+from flopcast.search.deployments.screen import promising, screened
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.requests import Requests
@@ -103,8 +103,13 @@ def chosen_deployment(
     ordered = promising(found, DeploymentQuestion(jobs=(job,), space=space), 2 * MOST)[:MOST]
     tried: list[_Trial] = []
     best: _Trial | None = None
-    for begin in range(0, len(ordered), AT_ONCE):
-        trials = [one for each in ordered[begin : begin + AT_ONCE] for one in _trials(each, book, trace)]
+    limits = {name: getattr(job.plan, name) for name in ("max_sequences", "max_tokens")}
+    jobs = [
+        job.model_copy(update={"plan": each.job.plan.model_copy(update=limits)})  # as it is predicted later
+        for each in ordered
+    ]
+    for begin in range(0, len(jobs), AT_ONCE):
+        trials = [one for each in jobs[begin : begin + AT_ONCE] for one in _trials(each, book, trace)]
         best = _best([one for one in trials if one.serves], book, trace)
         if best is not None:
             break
@@ -112,10 +117,7 @@ def chosen_deployment(
     if best is None and not tried:
         return None
     best = best or min(tried, key=lambda one: (max(one.excess_ratio, 1.0), one.device_s))
-    limits = {name: getattr(job.plan, name) for name in ("max_sequences", "max_tokens")}
-    return ChosenDeployment(
-        plan=best.job.plan.model_copy(update=limits), possible=len(found), serves=best.serves
-    )
+    return ChosenDeployment(plan=best.job.plan, possible=len(found), serves=best.serves)
 
 
 def _space_of(job: ServingJob) -> DeploymentSpace:
@@ -133,22 +135,22 @@ def _space_of(job: ServingJob) -> DeploymentSpace:
     )
 
 
-def _trials(each: Screened, book: CurveBook, trace: Requests | None) -> Iterable[_Trial]:
+def _trials(job: ServingJob, book: CurveBook, trace: Requests | None) -> Iterable[_Trial]:
     """Yield the deployment as simulated; nothing where the simulation finds that it is not possible."""
     try:
-        simulation = simulation_of(each.job, book, trace)
+        simulation = simulation_of(job, book, trace)
     except SpecError:
         return
-    served = simulation.play(simulation.requests, 1.0)
-    found = summarise(served, each.job.slo)
+    served = simulation.served(1.0)
+    found = summarise(served, job.slo)
     ratios = [one.reached_s / one.limit_s for one in found.objectives]
-    if not keeps_up(each.job, simulation, served):
-        arrive = (each.job.traffic.rate_per_s or 0.0) / each.job.engines
+    if not keeps_up(job, simulation, served):
+        arrive = (job.traffic.rate_per_s or 0.0) / job.engines
         ratios.append(max(arrive / max(found.requests_per_s, TINY), 1.0 + TINY))
     yield _Trial(
-        job=each.job,
+        job=job,
         excess_ratio=max(ratios, default=0.0),
-        device_s=each.job.devices / max(found.output_tokens_per_s * each.job.busy_engines, TINY),
+        device_s=job.devices / max(found.output_tokens_per_s * job.busy_engines, TINY),
         end_to_end_s=found.end_to_end.mean_s,
     )
 
