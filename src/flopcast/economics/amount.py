@@ -91,8 +91,8 @@ class Amount:
         By the chain rule, the slope of 1 / x is -slope / x². The amount must not be 0.
         """
         turned = {
-            name: slope._replace(change=-slope.change / self.value / self.value)
-            for name, slope in self.by_factor.items()
+            name: Slope(sigma, -change / self.value / self.value, below)
+            for name, (sigma, change, below) in self.by_factor.items()
         }
         return Amount(1 / self.value, turned)
 
@@ -112,7 +112,9 @@ class Amount:
         """Return the product with another amount, or with a number that is certain."""
         if isinstance(other, Amount):
             return Amount(self.value * other.value, _merged([(other.value, self), (self.value, other)]))
-        slopes = {n: slope._replace(change=slope.change * other) for n, slope in self.by_factor.items()}
+        slopes = {
+            n: Slope(sigma, change * other, below) for n, (sigma, change, below) in self.by_factor.items()
+        }
         return Amount(self.value * other, slopes)
 
 
