@@ -258,7 +258,7 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
         plan=first, possible=7, fitting=3, tight=False, tied=2, next_best=second, next_ratio=0.99
     )
 
-    more = ". Plans that only just fit (tight) are left out, as in a search whose headroom is below 1"
+    more = ". flopcast did not consider plans that only just fit (tight); search --headroom 1 does"
     fastest = "plan chosen automatically: the fastest of the common plans"
     assert alone.sentence() == f"{fastest} (1 of 7 fit){more}"
     assert ahead.sentence() == (
@@ -271,6 +271,6 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
     )
     left_out = FasterTight(plan=second, ratio=0.9, need="53.1 GiB of 80.0 GiB")
     assert replace(alone, faster_tight=left_out).sentence() == (
-        f"{alone.sentence()}; the fastest of them, {second.short()}, is 10.0% faster, and is expected to"
+        f"{alone.sentence()}. The fastest of them, {second.short()}, is 10.0% faster, and is expected to"
         " need 53.1 GiB of 80.0 GiB"
     )

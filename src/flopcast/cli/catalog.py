@@ -57,7 +57,7 @@ def command(kind: str | None, name: str | None) -> None:
         near = nearest(kind, (*kinds_known, *OTHER_WORDS))
         right = next((OTHER_WORDS.get(word, word) for word in near), "")
         command = f"flopcast catalog {right}{f' {name}' if name else ''}"
-        because = "the catalogue has no such kind of entries"
+        because = "the catalogue has no entries of this kind"
         fix = command if right else "flopcast catalog"
         raise spec_error("KIND", kind, ", ".join(kinds_known), because, fix)
     if kind is not None and name is not None:

@@ -27,11 +27,11 @@ def warnings_of(
     guessed = [curve.name for curve, calibrated in entries if not calibrated]
     warnings = []
     if lent:
-        names = _few([name for _, name in lent], shares)
+        names, kernels = _few([name for _, name in lent], shares), "kernels" if len(lent) > 1 else "kernel"
         owners = " and ".join(", ".join(sorted({owner for owner, _ in lent})).rsplit(", ", 1))
         warnings.append(
-            f"uncalibrated: {device.name} has no measurements of the kernels {names}; flopcast uses those"
-            f" of {owners}"
+            f"uncalibrated: flopcast has no measurements of the {kernels} {names} on {device.name},"
+            f" and uses those of {owners}"
         )
     if guessed:
         names = _few(guessed, shares)

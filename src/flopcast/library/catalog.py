@@ -166,7 +166,8 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     listing += f" (flopcast catalog {kind} lists all)." * (kind in KINDS)
     listing += " Describe another cluster under cluster: in a job file" * (kind == "clusters")
     if len(with_device) > 1:
-        of_other += f"; clusters with it: {', '.join(f'{a} ({b})' for a, b in with_device.items())}"
+        listed = ", ".join(f"{a} ({b})" for a, b in with_device.items())
+        of_other += f"; clusters with this device: {listed}"
     fix = f"did you mean {alternatives(near)}?" if near else listing
     if own := number and (known(kind, named) or next(iter(with_device), None)):
         nodes, rest = divmod(number, 1 if known(kind, named) else cluster(own).node.devices)

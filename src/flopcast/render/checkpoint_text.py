@@ -10,7 +10,7 @@ from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.tables import aligned, in_paragraphs
 from flopcast.render.trained_text import subject_lines
 from flopcast.report.checkpoint_report import CheckpointReport, Resharded
-from flopcast.units import nine_digits, show_count, show_memory, show_seconds
+from flopcast.units import counted, nine_digits, show_memory, show_seconds
 
 NO_PROGRESS = "none: devices fail before the job has restarted"
 
@@ -18,7 +18,7 @@ NO_PROGRESS = "none: devices fail before the job has restarted"
 def checkpoint_lines(cost: CheckpointCost) -> list[str]:
     """Return lines about size, waiting time, background write, interval and restore of checkpoints."""
     saved, times = cost.saved, cost.times
-    most = show_memory(float(saved.written_bytes.max()))
+    most, steps = show_memory(float(saved.written_bytes.max())), counted(round(cost.interval_steps), "step")
     stated = cost.checkpoint.every_steps is not None or cost.checkpoint.every_s is not None
     return [
         f"checkpoints: {cost.checkpoint.text()}",
@@ -26,7 +26,7 @@ def checkpoint_lines(cost: CheckpointCost) -> list[str]:
         f" {most} from the rank that writes the most",
         f"  waiting   {show_seconds(times.blocked_s)} for each checkpoint: {_parts(cost)}",
         f"  writing   {_writing(cost)}",
-        f"  interval  {show_seconds(cost.interval_s)} of training, {show_count(cost.interval_steps)} steps"
+        f"  interval  {show_seconds(cost.interval_s)} of training, {steps}"
         f"{'' if stated else ', the interval with the least lost time'}; saving takes"
         f" {cost.saved_share:.2%} of the"
         " time",

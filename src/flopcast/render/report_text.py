@@ -24,7 +24,7 @@ from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Evidence, Report
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
-from flopcast.units import Number, show, show_count, show_memory, show_seconds, show_usd
+from flopcast.units import Number, counted, show, show_count, show_memory, show_seconds, show_usd
 
 NO_CHECKPOINT = "the run ends before a checkpoint is due"
 NO_PRICE = (
@@ -63,17 +63,15 @@ def _answer(report: Report) -> list[str]:
     """Return the lines of the answer: job, step time, rate, MFU, memory and warnings."""
     job, metrics = report.job, report.metrics
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    mfu, hfu = (
-        f"{metrics.mfu_ratio:.1%}",
-        f"; HFU {metrics.hfu_ratio:.1%}{' likewise' * bool(job.flop_note)}",
-    )
+    mfu, hfu = f"{metrics.mfu_ratio:.1%}", f"{metrics.hfu_ratio:.1%}"
+    shares = mfu if hfu == mfu else f"{mfu}, HFU {hfu}"
     unit = f"{job.batch_unit}/s"
     of_one = f", {show(metrics.device_tokens_per_s, unit)} per device" * (job.cluster.num_devices > 1)
     lines = [
         *subject_lines(job),
         f"step      {answer(show_seconds(report.step_time_s))}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, unit)}{of_one}",
-        f"MFU       {mfu}  ({metrics.attained} per device{job.flop_note}{'' if f' {mfu}' in hfu else hfu})",
+        f"MFU       {shares}  ({metrics.attained} per device{job.flop_note})",
         *_needs(report.memory),
     ]
     lines[2:2] = trained_lines(job)
@@ -100,7 +98,7 @@ def run_lines(run: TrainingRun) -> list[str]:
     low, high = (show_seconds(bound, like=run.wall_s.value) for bound in run.wall_s.bounds)
     return [
         f"tokens    {show_count(sum(phase.phase_tokens for phase in run.phases))} in"
-        f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
+        f" {counted(round(sum(phase.num_steps for phase in run.phases)), 'step')}",
         f"time      {answer(show_seconds(run.wall_s.value))}   (90 %: {low} to {high})",
         f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%})",
         f"failures  {failures} interruptions, one every {show_seconds(lost.time_between_failures_s)};"

@@ -22,6 +22,7 @@ LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 GRAPH_STACK = "torch-fsdp2"
+DOUBT = "other code of this kind may need more or less memory, so the interval of memory is wide"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
 
 
@@ -109,9 +110,9 @@ def with_usual_stack(document: Document) -> Document:
     changes: dict[str, object] = {}
     stack = device.usual_stack if device else ""
     if _is_graph(document):
-        stack, why, changes = GRAPH_STACK, " (eager PyTorch, for exported graphs)", OTHER_CODE
+        stack, why, changes = GRAPH_STACK, f" (eager PyTorch, for exported graphs; {DOUBT})", OTHER_CODE
     elif not stack and _fine_tunes(document):
-        stack, why, changes = TUNING_STACK, " (PyTorch, as most fine-tunes)", OTHER_CODE
+        stack, why, changes = TUNING_STACK, f" (PyTorch, as most fine-tunes; {DOUBT})", OTHER_CODE
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     elif device and not stack and device.usual_pretraining_stack:
@@ -156,7 +157,8 @@ def _has_experts(document: Document) -> bool:
 
 def _usual_length(known: Mapping[str, object]) -> int:
     """Return the default sequence length: that of the model's training, up to 8192."""
-    length = known.get("context_length") or known.get("learned_positions")
+    lengths = (known.get(field) for field in ("trained_length", "context_length", "learned_positions"))
+    length = next(filter(None, lengths), None)
     if isinstance(length, int) and not isinstance(length, bool) and length > 0:
         return min(length, LONGEST_USUAL)
     return USUAL_LENGTH

@@ -65,12 +65,12 @@ class ChosenPlan:
             text += f". {self._next()}"
         if self.tight:
             return f"{text}. flopcast search compares more plans"
-        text += ". Plans that only just fit (tight) are left out, as in a search whose headroom is below 1"
+        text += ". flopcast did not consider plans that only just fit (tight); search --headroom 1 does"
         left = self.faster_tight
         if left is None:
             return text
         faster = f"{1 - left.ratio:.1%} faster, and is expected to need {left.need}"
-        return f"{text}; the fastest of them, {left.plan.short()}, is {faster}"
+        return f"{text}. The fastest of them, {left.plan.short()}, is {faster}"
 
     def _next(self) -> str:
         """Return how far the next best plan is behind, or the fastest plan ahead."""

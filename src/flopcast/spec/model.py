@@ -46,7 +46,9 @@ class Model(StrictModel):
         The vocabulary is padded to a multiple of this number times the tensor-parallel degree, as by
         Megatron-LM's `--make-vocab-size-divisible-by`. Padding does not count as parameters.
     context_length : int
-        Number of tokens of a sequence when the model was pretrained; 0 if it is not known.
+        Number of tokens of the longest sequence for which the model was made; 0 if it is not known.
+    trained_length : int
+        The same in most of the published pretraining, if that is shorter; 0 if it is not known.
     trained_precision : Precision or None
         Precision of the published training run if it was in 8 or 4 bits.
     learned_positions : int
@@ -104,6 +106,7 @@ class Model(StrictModel):
     vocabulary: int = Field(ge=0)
     vocabulary_multiple: int = Field(default=128, ge=1)
     context_length: int = Field(default=0, ge=0)
+    trained_length: int = Field(default=0, ge=0)
     trained_precision: Precision | None = None
     learned_positions: int = Field(default=0, ge=0)
     relative_positions: int = Field(default=0, ge=0)
@@ -307,22 +310,18 @@ class Model(StrictModel):
         return self._linear_flop(sequence_length, source_length) + attention
 
     def attention_flop(
-        self,
-        sequence_length: int,
-        causal: bool = False,
-        windows: bool = True,
-        source_length: int | None = None,
+        self, sequence_length: int, causal: bool = False, windows: bool = True, source: int | None = None
     ) -> float:
         """Return FLOP of all scores and contexts of one sequence: the part that grows with its square.
 
         Pairs outside windows do not count, unless `windows` is false, as in most formulas. Without
         `causal`, a window counts on both sides of a query, like the full square.
         """
-        further = (self.blocks[-1], self.mtp)  # modules of multi-token prediction hold the last kind
-        source = source_length or sequence_length
+        source, blocks = source or sequence_length, [(block, block.count) for block in self.blocks]
+        blocks.append((self.blocks[-1], self.mtp))  # modules of multi-token prediction hold the last kind
         return sum(
             count * attention_flop(block, self.hidden, sequence_length, source, causal, windows)
-            for block, count in (*((block, block.count) for block in self.blocks), further)
+            for block, count in blocks
         )
 
     def _linear_flop(self, sequence_length: int, source_length: int | None = None) -> float:

@@ -5,6 +5,7 @@ Elsewhere: the fields (plan.py), whether a mode is possible (rules_recompute.py)
 (workload/recompute.py).
 """
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 
@@ -17,7 +18,7 @@ PATTERN = r"^(full:(uniform|block|every)(:[1-9][0-9]*)?|selective:[a-z_]+(,[a-z_
 
 
 def split_word(given: Mapping[object, object]) -> dict[object, object]:
-    """Return a plan's data with a short form of its recompute expanded; anything else unchanged.
+    """Return a plan's data with the short forms of its recompute expanded; anything else unchanged.
 
     Raises
     ------
@@ -30,7 +31,12 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     {'recompute': 'full', 'recompute_method': 'block', 'recompute_layers': '4'}
     >>> split_word({"recompute": "selective:core_attention,mlp"})
     {'recompute': 'selective', 'recompute_modules': ('core_attention', 'mlp')}
+    >>> split_word({"recompute": "selective", "recompute_modules": "core_attention,mlp"})
+    {'recompute': 'selective', 'recompute_modules': ('core_attention', 'mlp')}
     """
+    modules = given.get("recompute_modules")
+    if isinstance(modules, str):
+        given = {**given, "recompute_modules": tuple(re.findall(r"[^\s,[\]]+", modules))}
     word = given.get("recompute")
     if word and not isinstance(word, (str, bool)):
         allowed = "none, selective or full, or a short form such as full:block:4"

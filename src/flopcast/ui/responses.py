@@ -114,8 +114,7 @@ def advice_page(words: Words, _: OnProgress) -> Made:
     """
     report = api.predict(job_from(words))
     changes = best_changes(report, api.predict)
-    named = {"stack": report.job.stack.name} | dict(words)  # a change of the software needs its name
-    links = ["/?" + urlencode(_with_edits(named, each.edits)) for each in changes]
+    links = ["/?" + urlencode(_with_edits(words, one.edits, report.job)) for one in changes]
     fitting = links_that_fit(report, lambda plan: "/?" + urlencode(_with_plan(words, plan)))
     html = fitting + advice(changes, report.step_time_s, links)
     return JSON, json.dumps({"html": html, "fields": {}})
@@ -127,9 +126,10 @@ def _with_plan(words: Words, plan: Plan) -> dict[str, object]:
     return kept | {name: value for name, value in fields_of(plan).items() if value}
 
 
-def _with_edits(words: Words, edits: str) -> dict[str, object]:
+def _with_edits(words: Words, edits: str, job: Job) -> dict[str, object]:
     """Return the fields of a form with edits: those of the plan in their fields, others among changes."""
-    fields, rest = dict(words), []
+    named = {"stack": job.stack.name} if "stack." in edits else {}  # its changes need its name
+    fields, rest = named | dict(words), []
     for edit in edits.split():
         name, _, value = edit.removeprefix("plan.").partition("=")
         own = short_name(name, Plan.model_fields[name]) if name in Plan.model_fields else ""

@@ -31,7 +31,7 @@ from flopcast.spec.shards import ShardGroup, shards_word
 from flopcast.spec.stack import Stack
 
 # Facts about a model that change no prediction of a job
-NAMING = ("name", "source", "context_length", "trained_precision")
+NAMING = ("name", "source", "context_length", "trained_length", "trained_precision")
 MANY = 8  # differences of a stack that are listed one by one
 Difference = tuple[str, object, object]
 

@@ -202,8 +202,8 @@ def _does_not_fit(report: Report) -> Iterator[str]:
     memory = report.memory
     if memory.verdict == "does not fit":
         yield (
-            f"The job as described does not fit: {memory.need}. If the run works, it has another plan or"
-            " precision"
+            f"The job as described does not fit: {memory.need}. If the real run did not run out"
+            " of memory, its plan or precision differs from this description: check them"
         )
 
 

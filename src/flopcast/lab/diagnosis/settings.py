@@ -25,7 +25,7 @@ from flopcast.report.versus import time_ratio
 from flopcast.spec.job import Job
 from flopcast.spec.precision import SIXTEEN_BITS
 from flopcast.timeline.uncertainty import holds_one
-from flopcast.units import show_memory, show_seconds
+from flopcast.units import show_seconds
 
 LEAST_GAIN = 0.01  # of the step
 UNSETTLED_GAIN = 0.05  # of the step, that is worth advice although its interval contains zero
@@ -264,7 +264,7 @@ def saving(report: Report, faster: Report) -> Suspect:
     unsure = holds_one(low_ratio, high_ratio)
     against = []
     if faster.memory.verdict == "tight":
-        against.append(f"memory is then tight: {show_memory(faster.memory.expected_bytes)} expected")
+        against.append(f"memory is then tight: {faster.memory.need}")
     if unsure:
         against.append("the interval of the saving contains zero")
     return Suspect(

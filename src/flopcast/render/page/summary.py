@@ -99,7 +99,7 @@ def _rates(report: Report) -> tuple[Tile, ...]:
     unit = f"{report.job.batch_unit}/s"
     per_device = markup(rate(metrics.device_tokens_per_s, unit))
     mfu, hfu = (markup(share(ratio)) for ratio in (metrics.mfu_ratio, metrics.hfu_ratio))
-    counted = f"; HFU {hfu}{' likewise' * bool(report.job.flop_note)}"
+    counted = "" if hfu == mfu else f"HFU {hfu}; "
     attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
     return (
         (
@@ -107,7 +107,7 @@ def _rates(report: Report) -> tuple[Tile, ...]:
             markup(rate(metrics.tokens_per_s, unit)),
             f"{per_device} per device" * (report.job.cluster.num_devices > 1),
         ),
-        ("MFU", mfu, f"{attained} TFLOP/s per device{report.job.flop_note}{'' if hfu == mfu else counted}"),
+        ("MFU", mfu, f"{counted}{attained} TFLOP/s per device{report.job.flop_note}"),
     )
 
 
