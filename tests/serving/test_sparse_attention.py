@@ -37,7 +37,7 @@ def test_a_token_keeps_a_key_of_eight_bits_and_its_scale_in_each_layer():
 def test_time_between_tokens_grows_less_with_the_context_than_with_attention_to_all_tokens():
     def growth(model):
         short, long = (
-            seconds(model, f"concurrency=16 prompt={prompt} output=30000", "tpot")
+            seconds(model, f"concurrency=16 prompt={prompt} output=30000 requests=160", "tpot")
             for prompt in (1000, 30000)
         )
         return long - short
