@@ -10,6 +10,7 @@ import math
 from flopcast.economics.checkpoints import SaveRates, SaveTimes, host_limit_bytes, save_times
 from flopcast.economics.failures import LostTime, best_interval_s, lost_time
 from flopcast.errors import Problem
+from flopcast.fixes import set_to
 from flopcast.records import dataclass
 from flopcast.spec.checkpoints import METHODS, Checkpoint
 from flopcast.spec.cluster import Cluster
@@ -156,11 +157,11 @@ def _period(cost: CheckpointCost) -> list[Problem]:
     if checkpoint.every_steps is not None:
         least = math.ceil(times.least_work_s / cost.step_s)
         field, value, allowed = "checkpoint.every_steps", checkpoint.every_steps, f"{least} or more"
-        return [Problem(field, value, allowed, because, f"set checkpoint.every_steps to {least}")]
+        return [Problem(field, value, allowed, because, set_to({"checkpoint.every_steps": least}))]
     least_s = f"{math.ceil(times.least_work_s)} s"
     stated = checkpoint.every_s is not None
     field = "checkpoint.every_s" if stated else "cluster.reliability.checkpoint_interval_s"
-    return [Problem(field, cost.interval_s, f"{least_s} or more", because, f"set {field} to {least_s}")]
+    return [Problem(field, cost.interval_s, f"{least_s} or more", because, set_to({field: least_s}))]
 
 
 def _room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:

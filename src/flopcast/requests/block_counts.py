@@ -5,6 +5,7 @@ Elsewhere: all other changes of a model (job_files.py).
 
 from flopcast.errors import Problem
 from flopcast.files.yaml_text import Document
+from flopcast.fixes import set_to
 from flopcast.library.edits import merged
 
 
@@ -40,7 +41,7 @@ def with_num_layers(
     elif isinstance(count, bool) or not isinstance(count, int) or count < 1:
         allowed = "a whole number of at least 1"
         because = "num_layers is the number of equal blocks of the model"
-        fix = f"set num_layers to {blocks[0]['count']}"
+        fix = set_to({"num_layers": blocks[0]["count"]})
     else:
         return rest | {"blocks": merged(own, {"0": {"count": count}})}, []
     where = document.where(("model", "num_layers"))

@@ -8,6 +8,7 @@ from typing import get_args
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
+from flopcast.fixes import write
 from flopcast.library import catalog
 from flopcast.library.acceptance_lengths import measured_acceptance
 from flopcast.requests.job_files import built
@@ -35,7 +36,7 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
         name = next(iter(given))
         allowed = "no value, unless draft is given"
         because = "this setting describes how tokens are drafted"
-        raise spec_error(f"plan.{name}", given[name], allowed, because, "write draft=mtp", where)
+        raise spec_error(f"plan.{name}", given[name], allowed, because, write("mtp", "draft"), where)
     drafter = str(given["draft"])
     own = drafter not in KINDS
     if own and catalog.known("models", drafter) is None:
@@ -64,7 +65,7 @@ def _layers(value: object, own: bool, where: str) -> int:
     if not whole or (value != 1 and not own):
         because = "only the attention layers of a smaller draft model can run in parallel"
         allowed = "a whole number above 0" if own else "1, unless a smaller model drafts tokens"
-        raise spec_error("plan.draft_layers", value, allowed, because, "write draft_layers=1", where)
+        raise spec_error("plan.draft_layers", value, allowed, because, write(1, "draft_layers"), where)
     return int(str(value))
 
 
@@ -72,7 +73,7 @@ def _whole(value: object, where: str) -> int:
     """Return the number of drafted tokens."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 64:
         because, allowed = "this setting is a number of tokens", "a whole number from 0 to 64"
-        raise spec_error("plan.drafted", value, allowed, because, "write drafted=3", where)
+        raise spec_error("plan.drafted", value, allowed, because, write(3, "drafted"), where)
     return value
 
 
@@ -91,14 +92,14 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
         because = (
             f"an iteration generates at most {drafted} drafted tokens and one token of the model itself"
         )
-        allowed, fix = f"a number from 1 to {most}", f"write accepted={min(2, most)}"
+        allowed, fix = f"a number from 1 to {most}", write(min(2, most), "accepted")
         problems.append(Problem("plan.accepted", value, allowed, because, fix, where=where))
     elif "acceptance" in given:
         value = given["acceptance"]
         if isinstance(value, (int, float)) and 0 <= value <= 1:
             return expected_tokens(float(value), drafted)
         because = "acceptance is the probability that a drafted token is accepted"
-        fix = "write acceptance=0.7"
+        fix = write(0.7, "acceptance")
         problems.append(Problem("plan.acceptance", value, "from 0 to 1", because, fix, where=where))
     else:
         measured = 1.0 if not drafted else measured_acceptance(drafter, drafted)

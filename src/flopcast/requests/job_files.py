@@ -19,6 +19,7 @@ from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
+from flopcast.fixes import set_to
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
@@ -322,9 +323,8 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
         return own_name, int(text) if colon else None
     number = changes.pop("nodes")
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        because, fix = "a cluster has at least one node", f"set nodes to {whole_number(number, 1)}"
-        where = document.where(("cluster", "nodes"))
-        raise spec_error("cluster.nodes", number, WHOLE, because, fix, where)
+        because, fix = "a cluster has at least one node", set_to(nodes=whole_number(number, 1))
+        raise spec_error("cluster.nodes", number, WHOLE, because, fix, document.where(("cluster", "nodes")))
     return own_name, number
 
 

@@ -13,6 +13,7 @@ from flopcast.errors import Problem, SpecError, collected, spec_error, told_as
 from flopcast.files.inputs import exists
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
+from flopcast.fixes import set_to
 from flopcast.library.edits import edited_document
 from flopcast.records import replace
 from flopcast.requests.cluster_options import with_gpus
@@ -231,7 +232,7 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     if whole > known:
         allowed = f"at least {whole} tokens"
         because = "a prompt and its mean answer together have this many tokens"
-        fix = f"set training.batch.sequence_length to {whole}"
+        fix = set_to({"training.batch.sequence_length": whole})
         yield Problem("training.batch.sequence_length", known, allowed, because, fix)
 
 
@@ -239,17 +240,17 @@ def _of_handoff(plan: "RlPlan") -> Iterator[Problem]:
     """Yield settings of the handoff that exclude each other."""
     if plan.handoff_over == "nvme" and plan.apart:
         because = "drives belong to a node, and training and generation have different nodes"
-        allowed, fix = "link, file_system or object_store", "set handoff_over to file_system"
+        allowed, fix = "link, file_system or object_store", set_to({"handoff_over": "file_system"})
         yield Problem("handoff_over", "nvme", allowed, because, fix)
     if plan.packed_experts and plan.handoff == "full":
         because = "packed_experts changes how files contain adapters, but this handoff sends all weights"
-        fix = "remove packed_experts, or set handoff to adapter"
+        fix = set_to("remove packed_experts", {"handoff": "adapter"})
         yield Problem("packed_experts", True, "false with handoff: full", because, fix)
     for field in ("handoff_tensor_s", "packed_experts"):
         value = getattr(plan, field)
         if plan.handoff_over == "link" and value not in (None, False):
             because = "only files consist of tensors that are written and loaded one by one"
-            fix = f"remove {field}, or set handoff_over to file_system"
+            fix = set_to(f"remove {field}", {"handoff_over": "file_system"})
             yield Problem(field, value, "no value with handoff_over: link", because, fix)
 
 

@@ -15,6 +15,7 @@ from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
+from flopcast.fixes import set_to
 from flopcast.library.edits import long_names, plan_words
 from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import parse_quantity, parse_usd
@@ -226,7 +227,7 @@ def _flag(name: str, given: object) -> bool:
     word = str(given or "no").lower()
     if word not in ("yes", "true", "no", "false"):
         because = f"{name} is an option without a value"
-        raise spec_error(name, given, "yes or no", because, f"set {name} to yes, or remove it")
+        raise spec_error(name, given, "yes or no", because, set_to({name: "yes"}, "remove it"))
     return word in ("yes", "true")
 
 

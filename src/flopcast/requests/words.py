@@ -15,6 +15,7 @@ from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import PIPED, exists, is_missing
 from flopcast.files.nearest_names import alternatives, nearest
+from flopcast.fixes import write
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
@@ -126,7 +127,7 @@ def _unknown(word: str) -> Problem:
     if re.match(r"(plan|batch|model|cluster|stack|site)\.\w", word):
         allowed, because = "KEY=VALUE, such as plan.tensor_parallel=4", "a change of the job needs a value"
         return Problem(
-            "argument", word, allowed, because, f"write {word}={EXAMPLES.get(word.partition('.')[2], '2')}"
+            "argument", word, allowed, because, write(EXAMPLES.get(word.partition(".")[2], "2"), word)
         )
     if is_path(word):
         near = nearest(Path(word).name, _files_beside(word), most=NEAR)

@@ -19,6 +19,7 @@ from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.tier_constants import HANDED_TENSORS, LOG_SIGMAS, SERIALISING, fitted_ratio
 from flopcast.economics.checkpoints import SaveRates
 from flopcast.errors import spec_error
+from flopcast.fixes import set_to
 from flopcast.layers.adapted_linears import FUSED, linears
 from flopcast.layers.base import AbstractLayer
 from flopcast.layers.block import Block
@@ -78,7 +79,7 @@ def handoff_of(
         The handoff is of adapters, and the training has none; or the cluster does not describe the storage.
     """
     if plan.handoff == "adapter" and trained.adapters is None:
-        because, fix = "the training trains all weights", "set handoff to full, or train with lora"
+        because, fix = "the training trains all weights", set_to({"handoff": "full"}, "train with lora")
         raise spec_error("handoff", "adapter", "full if all weights are trained", because, fix)
     all_bytes, tensors = _sent(trained, plan)
     devices = rollout.plan.devices

@@ -23,6 +23,7 @@ import numpy as np
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem, SpecError
+from flopcast.fixes import set_to
 from flopcast.kept_results import KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.memory.tiers import outside_ratio
@@ -133,7 +134,7 @@ def best_per_layer(job: Job, book: CurveBook, *, placements: bool = False) -> Pe
     plan = job.plan.model_copy(update={"layers": ()})
     if plan.virtual_stages > 1:
         because = "a search for strategies of stages with several chunks is not supported yet"
-        fix = "set virtual_stages to 1"
+        fix = set_to({"virtual_stages": 1})
         raise SpecError([Problem("plan.virtual_stages", plan.virtual_stages, "1", because, fix)])
     options = tuple(options_of(job, plan, placements=placements))
     search = _Search(job, book, options)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
 from flopcast.errors import spec_error
+from flopcast.fixes import set_to
 from flopcast.layers.traced import is_graph
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.search.offload_choices import offload_choices
@@ -298,7 +299,7 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     if others or (num_devices > per_node and num_devices % per_node):
         allowed = f"a multiple of {per_node} (a node has {per_node} devices), or fewer than {per_node}"
         because = "jobs on several nodes use whole nodes"
-        fix = f"set gpus to {max(1, round(num_devices / per_node)) * per_node}"
+        fix = set_to({"gpus": max(1, round(num_devices / per_node)) * per_node})
         raise spec_error("gpus", num_devices, allowed, because, fix)
     node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
     group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})

@@ -7,6 +7,7 @@ Elsewhere: whether each of them is right by itself (spec/).
 from collections.abc import Callable, Iterator
 
 from flopcast.errors import Problem
+from flopcast.fixes import set_to, write
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
@@ -108,7 +109,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         most, needed = devices // plan.devices, job.replicas * plan.devices
         field, value, allowed = "replicas", job.replicas, f"at most {most}, for {devices} devices"
         because = f"{job.replicas} replicas of {plan.devices} devices need {needed} devices"
-        fix = f"set plan.replicas to {most}, or use --gpus {needed}"
+        fix = set_to({"plan.replicas": most}, f"use --gpus {needed}")
         if not most:
             field = next((name for name in DEGREES if getattr(plan, name, 1) > 1), DEGREES[0])
             allowed = f"degrees with a product of at most {devices}, the number of devices of the cluster"
@@ -124,12 +125,12 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     blocks = job.model.num_blocks
     if plan.pipeline_parallel > blocks:
         because = "each pipeline stage needs at least one block"
-        fix = f"set plan.pipeline_parallel to {blocks}"
+        fix = set_to({"plan.pipeline_parallel": blocks})
         allowed = f"at most {blocks}, the number of blocks of the model"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
         because = "speculative decoding with pipeline stages is not supported yet"
-        fix = "set plan.pipeline_parallel to 1"
+        fix = set_to({"plan.pipeline_parallel": 1})
         yield Problem(
             "plan.pipeline_parallel", plan.pipeline_parallel, "1, because plan.draft is given", because, fix
         )
@@ -139,13 +140,13 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         allowed = f"a divisor of the {min(heads)} heads"
         because = "each tensor-parallel rank holds whole attention heads"
         whole = whole_degree(job, heads, _has_room)
-        fix = f"set plan.tensor_parallel to {whole}"
+        fix = set_to({"plan.tensor_parallel": whole})
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     yield from _of_latents(job)
     yield from _of_residual(job)
     if plan.expert_messages == "hidden" and plan.data_parallel == 1:
         because = "without data-parallel groups, no tokens are sent to experts on other ranks"
-        fix = "set plan.expert_messages to exposed"
+        fix = set_to({"plan.expert_messages": "exposed"})
         yield Problem(
             "plan.expert_messages", "hidden", "exposed, unless plan.data_parallel is above 1", because, fix
         )
@@ -171,7 +172,9 @@ def _of_latents(job: ServingJob) -> Iterator[Problem]:
     elif any(mixer.kv_lora_rank % plan.tensor_parallel for mixer in latents):
         because = f"{plan.tensor_parallel} does not divide the {latents[0].kv_lora_rank} latent elements"
     if because:
-        yield Problem("plan.latents", plan.latents, "replicated", because, "set plan.latents to replicated")
+        yield Problem(
+            "plan.latents", plan.latents, "replicated", because, set_to({"plan.latents": "replicated"})
+        )
 
 
 def _of_residual(job: ServingJob) -> Iterator[Problem]:
@@ -188,7 +191,7 @@ def _of_residual(job: ServingJob) -> Iterator[Problem]:
     elif job.engine.overlap is not None:
         because = f"{job.engine.name} already overlaps communication with GEMMs"
     if because:
-        fix = "set plan.residual to sequential"
+        fix = set_to({"plan.residual": "sequential"})
         yield Problem("plan.residual", plan.residual, "sequential", because, fix)
 
 
@@ -196,12 +199,12 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
     """Yield what is wrong with the adapters that requests use."""
     plan, traffic = job.plan, job.traffic
     if traffic.adapters and plan.adapter_rank is None:
-        because, fix = "the rank of adapters determines their size", "set plan.adapter_rank to 16"
+        because, fix = "the rank of adapters determines their size", set_to({"plan.adapter_rank": 16})
         yield Problem("plan.adapter_rank", None, "at least 1", because, fix, fault="is missing")
     unused = "adapter_rank" if plan.adapter_rank is not None else "adapter_slots"
     if not traffic.adapters and getattr(plan, unused) is not None:
         because = "the requests of the traffic use no adapters"
-        fix = f"set traffic.adapters to 10, or remove plan.{unused}"
+        fix = set_to({"traffic.adapters": 10}, f"remove plan.{unused}")
         yield Problem(
             f"plan.{unused}", getattr(plan, unused), "no value, because traffic.adapters is 0", because, fix
         )
@@ -217,7 +220,7 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
     draft, ranks, drafting = draft_of(job), job.plan.tensor_parallel, job.plan.drafting
     if drafting is not None and drafting.drafter == "mtp" and not job.model.mtp:
         because = f"{job.model.name} was published without multi-token prediction modules"
-        allowed, fix = "eagle, ngram or a smaller model", "write draft=eagle"
+        allowed, fix = "eagle, ngram or a smaller model", write("eagle", "draft")
         yield Problem("plan.draft", drafting.drafter, allowed, because, fix)
     if draft is None:
         return
@@ -230,18 +233,17 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.draft", draft.model.name, allowed, because, "choose another draft")
     if drafting is not None and drafting.layers_at_once > ranks:
         because = f"each of these draft layers needs its own rank, and an instance has {ranks} ranks"
-        fix = f"write draft_layers={ranks}"
-        yield Problem("plan.draft_layers", drafting.layers_at_once, f"at most {ranks}", because, fix)
+        allowed, fix = f"at most {ranks}", write(ranks, "draft_layers")
+        yield Problem("plan.draft_layers", drafting.layers_at_once, allowed, because, fix)
     sizes = draft.model.vocabulary, job.model.vocabulary
     if not draft.inputs and sizes[0] < 0.9 * sizes[1]:
         because = (
             f"the vocabulary of the draft model has {sizes[0]} tokens, but that of the served model "
             f"{sizes[1]}"
         )
-        fix = "choose a smaller model of the family"
-        yield Problem(
-            "plan.draft", draft.model.name, "a draft model with the same vocabulary", because, fix
-        )
+        allowed = "a draft model with the same vocabulary"
+        smaller = "choose a smaller model of the family"
+        yield Problem("plan.draft", draft.model.name, allowed, because, smaller)
 
 
 def _of_experts(job: ServingJob) -> Iterator[Problem]:
@@ -249,7 +251,7 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
     if degree == 1:
         return
     layers = [block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)]
-    fix = "set plan.expert_parallel to 1"
+    fix = set_to({"plan.expert_parallel": 1})
     if not layers:
         yield Problem("plan.expert_parallel", degree, "1", "the model has no experts", fix)
     ranks = job.plan.stage_devices
@@ -260,7 +262,7 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
     uneven = [layer.num_experts for layer in layers if (layer.num_experts + copies) % degree]
     if uneven:
         allowed = f"a divisor of the {uneven[0] + copies} experts of a layer"
-        fix = f"set plan.redundant_experts to {-uneven[0] % degree}, or plan.expert_parallel to 1"
+        fix = set_to({"plan.redundant_experts": -uneven[0] % degree}, {"plan.expert_parallel": 1})
         yield Problem("plan.expert_parallel", degree, allowed, "each rank holds whole experts", fix)
 
 
@@ -278,13 +280,13 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
                 value,
                 f"one of {', '.join(known)}",
                 because,
-                f"set plan.{field} to {known[0]}",
+                set_to({f"plan.{field}": known[0]}),
             )
     for field, value in (("weights", plan.weights), ("expert_weights", plan.format_of_experts)):
         for unit in [each for each in engines_of(value) if each not in device.peak_flop_per_s][:1]:
             because = f"{device.name} has no {unit} tensor cores"
             allowed = "bf16, int4 or mxfp4, because their GEMMs run in 16 bits"
-            yield Problem(f"plan.{field}", value, allowed, because, f"set plan.{field} to bf16")
+            yield Problem(f"plan.{field}", value, allowed, because, set_to({f"plan.{field}": "bf16"}))
 
 
 def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
@@ -325,7 +327,7 @@ def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
         because = "prompt and output together are longer than the context length of the model"
         fix = f"shorten prompt and output to {stated} tokens together"
         if (outputs := job.traffic.output_tokens) and outputs.mean < stated:
-            fix = f"write prompt={stated - int(outputs.mean)}"
+            fix = write(stated - int(outputs.mean), "prompt")
         yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)
 
 

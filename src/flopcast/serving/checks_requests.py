@@ -8,6 +8,7 @@ Elsewhere: other rules of serving jobs (checks.py), images in training (spec/rul
 from collections.abc import Iterator
 
 from flopcast.errors import Problem
+from flopcast.fixes import set_to
 from flopcast.layers.images import images_text
 from flopcast.spec.divisors import divisors, listed
 from flopcast.spec.serving_job import ServingJob
@@ -33,7 +34,7 @@ def of_tower(job: ServingJob) -> Iterator[Problem]:
         return
     degrees = divisors(tower.divided)
     because = "tensor parallelism also divides the heads and MLPs of the vision tower"
-    fix = f"set plan.tensor_parallel to {max(each for each in degrees if each <= ranks)}"
+    fix = set_to({"plan.tensor_parallel": max(each for each in degrees if each <= ranks)})
     yield Problem("plan.tensor_parallel", ranks, listed(degrees), because, fix)
 
 

@@ -7,6 +7,7 @@ Elsewhere: other rules of serving jobs (checks.py), the bytes (memory.py, tier_m
 from collections.abc import Iterator
 
 from flopcast.errors import Problem
+from flopcast.fixes import set_to
 from flopcast.serving.memory import fetched_bytes, serving_memory
 from flopcast.serving.tier_memory import NAMES, TierMemory
 from flopcast.spec.serving_job import ServingJob
@@ -41,7 +42,7 @@ def of_peers(job: ServingJob) -> Iterator[Problem]:
     elif needed_bytes > room_bytes:
         because = f"{show_memory(needed_bytes)} of weights do not fit on the spare devices ({spare})"
     if because:
-        fix = "set plan.peer_weight_fraction to 0"
+        fix = set_to({"plan.peer_weight_fraction": 0})
         yield Problem("plan.peer_weight_fraction", plan.peer_weight_fraction, "0", because, fix)
 
 
@@ -63,7 +64,7 @@ def of_streaming(job: ServingJob) -> Iterator[Problem]:
             "pipeline stages and pools are not supported yet together with weights or caches outside the"
             " devices"
         )
-        fix = f"set plan.{first} to {DEVICE}, or use neither stages nor pools"
+        fix = set_to({f"plan.{first}": DEVICE}, "use neither stages nor pools")
         yield Problem(f"plan.{first}", getattr(plan, first), DEVICE, because, fix)
     for name in PLACED:
         yield from _of_placement(job, streaming, name)
@@ -80,15 +81,15 @@ def _of_placement(job: ServingJob, streaming: Streaming | None, name: str) -> It
                 f" or in {' or '.join(known)} alone" if known else ""
             )
             other = known[0] if known else DEVICE
-            fix = f"set plan.{name} to {other}, or choose another engine (flopcast catalog engines)"
+            fix = set_to({f"plan.{name}": other}, "choose another engine (flopcast catalog engines)")
             yield Problem(f"plan.{name}", value, " or ".join((DEVICE, *known)), because, fix)
         elif getattr(job.cluster.node, FIELDS[memory]) is None:
             field = f"cluster.groups[0].node.{FIELDS[memory]}"
             because = f"{job.cluster.name} does not state the capacity of its {NAMES[memory]}"
             because = because.replace("memory hold", "memory holds")
             rates = "bytes_per_s" if memory == "host" else "read_bytes_per_s and write_bytes_per_s"
-            fix = f"state {field} with capacity_bytes, {rates}"
-            yield Problem(field, None, f"a capacity and rates if plan.{name} is set", because, fix)
+            allowed = f"a capacity and rates if plan.{name} is set"
+            yield Problem(field, None, allowed, because, f"state {field} with capacity_bytes, {rates}")
 
 
 def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
@@ -98,11 +99,11 @@ def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
     needed = {"attention": "kv_on", "layers": "weights_on"}.get(str(stated), "")
     if stated not in known:
         because = f"{job.engine.name} can compute only this on the host"
-        fix = f"set plan.host_computes to {known[0]}"
+        fix = set_to({"plan.host_computes": known[0]})
         yield Problem("plan.host_computes", stated, f"one of {', '.join(known)}", because, fix)
     elif needed and "host" not in fractions_of(getattr(plan, needed)):
         because = "the CPUs compute only with data that is in host memory"
-        fix = f"set plan.{needed} to host, or plan.host_computes to nothing"
+        fix = set_to({f"plan.{needed}": "host"}, {"plan.host_computes": "nothing"})
         yield Problem("plan.host_computes", stated, f"{stated} with plan.{needed}=host", because, fix)
 
 
@@ -142,4 +143,4 @@ def _fix_of_tier(job: ServingJob, tier: TierMemory, name: str) -> str:
         rest = round(placed[tier.name] - fraction, 2)
         others = {memory: rest for memory in streaming.weights if memory != tier.name}
     smaller = ({tier.name: fraction} if fraction > 0 else {}) | others
-    return f"set plan.{name} to {placement_text(smaller)}, or use a node with more memory"
+    return set_to({f"plan.{name}": placement_text(smaller)}, "use a node with more memory")

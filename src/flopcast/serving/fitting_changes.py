@@ -6,6 +6,7 @@ Elsewhere: the rules that are broken (checks.py), what fills the memory (memory.
 
 from collections.abc import Callable, Iterator
 
+from flopcast.fixes import set_to
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.streaming import placement_text
 
@@ -51,23 +52,23 @@ def _changes(job: ServingJob) -> Iterator[tuple[str, ServingJob]]:
     most = job.cluster.scale_up_devices
     more = [degree for degree in DEGREES if plan.tensor_parallel < degree <= most]
     for ranks in more:
-        yield f"set plan.tensor_parallel to {ranks}", _with(job, tensor_parallel=ranks)
+        yield set_to({"plan.tensor_parallel": ranks}), _with(job, tensor_parallel=ranks)
     for cache in job.engine.caches:
-        yield f"set plan.cache to {cache}", _with(job, cache=cache)
+        yield set_to({"plan.cache": cache}), _with(job, cache=cache)
     formats = [each for each in job.engine.weights if each != plan.weights]
     for weights in formats:
-        yield f"set plan.weights to {weights}", _with(job, weights=weights)
+        yield set_to({"plan.weights": weights}), _with(job, weights=weights)
     for weights in formats:
         for ranks in more:
-            text = f"set plan.weights to {weights} and plan.tensor_parallel to {ranks}"
+            text = set_to({"plan.weights": weights, "plan.tensor_parallel": ranks})
             yield text, _with(job, weights=weights, tensor_parallel=ranks)
     memories = () if job.engine.streaming is None else job.engine.streaming.weights
     for memory in memories:
         for share in FRACTIONS:
             placed = placement_text({memory: share})
-            yield f"set plan.weights_on to {placed}", _with(job, weights_on=placed)
+            yield set_to({"plan.weights_on": placed}), _with(job, weights_on=placed)
     for stages in DEGREES:
-        yield f"set plan.pipeline_parallel to {stages}", _with(job, pipeline_parallel=stages)
+        yield set_to({"plan.pipeline_parallel": stages}), _with(job, pipeline_parallel=stages)
 
 
 def _with(job: ServingJob, **changes: object) -> ServingJob:

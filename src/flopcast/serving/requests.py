@@ -12,6 +12,7 @@ import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem
+from flopcast.fixes import set_to
 from flopcast.records import dataclass, field
 from flopcast.units import counted
 
@@ -179,7 +180,7 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
         because = (
             "a static batch reserves its KV cache when it begins, and its requests are never preempted"
         )
-        fix = "set preemption to none, or static_batch to false"
+        fix = set_to({"preemption": "none"}, {"static_batch": False})
         problems.append(Problem("preemption", limits.preemption, "'none'", because, fix))
     if requests.size == 0:
         because, fix = "the traffic contains no request", "give at least one request"
@@ -199,6 +200,6 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
             "without chunked prefill, a prompt is computed in one iteration, and the longest prompt has "
             f"{prompt} tokens"
         )
-        fix = f"set max_tokens to {prompt}, or chunked_prefill to true"
+        fix = set_to({"max_tokens": prompt}, {"chunked_prefill": True})
         problems.append(Problem("max_tokens", limits.max_tokens, f"at least {prompt}", because, fix))
     return problems

@@ -9,6 +9,7 @@ hiyouga/LLaMA-Factory: src/llamafactory/hparams (names, defaults), examples/ (fi
 gradient checkpointing is on unless switched off (model/model_utils/checkpointing.py).
 """
 
+from flopcast.fixes import set_to
 from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
 from flopcast.interop.configs.trainers import TRANSFORMERS, read_adapters, read_training
 from flopcast.interop.configs.trl import check_launch, ranks_of_launch
@@ -65,7 +66,7 @@ def _stage(reader: JobReader) -> str:
     if not trains:
         because = "flopcast predicts training"
         allowed = "do_train: true"
-        fix = "set do_train to true"
+        fix = set_to({"do_train": True})
         reader.fault("do_train" if reader.has("do_train") else "do_predict", allowed, because, fix)
     return stage
 

@@ -14,6 +14,7 @@ from math import ceil, prod
 from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.fixes import write
 from flopcast.records import dataclass, field
 from flopcast.slips import meant
 
@@ -170,7 +171,7 @@ def sizes_of(words: Iterable[str]) -> dict[str, int]:
             allowed = "NAME=NUMBER, such as batch=8"
             because = "the option sets the value of one symbolic size"
             right = meant(number, "a whole number of at least 1")
-            fix = f"write {name}={right}" if name and right else "write the name of the size and a number"
+            fix = write(right, name) if name and right else "write the name of the size and a number"
             raise spec_error("--size", word, allowed, because, fix)
         found[name] = int(number)
     return found

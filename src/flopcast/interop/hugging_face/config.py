@@ -18,6 +18,7 @@ from flopcast.files.nearest_names import some_of
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
+from flopcast.fixes import set_to
 from flopcast.interop.hugging_face.config_errors import (
     by_tracing,
     headless,
@@ -196,11 +197,11 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
     ):
         allowed = f"a divisor of {hidden} = {decoder.hidden}"
         because = "all heads have the same size"
-        fix = f"set {heads} to {nearest_divisor(decoder.hidden, decoder.heads)}"
+        fix = set_to({heads: nearest_divisor(decoder.hidden, decoder.heads)})
         reader.fault(heads, allowed, because, fix)
     if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
         allowed = f"a divisor of {heads} = {decoder.heads}"
-        fix = f"set {groups} to {nearest_divisor(decoder.heads, decoder.kv_heads)}"
+        fix = set_to({groups: nearest_divisor(decoder.heads, decoder.kv_heads)})
         reader.fault(groups, allowed, "every key/value head has the same number of query heads", fix)
 
 

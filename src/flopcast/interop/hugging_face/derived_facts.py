@@ -6,6 +6,7 @@ Elsewhere: facts that a single key gives (families.yaml), experts (experts.py), 
 
 from collections.abc import Callable
 
+from flopcast.fixes import set_to
 from flopcast.interop.hugging_face.values import Reader
 from flopcast.interop.hugging_face.windows import listed_as_local
 from flopcast.spec.divisors import nearest_divisor
@@ -42,7 +43,7 @@ def rotary_dim(read: Reader) -> float:
     if turned > head:
         allowed = f"at most {head}, the number of elements of a head"
         because = "rotary position embeddings apply to rotary_dim elements of each head"
-        fix = f"set rotary_dim to {head}"
+        fix = set_to({"rotary_dim": head})
         read.fault("rotary_dim", allowed, because, fix)
     return min(1.0, turned / head)
 
@@ -145,7 +146,7 @@ def gated_delta_net(read: Reader) -> dict[str, object]:
     heads, key_heads = read.count("linear_num_value_heads", 32), read.count("linear_num_key_heads", 16)
     if heads % key_heads:
         because = "every key head is shared by the same number of value heads"
-        fix = f"set linear_num_key_heads to {nearest_divisor(heads, key_heads)}"
+        fix = set_to({"linear_num_key_heads": nearest_divisor(heads, key_heads)})
         allowed = f"a divisor of linear_num_value_heads = {heads}"
         read.fault("linear_num_key_heads", allowed, because, fix)
     return {

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import isqrt
 from typing import Any
 
+from flopcast.fixes import set_to
 from flopcast.interop.hugging_face.decoder_facts import ACTIVATIONS
 from flopcast.interop.hugging_face.values import Reader
 from flopcast.spec.divisors import nearest_divisor
@@ -61,7 +62,7 @@ def _heads(read: Reader, key: str, usual: int, width: int) -> int:
     heads = read.count(key, usual)
     if width % heads:
         because = f"the heads divide the width of the tower, {width}"
-        read.fault(key, f"a divisor of {width}", because, f"set {key} to {nearest_divisor(width, heads)}")
+        read.fault(key, f"a divisor of {width}", because, set_to({key: nearest_divisor(width, heads)}))
         return 1
     return heads
 
@@ -69,7 +70,7 @@ def _heads(read: Reader, key: str, usual: int, width: int) -> int:
 def _check_width(read: Reader, key: str, width: int, because: str) -> None:
     """Check a width that follows from other keys against the given one, if there is one."""
     if read.raw(key) not in (None, width):
-        read.fault(key, str(width), because, f"set {key} to {width}")
+        read.fault(key, str(width), because, set_to({key: width}))
 
 
 def _places(read: Reader, key: str, usual: list[int]) -> list[int]:
@@ -156,7 +157,7 @@ def _square(read: Reader, sizes: tuple[int, int, int, int, int, int]) -> Tower:
     width = read.count("hidden_size", width)
     if side < patch:
         because = "an image has at least one patch"
-        read.fault("image_size", f"at least patch_size = {patch}", because, f"set image_size to {patch}")
+        read.fault("image_size", f"at least patch_size = {patch}", because, set_to({"image_size": patch}))
     return {
         "hidden": width,
         "patch": patch,
@@ -261,7 +262,9 @@ def _mistral3(read: Reader, whole: Reader, hidden: int) -> Tower | None:
     bias = whole.flag("multimodal_projector_bias", False)
     if bias:
         because = "the norm and the matrix that merges patches have none"
-        whole.fault("multimodal_projector_bias", "false", because, "set multimodal_projector_bias to false")
+        whole.fault(
+            "multimodal_projector_bias", "false", because, set_to({"multimodal_projector_bias": False})
+        )
     widths = [tower["hidden"], hidden, hidden]
     return tower | {"projections": [{"norm": "rmsnorm", "widths": widths, "bias": False}]}
 
@@ -277,7 +280,7 @@ def _internvl(read: Reader, whole: Reader, hidden: int) -> Tower:
     for key, built in (("norm_type", "layer_norm"), ("use_qk_norm", False), ("use_mask_token", False)):
         if read.raw(key) not in (None, built):
             because = "flopcast does not support other towers of InternVL yet"
-            read.fault(key, str(built).lower(), because, f"set {key} to {str(built).lower()}")
+            read.fault(key, str(built).lower(), because, set_to({key: str(built).lower()}))
     tower["blocks"][0]["layer_scale"] = True
     tower["blocks"][0]["mixer"]["qkv_bias"] = read.flag("attention_bias", False)
     learned = read.flag("use_absolute_position_embeddings", True)

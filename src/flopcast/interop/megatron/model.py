@@ -7,6 +7,7 @@ v0.12.
 """
 
 from flopcast.files.yaml_text import Path
+from flopcast.fixes import set_to
 from flopcast.interop.megatron.encoder import BUCKETS, read_encoder
 from flopcast.interop.megatron.flags import PATCH_VOCABULARIES, TOKENIZER_NAMES, VOCABULARIES
 from flopcast.interop.megatron.job_builder import JobBuilder
@@ -50,7 +51,7 @@ def read_model(args: JobBuilder) -> None:
     args.layers = args.required(*LAYERS)
     if args.layers > MOST_LAYERS:
         because, flag = "no known model has so many layers", args.first(*LAYERS)
-        args.fault(flag, args.layers, f"at most {MOST_LAYERS}", because, f"set {flag} to {MOST_LAYERS}")
+        args.fault(flag, args.layers, f"at most {MOST_LAYERS}", because, set_to({flag: MOST_LAYERS}))
         args.layers = 1
     args.put(("model", "hidden"), hidden, HIDDEN)
     block: Path = ("model", "blocks", 0)

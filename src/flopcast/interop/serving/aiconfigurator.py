@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path
+from flopcast.fixes import set_to
 from flopcast.interop.serving.launch_reader import published_in, stored_copy
 from flopcast.library import catalog
 from flopcast.units import Number
@@ -202,7 +203,7 @@ class _Experiment:
             mine, theirs = self._data.get(f"prefill_{key}"), self._data.get(key)
             if mine is not None and mine != theirs:
                 because = "a prediction is for one model, one machine and one engine"
-                fix = f"set prefill_{key} to {theirs}"
+                fix = set_to({f"prefill_{key}": theirs})
                 self._fault((f"prefill_{key}",), mine, str(theirs), because, fix)
 
     def _cluster(self, name: str) -> dict[str, object]:
@@ -215,7 +216,7 @@ class _Experiment:
             return {"base": name, "nodes": 1, "groups": {"0": {"node": {"devices": devices}}}}
         if devices % each:
             because = f"jobs on several nodes use whole nodes of {each} devices"
-            fix = f"set total_gpus to {devices // each * each}"
+            fix = set_to({"total_gpus": devices // each * each})
             self._fault(("total_gpus",), devices, f"a multiple of {each}", because, fix)
         return {"base": name, "nodes": max(devices // each, 1)}
 
