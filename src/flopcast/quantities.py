@@ -80,7 +80,9 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
     >>> parse_quantity("0.4 kilowatts", ("W",)), parse_quantity("$48 per day", ("USD/h",))
     (400.0, 2.0)
     """
-    match = NUMBER.fullmatch(without_separators(UNIT_FIRST.sub(r"\1\2 USD", text)))
+    if "," in text or not text[:1].isdecimal():  # only these texts need it
+        text = without_separators(UNIT_FIRST.sub(r"\1\2 USD", text))
+    match = NUMBER.fullmatch(text)
     if match:
         known = (*units, "week", "month") if "d" in units else units
         for read, unit in product((_scale, _scale_in_words), known):

@@ -71,7 +71,7 @@ def test_a_setting_that_few_plans_have_is_kept_and_no_dead_end(gpus, plan, impli
     ("plan", "fix"),
     [
         ("pp=4 vpp=5", "set virtual_stages to 4"),
-        ("stage_layers=10,10", "set stage_layers to 10,6"),
+        ("stage_layers=10,10", "set stage_layers to 8,8"),
         ("dp_shard=48", "set data_shard to 32"),
     ],
 )

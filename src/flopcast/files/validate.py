@@ -175,6 +175,8 @@ def _problem(
         keys = (f"{key}: {EXAMPLES[key]}" for key in noun.model_fields if key in EXAMPLES)
         fix = f"write {next(keys, fix)} in place of the text"
     text, right = value_at(data, location), only_value(fix)
+    if isinstance(text, str) and parts and isinstance(parts[-1], int) and words.allowed == "a number":
+        words = replace(words, allowed="whole numbers with commas between them")
     if right and parts[-1:] != location[-1:] and isinstance(text, str) and "," in text:
         fix = set_to({name: text.replace(str(value), right)})
     if location and isinstance(location[-1], int):  # an entry of a list

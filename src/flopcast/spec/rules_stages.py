@@ -25,12 +25,12 @@ def _chunks(case: Case) -> Counts:
 def _mended(case: Case) -> str:
     """Return the most even list with the right number of chunks and blocks, none empty inside.
 
-    The list itself where it has the right number of chunks: what is missing is given to the last ones, what
+    Unequal numbers remain where there are as many as chunks: what is missing is given to the last ones, what
     is too much is taken from them.
     """
     chunks, blocks = first(_chunks(case)), case.model.num_blocks
     layers = list(_given(case))
-    if len(layers) == chunks and 0 not in layers[1:-1]:
+    if len(layers) == chunks and len(set(layers)) > 1 and 0 not in layers[1:-1]:
         missing = blocks - sum(layers)
         for chunk in reversed(range(chunks)):
             least = 0 if chunk in (0, chunks - 1) and layers[chunk] == 0 else 1
