@@ -25,6 +25,9 @@ _NAMES = (
 )
 _LARGE = {"B": "GB", "B/s": "GB/s", "FLOP": "TFLOP", "FLOP/s": "TFLOP/s"}  # of bare numbers in this range
 _LEAST, _MOST = 16.0, 1e6  # smaller ones may be the bytes of one element
+_TIMES = re.compile(
+    r"(\d[\d.]*)\s*(d(?:ays?)?|h(?:ou)?r?s?|m(?:in)?(?:ute)?s?|s(?:ec)?(?:ond)?s?)(?![a-z])"
+)
 _OTHER_TIMES = {"m": (1, "min"), "w": (7, "d")}
 
 
@@ -38,21 +41,24 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     ('2 USD/h', '')
     >>> meant_quantity("80 gb", ("B",)), meant_quantity("1,5 s", ("s",)), meant_quantity("80", ("B",))
     ('80 GB', '1.5 s', '80 GB')
-    >>> meant_quantity("5", ("s",), "3 us")
-    '5 us'
+    >>> meant_quantity("5", ("s",), "3 us"), meant_quantity("1h30m", ("s", "min", "h"))
+    ('5 us', '5400 s')
     """
     text = without_separators(UNIT_FIRST.sub(r"\1\2 USD", text.strip("; \t")))
     match = NUMBER.fullmatch(in_digits(_DECIMAL_COMMA.sub(r"\1.\2", text)))
     if match is None:
         return ""
     number, written = match.groups()
+    if "s" in units and (parts := _TIMES.findall(text))[1:]:  # 5min30s
+        summands = [meant_quantity(f"{each} {unit}", units) for each, unit in parts]
+        return f"{sum(parse_quantity(each, units) for each in summands):.10g} s" if all(summands) else ""
     usual = NUMBER.fullmatch(example)
     if not written and usual and 0.01 < float(number) / float(usual[1]) < 100:
         return f"{number} {usual[2]}"
     if not written:
         return f"{number} {_LARGE.get(units[0], units[0]) if _LEAST <= float(number) < _MOST else units[0]}"
     times, unit = _OTHER_TIMES.get(written, (1000, unit_symbol(written.removeprefix("k").strip())))
-    if (written in _OTHER_TIMES or unit in WITHOUT_PREFIX) and unit in units:
+    if (written in _OTHER_TIMES or written[:1] == "k") and unit in WITHOUT_PREFIX and unit in units:
         return f"{times * float(number):.10g} {unit}"
     short = unit_symbol(re.sub(r"(?<=[kMGTP])b/s$", "bit/s", PER.sub("/", written))).lower()
     every = [(f"{prefix}{unit}", prefix) for unit, prefix in product(units, PREFIXES)]

@@ -84,9 +84,9 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     words: dict[str, object] = {}
     problems = []
     text = joined_units(text)
-    spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", text)
-    joined = text if spaced == text else spaced.strip()
-    joined = joined.replace(";", ",")
+    bare = re.sub(r"[{}\"]", "", text) if text[:1] == "{" else text  # of YAML or JSON
+    spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", bare)
+    joined = (text if spaced == text else spaced.strip()).replace(";", ",")
     joined = _name_and_number(part).sub(r"\1=", joined)
     if (joined := UNEQUAL.sub(r"\1=", SPACED.sub("=", joined))) != text:
         allowed = "settings NAME=VALUE with spaces between them"

@@ -171,7 +171,8 @@ def _edited(data: object, problem: Problem) -> object:
             right = f"{text[:at]}{right}{text[at + len(wrong) :]}"
         elif end < len(path) or (problem.fault != MISSING and (text is None or text != problem.value)):
             continue
-        return edited(data, [*map(str, path[:end])], value if isinstance(value, list) else resolve(right))
+        is_list = isinstance(value, list) and end == len(path)
+        return edited(data, [*map(str, path[:end])], value if is_list else resolve(right))
     return data
 
 

@@ -25,7 +25,7 @@ def _chunks(case: Case) -> Counts:
 def _mended(case: Case) -> str:
     """Return the most even list with the right number of chunks and blocks, none empty inside.
 
-    Unequal numbers remain where there are as many as chunks: what is missing is given to the last ones, what
+    Unequal numbers remain if there is one for each chunk: what is missing is given to the last ones, what
     is too much is taken from them.
     """
     chunks, blocks = first(_chunks(case)), case.model.num_blocks
