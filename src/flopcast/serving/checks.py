@@ -241,9 +241,8 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
             f"the vocabulary of the draft model has {sizes[0]} tokens, but that of the served model "
             f"{sizes[1]}"
         )
-        allowed = "a draft model with the same vocabulary"
-        smaller = "choose a smaller model of the family"
-        yield Problem("plan.draft", draft.model.name, allowed, because, smaller)
+        allowed, change = "a draft model with the same vocabulary", "choose a smaller model of the family"
+        yield Problem("plan.draft", draft.model.name, allowed, because, change)
 
 
 def _of_experts(job: ServingJob) -> Iterator[Problem]:
