@@ -238,6 +238,12 @@ def collected_runs_6(published_runs):
 
 
 @pytest.fixture(scope="session")
+def collected_runs_7(published_runs):
+    """The runs of the seventh collection."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_7.csv"])
+
+
+@pytest.fixture(scope="session")
 def measured(
     published_runs,
     development_runs,
@@ -247,6 +253,7 @@ def measured(
     collected_runs_4,
     collected_runs_5,
     collected_runs_6,
+    collected_runs_7,
 ):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
@@ -258,6 +265,7 @@ def measured(
         collected_runs_4,
         collected_runs_5,
         collected_runs_6,
+        collected_runs_7,
     )
     return Measured(published_runs, development_runs, *collected)
 

@@ -29,6 +29,7 @@ from workload_cases import (
 from flopcast.dtypes import constant
 from flopcast.errors import FlopcastError, InternalError
 from flopcast.lab.published.suite_files import load_suite
+from flopcast.layers.adapters import Adapters
 from flopcast.layers.experts import Experts
 from flopcast.operators.item import kernel
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -59,6 +60,7 @@ INSERTING = [  # kernels in front of one that stays: asked twice, twice
     "loss_metrics",
     "separate_projections",
     "compiled_projections",
+    "fp32_adapters",
 ]
 RUNS = {row.job.model.name: row.job for row in load_suite("paper").rows}  # runs of one model share a stack
 MIXTURE, SHARED = (
@@ -136,6 +138,9 @@ def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
     """Forward items that the rewrite may meet: fused attention, the loss or gathers where it needs them."""
     if name in OF_GRAPHS:
         return logical_block(GRAPHED, text)
+    if name == "fp32_adapters":
+        adapters = Adapters(rank=8, targets=("q", "out"), dropout=0.1)
+        return logical_block(ARCHITECTURES[model].model_copy(update={"adapters": adapters}), text)
     if name in OF_THE_LOSS:
         return head_of(ARCHITECTURES[model], text)
     if name in ("compiled_projections", "gathered_copies"):

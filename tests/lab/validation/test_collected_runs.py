@@ -20,6 +20,7 @@ from accuracy_pages import (
     FIRST_SCORES_OF_COLLECTED_4,
     FIRST_SCORES_OF_COLLECTED_5,
     FIRST_SCORES_OF_COLLECTED_6,
+    FIRST_SCORES_OF_COLLECTED_7,
 )
 
 from flopcast.lab.calibration.constant_fit import FEWEST_ROWS
@@ -31,6 +32,7 @@ TABLE_3 = Path(__file__).with_name("collected_runs_3.csv")
 TABLE_4 = Path(__file__).with_name("collected_runs_4.csv")
 TABLE_5 = Path(__file__).with_name("collected_runs_5.csv")
 TABLE_6 = Path(__file__).with_name("collected_runs_6.csv")
+TABLE_7 = Path(__file__).with_name("collected_runs_7.csv")
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,11 @@ def found_6(collected_runs_6):
     return collected_runs_6.judged()
 
 
+@pytest.fixture(scope="module")
+def found_7(collected_runs_7):
+    return collected_runs_7.judged()
+
+
 def printed(table):
     """Rows as the table prints them."""
     with table.open(newline="", encoding="utf-8") as rows:
@@ -74,7 +81,7 @@ def of(found, *words):
     return [row for row in found.rows if all(word in f"{row.run.id} {row.run.notes}" for word in words)]
 
 
-@pytest.mark.parametrize("table", [TABLE, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6])
+@pytest.mark.parametrize("table", [TABLE, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7])
 def test_no_constant_was_fitted_on_a_source_that_was_collected(table):
     constants = json.loads((resources.files("flopcast") / "catalog/constants/runs.json").read_text())
 
@@ -97,7 +104,11 @@ def test_first_scores_of_the_second_collection_are_of_all_rows_but_two(found_2):
 
 @pytest.mark.parametrize(
     ("table", "found", "first_scores"),
-    [(TABLE_3, "found_3", FIRST_SCORES_OF_COLLECTED_3), (TABLE_4, "found_4", FIRST_SCORES_OF_COLLECTED_4)],
+    [
+        (TABLE_3, "found_3", FIRST_SCORES_OF_COLLECTED_3),
+        (TABLE_4, "found_4", FIRST_SCORES_OF_COLLECTED_4),
+        (TABLE_7, "found_7", FIRST_SCORES_OF_COLLECTED_7),
+    ],
 )
 def test_first_scores_of_the_later_collections_are_of_all_rows(request, table, found, first_scores):
     rows = [int(first[0]) for first in first_scores.values()]
@@ -142,6 +153,31 @@ def test_half_of_the_collected_runs_are_near_and_most_inside(request, table, fam
 
     assert statistics.median(abs(row.relative_error) for row in rows) <= median_error
     assert statistics.mean(row.covered for row in rows) >= inside
+
+
+def test_of_the_seventh_collection_two_sources_are_near_and_one_is_not(found_7):
+    """universal-llm-trainer takes twice as long as VectorLM for the same work on A100: journal.md."""
+    far = [row for row in found_7.rows if row.run.source == "univ-trainer"]
+    near = [row for row in found_7.rows if row.run.source != "univ-trainer"]
+
+    assert (len(far), len(near)) == (34, 21)
+    assert statistics.median(abs(row.relative_error) for row in near) <= 0.1
+    assert all(row.covered for row in near)
+    assert statistics.median(row.relative_error for row in far) < -0.5
+
+
+def test_adapters_without_autocast_are_in_fp32(found_6, found_7):
+    """PEFT casts them, and lora.Linear computes in the dtype of their weights (huggingface/peft)."""
+    fms = [row for row in of(found_6, "fms") if "LoRA" in row.run.notes]
+    wide = [
+        row for row in of(found_7, "univ") if "LoRA rank 8" in row.run.notes and "NF4" not in row.run.notes
+    ]
+
+    assert (len(fms), len(wide)) == (3, 15)
+    assert all("fp32_adapters" in row.job.stack.rewrites for row in (*fms, *wide))
+    others = [row for row in found_7.rows if row not in wide]
+    assert not any("fp32_adapters" in row.job.stack.rewrites for row in others)
+    assert all(abs(row.relative_error) < 0.11 for row in fms)
 
 
 def test_adapters_of_megatron_bridge_are_beside_one_linear_alone(found, published_runs):

@@ -55,6 +55,7 @@ CHAINS = (
     "unfused_swiglu",
     "unfused_geglu",
     "unfused_gelu",
+    "wide_add_adapter",
 )
 CHAIN = FallbackClass(name="residual_add", log_sigma_factor=0.2)
 
@@ -82,6 +83,7 @@ SINGLE_PASSES = (  # over plain tensors, as a sum
     "bias_add_residual.backward", "fused_layernorm.backward", "fused_rmsnorm.backward", "rope.backward",
     "scaled_rope.backward", "rope_join.backward", "scale_rows.backward", "split_heads.backward",
     "merge_blocks", "merge_gradients.backward", "adam",
+    "widen", "widen.backward", "wide_dropout", "wide_dropout.backward",
 )  # fmt: skip
 
 FALLBACK_CLASSES: dict[str, FallbackClass] = {

@@ -20,6 +20,7 @@ from flopcast.workload.rewrites.eager import (
 )
 from flopcast.workload.rewrites.epilogue_bias import epilogue_bias
 from flopcast.workload.rewrites.flash_attention import flash_attention
+from flopcast.workload.rewrites.fp32_adapters import fp32_adapters
 from flopcast.workload.rewrites.fused_experts import fused_experts
 from flopcast.workload.rewrites.fused_norm import fused_layernorm
 from flopcast.workload.rewrites.fused_softmax import fused_softmax
@@ -75,4 +76,5 @@ REWRITES: dict[str, Rewrite] = {
     "compiled_projections": compiled_projections,
     "compiled_graph": compiled_graph,
     "convolution_epilogues": convolution_epilogues,
+    "fp32_adapters": fp32_adapters,
 }
