@@ -262,6 +262,19 @@ def test_more_requests_than_can_be_served_are_told_with_the_rate_that_can():
     assert 1 < found["saturation_requests_per_s"] < 200
 
 
+def test_the_largest_stable_rate_does_not_depend_on_the_number_of_requests():
+    reports = [
+        predict_serving(
+            "llama-3.1-8b", gpus=1, traffic=f"rate=200/s prompt=1000 output=200 requests={number}"
+        )
+        for number in (100, 500, 1000)
+    ]
+
+    for report in reports:
+        assert report.saturation_per_s == reports[0].saturation_per_s
+        assert report.requests_per_s.value * 200 == pytest.approx(report.output_tokens_per_s.value)
+
+
 def test_a_queue_that_grows_slowly_is_noticed():
     """Three devices serve about 57 requests of these in a second: in 100 s, the queue hardly grows."""
     lengths = "prompt=lognormal(1000,0.5) output=lognormal(250,0.5)"

@@ -31,6 +31,7 @@ from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.summary import LEAVE_OUT_SHARE, is_stable, saturation_per_s, summarise
 from flopcast.serving.time_shares import time_shares
 from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.traffic import DEFAULT_REQUESTS
 from flopcast.strict_model import cached_results
 from flopcast.units import Number
 
@@ -96,7 +97,7 @@ def serve(
         plays[place] = simulation.served(math.exp(place * (below if place < 0 else above)))
     saturation = None
     if not keeps_up(job, simulation, served):
-        saturation = saturation_per_s(requests, lambda given: play(given, 1.0))
+        saturation = _saturation_per_s(job, simulation, 1.0)
     slower = plays[NINETY_PERCENT], math.exp(NINETY_PERCENT * above)
     power = power_of_kinds(kinds, [each.power for each in shares], served)
     pools = None
@@ -167,7 +168,16 @@ def keeps_up(job: ServingJob, simulation: Simulation, served: Served, ratio: Num
     rate = (job.traffic.rate_per_s or 0.0) / job.engines
     if job.traffic.turns > 1 or summarise(served).requests_per_s >= KEPT_UP_RATIO * rate:
         return True
-    return rate <= saturation_per_s(simulation.requests, lambda given: simulation.play(given, ratio))
+    return rate <= _saturation_per_s(job, simulation, ratio)
+
+
+def _saturation_per_s(job: ServingJob, simulation: Simulation, ratio: Number) -> float:
+    """Return the largest stable rate of one replica, from a run that is long enough to become steady."""
+    requests = simulation.requests
+    if job.traffic.trace is None and requests.size < DEFAULT_REQUESTS:
+        traffic = _of_one_replica(job).traffic.model_copy(update={"requests": DEFAULT_REQUESTS})
+        requests = requests_of(traffic, None, job.image_tokens)
+    return saturation_per_s(requests, lambda given: simulation.play(given, ratio))
 
 
 def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:

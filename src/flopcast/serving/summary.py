@@ -12,7 +12,7 @@ arrive faster than they are served, few end in that time: rates are then those b
 and of the last tenth. If all requests arrive before any of them ends, rates are those of the whole time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class ServingSummary:
     end_to_end: Spread  # from arrival to the last token
     queued: Spread  # from arrival to the first iteration
     inter_token: Spread  # between outputs of a sequence, in order of time; drafted tokens come together
-    requests_per_s: float  # that end
+    requests_per_s: float  # that end; where the queue grows, from the output tokens of a request
     output_tokens_per_s: float
     prompt_tokens_per_s: float  # computed, without hits of the prefix cache
     goodput_per_s: float  # requests that end and keep every limit
@@ -99,15 +99,17 @@ def summarise(
     inside_s = _overlap_s(table, begin_s, end_s)
     busy_s = inside_s.sum()
     occupied = table.kv_blocks / served.limits.kv_blocks
+    output_tokens_per_s = _output_tokens(tables, begin_s, end_s) / span_s
     return ServingSummary(
         ttft=spreads["ttft"],
         tpot=spreads["tpot"],
         end_to_end=spreads["end_to_end"],
         queued=spreads["queued"],
         inter_token=_inter_token(table, served.limits, inside_s > 0),
-        requests_per_s=float(ends.sum()) / span_s,
-        output_tokens_per_s=sum(_inside(each, each.output_tokens, begin_s, end_s) for each in tables)
-        / span_s,
+        requests_per_s=float(ends.sum()) / span_s
+        if stable
+        else output_tokens_per_s / float(served.requests.output_tokens.mean()),
+        output_tokens_per_s=output_tokens_per_s,
         prompt_tokens_per_s=sum(
             _inside(each, _prompt_tokens(each, served.limits), begin_s, end_s) for each in tables
         )
@@ -169,7 +171,8 @@ def saturation_per_s(requests: Requests, play: Callable[[Requests], Served]) -> 
     """Return the requests that engines end in a second when some always wait: the largest stable rate.
 
     The requests are served as if all conversations began at once. The rate is that from the end of the
-    first tenth of the requests until none waits any longer, or until nine tenths have ended.
+    first tenth of the requests until none waits any longer, or until nine tenths have ended. It counts
+    output tokens, because requests that began together also end together.
 
     Parameters
     ----------
@@ -187,7 +190,13 @@ def saturation_per_s(requests: Requests, play: Callable[[Requests], Served]) -> 
         end_s = none_waits_s
     if begin_s == end_s:  # all of them end together, in one batch
         return float(len(ends_s) / end_s)
-    return float(((ends_s > begin_s) & (ends_s <= end_s)).sum() / (end_s - begin_s))
+    tokens = _output_tokens(served.tables, begin_s, end_s)
+    return float(tokens / requests.output_tokens.mean() / (end_s - begin_s))
+
+
+def _output_tokens(tables: Iterable[Iterations], begin_s: float, end_s: float) -> float:
+    """Return the output tokens of the iterations of all engines in an interval."""
+    return sum((_inside(each, each.output_tokens, begin_s, end_s) for each in tables), 0.0)
 
 
 def _latencies(served: Served) -> dict[str, Floats]:
