@@ -263,12 +263,9 @@ def test_more_requests_than_can_be_served_are_told_with_the_rate_that_can():
 
 
 def test_the_largest_stable_rate_does_not_depend_on_the_number_of_requests():
-    reports = [
-        predict_serving(
-            "llama-3.1-8b", gpus=1, traffic=f"rate=200/s prompt=1000 output=200 requests={number}"
-        )
-        for number in (100, 500, 1000)
-    ]
+    loads = [f"rate=200/s prompt=1000 output=200 requests={number}" for number in (100, 500, 1000)]
+    jobs = [serving_job("llama-3.1-8b", cluster="dgx-h100", gpus=1, traffic=load) for load in loads]
+    reports = [predict_serving(job) for job in jobs]
 
     for report in reports:
         assert report.saturation_per_s == reports[0].saturation_per_s
