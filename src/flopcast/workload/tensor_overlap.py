@@ -131,8 +131,12 @@ def _are_gradients(first: Item, second: Item) -> bool:
 
 
 def _chunk(item: Item, chunks: Counts, count: Counts, word: str = "") -> Item:
-    """Return this many of the equal chunks of an item, a product's rows or a message's bytes."""
-    name = f"{item.name}.{word}" if word else item.name
+    """Return this many of the equal chunks of an item, a product's rows or a message's bytes.
+
+    An item that runs in only some of the blocks, such as every second product that is recomputed, keeps its
+    share.
+    """
+    name, count = f"{item.name}.{word}" if word else item.name, item.count * count
     if isinstance(item.work, Matmul):
         return replace(item, name=name, work=replace(item.work, m=item.work.m / chunks), count=count)
     if isinstance(item.work, (ReduceScatter, LowPrecisionMessage)):
