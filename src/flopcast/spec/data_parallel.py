@@ -133,6 +133,8 @@ class Sharding(StrictModel):
     ----------
     zero_stages : tuple of int
         ZeRO stages that the framework supports.
+    pipeline_zero_stages : tuple of int
+        Those of them that the framework supports together with several pipeline stages.
     gathers : str
         How often parameters are gathered under ZeRO-3. "every_pass": for each forward and each backward
         pass. "every_micro_batch": for each forward pass; they are kept until its backward pass.
@@ -178,6 +180,7 @@ class Sharding(StrictModel):
     """
 
     zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)
+    pipeline_zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)
     gathers: Literal["every_pass", "every_micro_batch", "every_step"] = "every_pass"
     reduces: Literal["every_micro_batch", "last_micro_batch"] = "every_micro_batch"
     holds_in_pipeline: bool = True

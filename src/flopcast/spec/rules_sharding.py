@@ -30,6 +30,12 @@ def _nearest_stage(case: Case) -> int:
     return min(sorted(case.stack.sharding.zero_stages), key=lambda stage: abs(stage - _zero(case)))
 
 
+def _pipeline_stages(case: Case) -> list[int]:
+    """Return the ZeRO stages that the stack supports together with several pipeline stages."""
+    both = {*case.stack.sharding.zero_stages} & {*case.stack.sharding.pipeline_zero_stages}
+    return sorted(both) or [0]
+
+
 def _whole_stages(case: Case) -> list[int]:
     """Return the ZeRO stages of the stack in which every rank keeps whole parameters; 0 always is one."""
     return sorted({0} | {stage for stage in case.stack.sharding.zero_stages if stage < 3})
@@ -100,6 +106,20 @@ RULES: tuple[Rule, ...] = (
         allowed=_stages,
         because="the stack supports only these ZeRO stages",
         fix=lambda c: ({"zero": _nearest_stage(c)}, "choose another stack"),
+    ),
+    Rule(
+        field="plan.zero",
+        holds=lambda c: (
+            (c.plans.pipeline_parallel == 1)
+            | (_zero(c) in _pipeline_stages(c))
+            | (_zero(c) not in c.stack.sharding.zero_stages)
+        ),
+        allowed=lambda c: (
+            f"{listed(_pipeline_stages(c))}, because pipeline_parallel is "
+            f"{first(c.plans.pipeline_parallel)}"
+        ),
+        because="the stack does not support higher ZeRO stages together with pipeline parallelism",
+        fix=lambda c: ({"zero": _pipeline_stages(c)[-1]}, "use a single pipeline stage"),
     ),
     Rule(
         field="plan.zero",
