@@ -83,7 +83,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "gpus": click.option(
         "--gpus",
         type=click.IntRange(min=1),
-        help="Number of GPUs or other devices. flopcast derives the number of nodes from it.",
+        help="Number of GPUs or other devices. It overrides the number of nodes of the cluster.",
     ),
     "plan": click.option(
         "--plan",

@@ -101,11 +101,6 @@ def with_gpus(document: Document, gpus: object) -> Document:
     stated = str(cluster["base"]).partition(":")[2]
     if stated.isdecimal() and not int(stated):
         return document  # a cluster of no nodes, which is reported with the other faults of the job
-    sized = stated.isdecimal() and document.where(("cluster",)) == "--cluster"
-    if sized and gpus != int(stated) * per_node and (stated != "1" or gpus > per_node):
-        allowed = f"{int(stated) * per_node}, the number of devices of --cluster {name}:{stated}"
-        because = f"{name}:{stated} states the number of nodes, and --gpus contradicts it"
-        raise spec_error("--gpus", gpus, allowed, because, f"write --cluster {name}, or remove --gpus")
     if gpus > per_node and gpus % per_node:
         allowed = (
             f"a multiple of {per_node} (a node of {name} has {per_node} devices), or fewer than {per_node}"

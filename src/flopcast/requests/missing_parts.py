@@ -158,18 +158,23 @@ def with_stacks(
     for problem in problems:
         choice, fix = OTHER_STACK.search(problem.fix), problem.fix
         if choice:
-            other, rest = next(_helping(problem, job, faults), ""), fix[: choice.start()]
+            other, rest = next(_helping(problem, problems, job, faults), ""), fix[: choice.start()]
             fix = Fix(f"{other}, or {rest}" if other else rest, problem.edits)
         named.append(replace(problem, fix=fix))
     return named
 
 
-def _helping(problem: Problem, job: Job, faults: Callable[[Job], Sequence[Problem]]) -> Iterator[str]:
-    """Yield the option for each stack that removes a fault, with the further edit that it needs."""
-    more = []
+def _helping(
+    problem: Problem, problems: Sequence[Problem], job: Job, faults: Callable[[Job], Sequence[Problem]]
+) -> Iterator[str]:
+    """Yield the option for each stack that removes a fault, with the further edit that it needs.
+
+    Faults of the job with its own stack may remain.
+    """
+    more, others = [], {(each.field, each.because) for each in problems if each != problem}
     for name in catalog.names("stacks"):
         changed = job.model_copy(update={"stack": catalog.stack(name)})
-        left = [each for each in faults(changed) if each.field == problem.field]
+        left = [each for each in faults(changed) if (each.field, each.because) not in others]
         if not left:
             yield f"choose --stack {name}"
         elif len(left) == 1 and left[0].because != problem.because and left[0].edits:

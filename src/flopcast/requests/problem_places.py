@@ -10,7 +10,7 @@ from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.validate import dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, resolve
-from flopcast.fixes import Fix, in_words, only_value, set_to, with_names
+from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library import catalog
 from flopcast.library.edits import edited, in_long_names, long_names
 from flopcast.quantities import fraction_of
@@ -18,6 +18,7 @@ from flopcast.records import replace
 from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS
 
+OTHER_STACK = "choose --stack "  # begins a fix by other software
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -29,7 +30,7 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
     placed = []
     for problem in (_in_short_form(each, document) for each in problems):
         path = path_of(problem.field)
-        key, right = document.keys.get(path, ""), only_value(problem.fix)
+        key, right = document.keys.get(path, ""), _right_value(problem, path)
         where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
         if key and where.startswith(f"{document.name}:"):
             fix = f"change {key}, so that {', '.join(problem.edits[0])} is {right}" if right else fix
@@ -40,6 +41,13 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
     return placed
 
 
+def _right_value(problem: Problem, path: Path) -> str:
+    """Return the value that the first edit of a fix gives to the field of the problem; "" if none."""
+    edit = problem.edits[0] if problem.edits else {}
+    sets = len(edit) == 1 and path[-1:] == tuple(edit) and problem.fix.startswith(set_to(edit))
+    return in_words(*edit.values()) if sets else ""
+
+
 def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[str]) -> list[Problem]:
     """Return the faults of a job with fixes that concern what the user has typed."""
     short = [_in_short_form(_in_text(each, document), document) for each in problems]
@@ -47,6 +55,7 @@ def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[
     own = [each for each in short if not any(_is_caused(each, change) for change in wrong)]
     model = document.mapping.get("model")
     in_file = [f"{name}={value}" for name, value in model.items()] if isinstance(model, dict) else []
+    in_file = in_file if isinstance(model, dict) and "base" in model else []
     return [_in_watts(_with_option(_with_cause(each, (*changes, *in_file))), document) for each in own]
 
 
@@ -137,9 +146,15 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     """Return the fault of a value; `second` is that of its usual spelling `right`, if it has one."""
     if second is None:
         return problem
-    because = f"{problem.because}; {right} is refused, too, because {second.because}"
-    part = getattr(problem.fix, "part", "")  # the word that the user wrote, and has to leave out
-    fix = second.fix if second.edits or not part else second.fix.replace(right, part)
+    part = getattr(problem.fix, "part", "")  # the word that the user wrote
+    if part and not second.edits:
+        return replace(problem, fix=second.fix.replace(right, part))  # it has to be left out
+    because, fix = f"{problem.because}; {right} is refused, too, because {second.because}", second.fix
+    if fix.startswith(OTHER_STACK):  # which accepts the usual spelling
+        stack, mark, rest = fix.partition(", or ")
+        sets = set_to({str(path_of(problem.field)[-1]): right})
+        sets = sets.removeprefix("set ") if " and set " in stack else sets
+        fix = Fix(f"{stack} and {sets}{mark}{rest}", second.edits)
     return replace(problem, allowed=second.allowed, because=because, fix=fix)
 
 

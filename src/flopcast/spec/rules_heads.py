@@ -81,6 +81,10 @@ def _heads_divide(block: Block, case: Case) -> bool:
     return block.mixer.has_whole_heads(case.model.hidden)
 
 
+def _all_heads_divide(case: Case) -> bool:
+    return all(_heads_divide(block, case) for block in case.model.blocks)
+
+
 def _groups_divide(block: Block, _: Case) -> bool:
     """Return whether every key/value head serves equally many query heads."""
     return block.mixer.heads % block.mixer.groups == 0
@@ -117,7 +121,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.tensor_parallel",
-        holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
+        holds=lambda c: (_heads(c) % c.plans.tensor_parallel == 0) | (not _all_heads_divide(c)),
         allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
         because="each tensor-parallel rank holds whole attention heads",
         fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
@@ -138,7 +142,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
-        holds=lambda c: all(_heads_divide(block, c) for block in c.model.blocks),
+        holds=_all_heads_divide,
         allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
         because="if head_size is not given, a head has hidden / heads elements",
         fix=lambda c: (

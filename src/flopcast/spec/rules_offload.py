@@ -26,6 +26,19 @@ def _without(case: Case, wrong: list[Placement]) -> Edit:
     return {"offload": offload_word(rest) or "none"}
 
 
+def _supported(case: Case) -> Edit:
+    """Return the edit that offloads to the host what the stack has no other memory for.
+
+    If that leaves nothing, it offloads to the host what the stack can.
+    """
+    places = [place for place in case.stack.offload.places if place.endswith(":host")]
+    places = places if tier_of(case.cluster, "host") else []
+    unknown = _unknown_to_stack(case)
+    moved = [one.model_copy(update={"tier": "host"}) if one in unknown else one for one in _placed(case)]
+    words = [offload_word((one,)) for one in moved if one not in unknown or f"{one.kind}:host" in places]
+    return {"offload": ",".join(dict.fromkeys(words) or places) or "none"}
+
+
 def _undescribed(case: Case) -> list[str]:
     """Return the names of tiers that the plan uses and the cluster does not describe."""
     if _unknown_to_stack(case):
@@ -71,7 +84,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: offload_word(tuple(_unknown_to_stack(c))),
         allowed=lambda c: ", ".join(c.stack.offload.places) or f"none, with the stack {c.stack.name}",
         because="the stack can offload only these kinds of state, and only to these memories",
-        fix=lambda c: (_without(c, _unknown_to_stack(c)), "choose another stack"),
+        fix=lambda c: (_supported(c), "choose another stack"),
     ),
     Rule(
         field=lambda c: FIELDS[_undescribed(c)[0]],
