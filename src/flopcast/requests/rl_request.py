@@ -13,7 +13,7 @@ from flopcast.errors import Problem, SpecError, collected, spec_error, told_as
 from flopcast.files.inputs import exists
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
-from flopcast.fixes import set_to
+from flopcast.fixes import only_value, set_to
 from flopcast.library.edits import edited_document
 from flopcast.records import replace
 from flopcast.requests.cluster_options import with_gpus
@@ -21,10 +21,13 @@ from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.missing_parents import read_job
 from flopcast.requests.missing_parts import USUAL
+from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_files import OF_STEP, is_step
 from flopcast.requests.sources import import_options, with_other_model
 from flopcast.requests.words import SCRIPTS
+from flopcast.spec.described_tiers import FIELDS, storage_of
+from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
@@ -204,9 +207,9 @@ def rl_request(document: Document) -> RlRequest:
     rollout = tried(lambda: resolve_serving(_request(document, "rollout"), with_degree), "rollout.")
     training = tried(lambda: resolve(_request(document, "training")), "training.")
     if plan is None or rollout is None or training is None:
-        raise SpecError(problems)
+        raise SpecError([_with_storage(each, rollout) for each in problems] if rollout else problems)
     if faults := list(_contradictions(rollout, training, plan)):
-        raise SpecError(faults)
+        raise SpecError(with_places(faults, document))
     return RlRequest(rollout, training, plan)
 
 
@@ -218,7 +221,13 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
         because = "both jobs run on the same devices"
         fix = "name clusters of the same size, or set apart to true"
         yield Problem("training.cluster", f"{devices[1]} devices", allowed, because, fix)
-    yield from _of_handoff(plan)
+    yield from _of_handoff(plan, rollout)
+    batch = training.plan.global_batch
+    if plan.answers % batch:
+        allowed = f"a divisor of {plan.answers}, the number of answers of a step (prompts x samples)"
+        because = "all optimizer steps train on the same number of answers"
+        fix = set_to(global_batch=nearest_divisor(plan.answers, batch))
+        yield Problem("training.plan.global_batch", batch, allowed, because, fix)
     shapes = [(job.model.hidden, job.model.num_blocks, job.model.vocabulary) for job in (rollout, training)]
     if shapes[0] != shapes[1]:
         allowed = f"a model of the size of {rollout.model.name}"
@@ -236,12 +245,28 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
         yield Problem("training.batch.sequence_length", known, allowed, because, fix)
 
 
-def _of_handoff(plan: "RlPlan") -> Iterator[Problem]:
-    """Yield settings of the handoff that exclude each other."""
+def _with_storage(problem: Problem, rollout: "ServingJob") -> Problem:
+    """Return a fault of handoff_over; its fix does not rely on a storage that the cluster lacks."""
+    meant = only_value(problem.fix) if problem.field == "handoff_over" else ""
+    if meant not in FIELDS or storage_of(rollout.cluster, meant):
+        return problem
+    described = f"describe rollout.{FIELDS[meant]} and set handoff_over to {meant}"
+    return replace(problem, fix=set_to({"handoff_over": "link"}, described))
+
+
+def _of_handoff(plan: "RlPlan", rollout: "ServingJob") -> Iterator[Problem]:
+    """Yield settings of the handoff that exclude each other, or that the cluster does not allow."""
+    known = [name for name in ("file_system", "object_store") if storage_of(rollout.cluster, name)]
     if plan.handoff_over == "nvme" and plan.apart:
         because = "drives belong to a node, and training and generation have different nodes"
-        allowed, fix = "link, file_system or object_store", set_to({"handoff_over": "file_system"})
+        allowed, fix = "link, file_system or object_store", set_to(handoff_over=[*known, "link"][0])
         yield Problem("handoff_over", "nvme", allowed, because, fix)
+    elif plan.handoff_over != "link" and storage_of(rollout.cluster, plan.handoff_over) is None:
+        field = f"rollout.{FIELDS[plan.handoff_over]}"
+        because = "the cluster describes no such storage, whose rates set the time of the handoff"
+        allowed = f"{', '.join(['link', *known])}, unless {field} is described"
+        fix = set_to({"handoff_over": "link"}, f"describe {field}")
+        yield Problem("handoff_over", plan.handoff_over, allowed, because, fix)
     if plan.packed_experts and plan.handoff == "full":
         because = "packed_experts changes how files contain adapters, but this handoff sends all weights"
         fix = set_to("remove packed_experts", {"handoff": "adapter"})
@@ -250,7 +275,7 @@ def _of_handoff(plan: "RlPlan") -> Iterator[Problem]:
         value = getattr(plan, field)
         if plan.handoff_over == "link" and value not in (None, False):
             because = "only files consist of tensors that are written and loaded one by one"
-            fix = set_to(f"remove {field}", {"handoff_over": "file_system"})
+            fix = set_to(f"remove {field}", *({"handoff_over": name} for name in known[:1]))
             yield Problem(field, value, "no value with handoff_over: link", because, fix)
 
 
