@@ -214,6 +214,22 @@ def test_words_of_a_search_are_none_of_a_job():
     assert "objectives" in told(error)
 
 
+@all_cases(
+    ("task", "words", "field", "edits"),
+    [
+        ("api.predict", {"gpus": "16x"}, "gpus", [{"gpus": 16}]),
+        ("api.search", {"gpus": 16, "objective": "cost"}, "objective", [{"objectives": "cost"}]),
+        ("api.serve", {"gpus": 8, "engine": "vllm", "rate": "-3/min"}, "rate", [{"rate": "3/min"}]),
+        ("api.diagnose", {"gpus": 16, "log": "hello"}, "log", []),
+    ],
+)
+def test_an_error_names_the_field_of_the_request_and_has_its_edits(task, words, field, edits):
+    made = answer(task, {"model": "llama-3.1-8b", "cluster": "dgx-h100", **words}, lambda _: None)
+
+    (fault,) = json.loads(made.body)["faults"]
+    assert (fault["field"], fault["value"], fault["edits"]) == (field, words[field], edits)
+
+
 OPTIONS = {
     name for command in (search, predict) for parameter in command.command.params for name in parameter.opts
 }

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from flopcast.errors import InfeasibleError, Problem, SpecError, collected, spec_error
 from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
+from flopcast.fixes import Fix
 from flopcast.library.edits import edited_document, long_names, placed
 from flopcast.records import replace
 from flopcast.requests.cluster_options import (
@@ -311,7 +312,11 @@ def without_options(problem: Problem) -> Problem:
         name: OPTION.sub(r"\1", WITH_VALUE.sub(_as_argument, getattr(problem, name)))
         for name in ("field", "allowed", "because", "fix")
     }
-    words["fix"] = LOG.sub(r'write flopcast.diagnose(job, log="\1")', words["fix"])
+    text = LOG.sub(r'write flopcast.diagnose(job, log="\1")', words["fix"])
+    edits = [{OPTION.sub(r"\1", name): new for name, new in edit.items()} for edit in problem.edits]
+    words["fix"] = Fix(
+        text, edits, getattr(problem.fix, "part", ""), getattr(problem.fix, "is_example", False)
+    )
     return replace(problem, where="" if named else where, **words)
 
 

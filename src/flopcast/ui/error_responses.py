@@ -66,13 +66,18 @@ def refusal(
 
 def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) -> str:
     """Return errors as `flopcast --json` prints them."""
-    named = [without_options(each) for each in problems]
-    named = [
-        replace(each, where=ARGUMENT.sub("field ", each.where), fix=with_names(each.fix, SHORT_NAMES))
-        for each in named
-    ]
+    named = [_with_short_field(without_options(each)) for each in problems]
+    named = [replace(each, where=ARGUMENT.sub("field ", each.where)) for each in named]
     data = input_faults(named) if named else fault(kind, message)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _with_short_field(problem: Problem) -> Problem:
+    """Return a problem with the names of fields that a request has, such as "rate" of a traffic."""
+    name = OF_TRAFFIC.get(problem.field.rpartition("traffic.")[2], "")
+    if name and "." in problem.field and not problem.where:
+        problem = replace(problem, field=name, where=REQUEST)
+    return replace(problem, fix=with_names(problem.fix, SHORT_NAMES | OF_TRAFFIC))
 
 
 def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:

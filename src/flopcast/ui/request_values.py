@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_names import NEAR, same_elsewhere
 from flopcast.files.nearest_names import nearest
+from flopcast.fixes import Fix, set_to
 from flopcast.library import catalog
 from flopcast.quantities import parse_length
 from flopcast.requests.missing_parts import USUAL
@@ -95,9 +96,9 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
     other = next((path for path, names in ONLY_IN.items() if name in names), None)
     fix = f"remove {name}"
     if near:
-        fix = f"did you mean {near[0]}?"
+        fix = Fix(f"did you mean {near[0]}?", ({str(near[0]): value},))
     elif of_plan and "plan" in known:
-        fix = f'write "plan": "{of_plan}={value}"'
+        fix = Fix(f'write "plan": "{of_plan}={value}"', ({"plan": f"{of_plan}={value}"},))
     elif name == "traffic" and "rate" in known:
         settings = value if isinstance(value, dict) else dict(re.findall(r"(\w+)=(\S+)", str(value)))
         settings = settings or {"rate": "4/s", "prompt": "2000"}
@@ -130,7 +131,7 @@ def _as_text(name: str, value: Mapping[str, object] | list[object]) -> str:
         text = " ".join(f"{key}={each}" for key, each in value.items())
     else:
         text = (" " if name in FREE else ",").join(map(str, value))
-    return f'write "{name}": "{text}"'
+    return Fix(f'write "{name}": "{text}"', ({name: text},))
 
 
 def text_of(words: Words, name: str) -> str | None:
@@ -164,7 +165,6 @@ def count(words: Words, name: str) -> int | None:
             because, right = "no job has so many", USUAL_COUNTS.get(name, 8)
         elif number:
             because = "the value is not above 0"
-        raise spec_error(
-            name, value, "a whole number from 1 to 999,999,999", because, f"set {name} to {right}", REQUEST
-        )
+        allowed = "a whole number from 1 to 999,999,999"
+        raise spec_error(name, value, allowed, because, set_to({name: right}), REQUEST)
     return int(text)
