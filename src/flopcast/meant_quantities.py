@@ -23,6 +23,7 @@ _DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d\d?)(?!\d)")
 _NAMES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 )
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _LARGE = {"B": "GB", "B/s": "GB/s", "FLOP": "TFLOP", "FLOP/s": "TFLOP/s"}  # of bare numbers in this range
 _LEAST, _MOST = 16.0, 1e6  # smaller ones may be the bytes of one element
 _TIMES = re.compile(
@@ -57,6 +58,7 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
         return f"{number} {usual[2]}"
     if not written:
         return f"{number} {_LARGE.get(units[0], units[0]) if _LEAST <= float(number) < _MOST else units[0]}"
+    written = re.sub(r"(?i)^(k|m|g|t)(?:ilo|eg|ig|era)s?$", r"\1", written)  # "96 gigs"
     times, unit = _OTHER_TIMES.get(written, (1000, unit_symbol(written.removeprefix("k").strip())))
     if (written in _OTHER_TIMES or written[:1] == "k") and unit in WITHOUT_PREFIX and unit in units:
         return f"{times * float(number):.10g} {unit}"
@@ -98,12 +100,15 @@ def meant_count(text: str) -> str:
 
 
 def in_digits(text: str) -> str:
-    """Return a number with digits in place of its name, and with one letter in place of a doubled one.
+    """Return a number with digits in place of its name, and with one letter behind it.
 
-    >>> in_digits("three million"), in_digits("8kk"), in_digits("fast")
-    ('3 million', '8k', 'fast')
+    >>> in_digits("three million"), in_digits("thirty-two"), in_digits("8kk"), in_digits("8k5")
+    ('3 million', '32', '8k', '8.5k')
     """
     first, blank, rest = text.partition(" ")
-    names = _NAMES.split()
-    first = str(names.index(first.lower())) if first.lower() in names else first
-    return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", f"{first}{blank}{rest}")
+    names, tens = _NAMES.split(), _TENS.split()
+    values = {name: number for number, name in enumerate(names)}
+    values |= {name: 10 * number for number, name in enumerate(tens, 2)}
+    values |= {f"{ten}-{name}": values[ten] + values[name] for ten in tens for name in names[1:10]}
+    text = f"{values.get(first.lower(), first)}{blank}{rest}"
+    return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", re.sub(r"^(\d+)([kKM])(\d+)$", r"\1.\3\2", text))

@@ -25,6 +25,7 @@ _MOST_BELOW_EXAMPLE = 256
 _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )
+_RATE = re.compile(r"-\d[\d.]*\s*/\s*\w+")
 _WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
 _MOST_DIGITS = 1e15  # larger numbers are no slips of the pen
 _SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off": "false", "none": "false"}
@@ -59,7 +60,7 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
             return str(value).lower() if allowed == "true or false" else ""
     if isinstance(value, bool) or value is None or isinstance(value, (list, dict, tuple)):
         return ""
-    if allowed.startswith("a quantity") and re.match(r"-\d", str(value)):
+    if (allowed.startswith("a quantity") and re.match(r"-\d", str(value))) or _RATE.fullmatch(str(value)):
         return str(value)[1:]
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -466,6 +466,12 @@ def test_sequences_per_second_of_gpt_neox_are_those_it_prints():
     assert log_of("gpt-neox").steps.samples_per_s[2] == pytest.approx(29.425)
 
 
+def test_a_row_of_a_table_without_a_number_is_counted():
+    log = read_log("step,seconds\n1,2.4\n2,n/a\n3,2.3\n", "a.csv")
+
+    assert (log.steps.step.tolist(), log.num_bad) == ([1, 3], 1)
+
+
 def test_a_single_word_that_may_be_cut_is_not_read():
     assert (
         told("{'train_runtime':100,'train_samples_per_second':2").because

@@ -195,7 +195,7 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
     except ValueError:
         value, because = 0.0, "the value is not a time"
     if not 0 < value < float("inf"):
-        right = meant_quantity(text, ("s", "min", "h")) if value == 0.0 else ""
+        right = meant_quantity(text.lstrip("-"), ("s", "min", "h")) if set(text) & {*"123456789"} else ""
         problems.append(
             _option("--observed-step", text, STEP_TIME, because, (right and f'"{right}"') or "12.3")
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flopcast.workers.run import RunSummary
 
 T = TypeVar("T")
-BROKEN_OFF, INFEASIBLE = 130, 2
+WRONG_INPUT, INFEASIBLE, BROKEN_OFF = 1, 2, 130
 SHOW_EACH_S = 0.2
 
 

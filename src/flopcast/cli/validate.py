@@ -8,7 +8,7 @@ import click
 
 from flopcast.cli.options import FILE, print_found, print_json
 from flopcast.cli.output_files import check_page, write_output
-from flopcast.cli.progress import OfRuns
+from flopcast.cli.progress import WRONG_INPUT, OfRuns
 from flopcast.cli.terminal import print_text
 from flopcast.cli.validate_machine import machine_of, takes_machine
 from flopcast.cli.validate_measured import print_measured
@@ -172,9 +172,12 @@ def print_comparison(
     compared = [suite for suite in compared if suite.rows]
     tables |= {path: validate_runs(path) for path in of_memory}
     published_json: dict[str, object] = {}
+    has_predictions = True
     if published:
         watch = OfRuns(whole="" if judging.is_one_pass else NEEDS_ALL)
-        published_json = published_runs(published, judging, watch, wants_json, wants_markdown)
+        published_json, has_predictions = published_runs(
+            published, judging, watch, wants_json, wants_markdown
+        )
     if not wants_markdown and not wants_json:
         texts = [memory_as_text(name, *data) for name, data in tables.items()]
         for text in (*texts, *map(marked_text, compared)):
@@ -185,12 +188,16 @@ def print_comparison(
         data = as_json(compared) | published_json
         print_json(data | {"memory": memory_as_json(tables)} if tables else data)
     watch.end()
+    if not has_predictions:
+        click.get_current_context().exit(WRONG_INPUT)
 
 
 def published_runs(
     paths: list[str], judging: Judging, watch: OfRuns, wants_json: bool, wants_markdown: bool
-) -> dict[str, object]:
+) -> tuple[dict[str, object], bool]:
     """Print the results of tables of published runs, or return them as JSON data under "published".
+
+    The second value tells whether any of the rows could be predicted.
 
     Parameters
     ----------
@@ -213,13 +220,14 @@ def published_runs(
         from flopcast.render.published_page import runs_as_html
 
         write_output("--report", judging.report, runs_as_html(published))
+    has_predictions = bool(published.rows) or not published.left_out
     if wants_json:
-        return {"published": runs_as_json(published)}
+        return {"published": runs_as_json(published)}, has_predictions
     if wants_markdown:
         click.echo(runs_as_markdown(published))
     else:
         print_text(runs_as_text(published))
-    return {}
+    return {}, has_predictions
 
 
 def print_decisions(

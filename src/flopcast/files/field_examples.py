@@ -156,6 +156,7 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "grad_accum": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "gpus": "add --gpus {value} to the command, or write the number of nodes after the cluster: dgx-h100:2",
     "heads": "write it in the mixer of blocks: [{{count: 32, mixer: {{heads: {value}}}, feed_forward: …}}]",
+    "dropout": "set dropout in the mixer of blocks, or model.embedding_dropout, instead",
     "batch_size": "set plan.global_batch to {value} instead",
     "lora": "remove it, and add --lora {value} to the command",
     "qlora": "remove it, and add --qlora {value} to the command",

@@ -12,6 +12,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
+from flopcast.fixes import write
 from flopcast.library.edits import words_of
 from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import joined_units, parse_quantity
@@ -159,10 +160,10 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         data[f"{metric}_s"] = match[3]
         if match[2] and not 0 < float(match[2]) < 100:
             allowed = "a percentile above 0 and below 100"
-            because = f"the limit is that of a percentage of the requests, and {match[2]} is none"
+            because = f"a percentile lies above 0 and below 100, and {match[2]} does not"
             digits = match[2].replace(".", "").replace("100", "999")
-            fix = f"write {metric}_p{digits[:2]}{'.' if digits[2:] else ''}{digits[2:]}={match[3]}"
-            fix = fix if digits.strip("0") else f"write {metric}_p99={match[3]}"
+            meant = f"{digits[:2]}.{digits[2:]}".rstrip(".") if digits > "50" else "99"  # p999 is p99.9
+            fix = write(match[3], f"{metric}_p{meant}")
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
         elif match[2]:
             data[f"{metric}_percentile"] = resolve(match[2])

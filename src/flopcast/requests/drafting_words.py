@@ -92,7 +92,9 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
         because = (
             f"an iteration generates at most {drafted} drafted tokens and one token of the model itself"
         )
-        allowed, fix = f"a number from 1 to {most}", write(min(2, most), "accepted")
+        allowed = f"a number from 1 to {most}"
+        right = most if isinstance(value, (int, float)) and value > most else min(2, most)
+        fix = write(right, "accepted")
         problems.append(Problem("plan.accepted", value, allowed, because, fix, where=where))
     elif "acceptance" in given:
         value = given["acceptance"]

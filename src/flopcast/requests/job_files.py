@@ -92,7 +92,7 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
         stems = {
             each.stem: each for each in others if path.suffix in ("", each.suffix) or each.stem == path.stem
         }
-        near = nearest(path.stem, stems)
+        near = [] if os.path.exists(path) else nearest(path.stem, stems)
         fix = f"did you mean {path.with_name(stems[near[0]].name)}?" if near else "check the path"
         fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else fix
         raise spec_error("file", str(path), allowed, because, fix, where, fault) from None

@@ -35,6 +35,7 @@ DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
 OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
 OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
 NO_LIMIT: Number | None = 1e15  # seconds or dollars
+OPTION_OF = {"objective": "--objective", "tokens": "--tokens"}  # faults of a question
 COMPARED = ("stack.tensor_overlap",)  # settings of which a change may list several values to try
 OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
 
@@ -116,7 +117,8 @@ def question_of(request: SearchRequest) -> Question:
     )
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
-        raise SpecError(in_sequences(each, length) for each in faults.relevant(without_job=not jobs))
+        problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
+        raise SpecError(replace(each, field=OPTION_OF.get(each.field, each.field)) for each in problems)
     return question
 
 

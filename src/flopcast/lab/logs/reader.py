@@ -36,7 +36,9 @@ from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, TABLE, Fields
 from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory
 from flopcast.lab.logs.table import columns_of, row_of
 from flopcast.lab.logs.timers import TimerState
+from flopcast.records import replace
 
+MOST_SHOWN = 40  # characters of a wrong text in an error
 MOST_RECORDS = 1_000_000
 MOST_EVENTS = 10_000
 CHUNK_BYTES = 1 << 20
@@ -70,7 +72,11 @@ def read_log(text: str, name: str) -> Log:
         The text is empty, is not text, holds no line of a known format, or holds only lines with unusable
         numbers.
     """
-    return _read(_lines(io.BytesIO(text.encode("utf-8", errors="replace"))), name)
+    try:
+        return _read(_lines(io.BytesIO(text.encode("utf-8", errors="replace"))), name)
+    except SpecError as error:
+        start = text.strip()[:MOST_SHOWN]
+        raise SpecError([replace(each, value=start) for each in error.problems]) from None
 
 
 def read_log_file(path: Path) -> Log:
@@ -272,7 +278,8 @@ def _nothing(reading: _LogState, name: str) -> Problem:
     """Return why no step was found: an empty log, no text, unusable numbers, or an unknown format."""
     if not reading.num_lines:
         because = "the log is empty, or has no complete line"
-        return _fault(name, "a log with printed steps", because, "check that the run wrote to this file", 1)
+        fix = "give the lines that the run printed for its steps, with their line ends"
+        return _fault(name, "a log with printed steps", because, fix, 1)
     allowed = "a training log; formats known are\n" + "\n".join(
         f"    {one}: {known.example}" for one, known in FORMATS.items()
     )

@@ -4,6 +4,7 @@ Answers: which numbers of a step do the columns of a CSV file hold?
 Elsewhere: lines that frameworks print (formats.py). Only columns whose names state their unit are read.
 """
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -27,12 +28,16 @@ def columns_of(line: str) -> tuple[tuple[str, float], ...]:
 
 
 def row_of(line: str, columns: Sequence[tuple[str, float]]) -> Fields:
-    """Return the numbers in a row of a table with these columns; empty if a cell has none."""
+    """Return the numbers in a row of a table with these columns, NaN for other texts; else nothing."""
     cells = _cells(line)
     known = [(*column, cell) for column, cell in zip(columns, cells, strict=False) if column[0]]
-    if len(cells) != len(columns) or not all(re.fullmatch(NUMBER, cell) for *_, cell in known):
+    numeric = [re.fullmatch(NUMBER, cell) is not None for *_, cell in known]
+    if len(cells) != len(columns) or not any(numeric):
         return {}
-    return {field: number(cell) * scale for field, scale, cell in known}
+    return {
+        field: number(cell) * scale if is_number else math.nan
+        for (field, scale, cell), is_number in zip(known, numeric, strict=True)
+    }
 
 
 def _cells(line: str) -> list[str]:
