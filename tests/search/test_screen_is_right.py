@@ -43,6 +43,7 @@ GPT = {"vocabulary": 32000}
 LATENT_GPT = described_model(**GPT, mixer=LATENT)
 MIXTURE = described_model(**GPT, **EXPERTS)
 FEW_SPLITS = {"tp": "1,2", "ep": "1,2,8"}
+ON_STAGES = {"base": "deepspeed-zero", "sharding": {"pipeline_zero_stages": [0, 1, 2, 3]}}
 # family: parts of the job, words of the space
 FAMILIES = {
     "dense": (
@@ -56,7 +57,7 @@ FAMILIES = {
     "shared sequences": ({"stack": "megatron-core"}, {"cp": "1,2", "context_exchange": "all", "zero": "1"}),
     "8 bits": ({"stack": "megatron-core", "cluster": "dgx-h100:2"}, {"precision": "fp8", "zero": "1"}),
     "sharded": ({"stack": "torch-fsdp2"}, {"zero": "3", "dp_shard": "0,2,8"}),
-    "sharded on stages": ({"stack": "deepspeed-zero"}, {"zero": "2,3", "tp": "1,2", "pp": "1,2,4"}),
+    "sharded on stages": ({"stack": ON_STAGES}, {"zero": "2,3", "tp": "1,2", "pp": "1,2,4"}),
     "blocking transfers": ({"stack": "gpt-neox-deepspeed", "cluster": "perlmutter:4"}, {"zero": "1"}),
     "uneven stages": ({"stack": "megatron-core", "model": described_model(**GPT, count=7)}, {"zero": "1"}),
 }

@@ -152,7 +152,7 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     because, fix = f"{problem.because}; {right} is refused, too, because {second.because}", second.fix
     if fix.startswith(OTHER_STACK):  # which accepts the usual spelling
         stack, mark, rest = fix.partition(", or ")
-        sets = set_to({str(path_of(problem.field)[-1]): right})
+        sets: str = set_to({str(path_of(problem.field)[-1]): right})
         sets = sets.removeprefix("set ") if " and set " in stack else sets
         fix = Fix(f"{stack} and {sets}{mark}{rest}", second.edits)
     return replace(problem, allowed=second.allowed, because=because, fix=fix)
