@@ -167,7 +167,7 @@ def test_where_nothing_fits_the_nearest_plan_is_named_and_the_code_is_two():
     ended = flopcast("search", *words, "--plan", "gbs=8 mbs=1 pp=1,2 zero=1 cp=1 dp_shard=0 vpp=1")
 
     assert ended.code == 2
-    assert "no plan is feasible; the nearest plans" in ended.out
+    assert "no plan is feasible; these plans come closest" in ended.out
     assert "GiB more" in ended.out
 
 

@@ -263,7 +263,7 @@ def test_the_rules_that_the_nearest_plan_breaks_are_told():
 
     text, told = as_text(answer), as_json(answer, 5, 1.0, 1.0)["nearest_infeasible"]
 
-    assert "no plan is possible; the nearest plan" in text
+    assert "no plan is possible; this plan comes closest" in text
     assert "breaks plan.zero = 3: the stack has no more (allowed: 0 or 1)" in text
     assert told[0]["short"] == rejected.plan.short()
     assert "the stack has no more" in told[0]["why"]

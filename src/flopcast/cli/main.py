@@ -121,7 +121,7 @@ class LazyGroup(click.Group):
 def group() -> None:
     """Predict the time, memory and cost of training and serving large language models on GPU clusters.
 
-    The predictions themselves run on a CPU.
+    Predictions need only a CPU.
 
     \b
     flopcast predict llama-3-8b --gpus 16

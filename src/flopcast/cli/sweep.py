@@ -120,7 +120,8 @@ def marked_text(answers: Sequence[Mapping[str, Any]]) -> str:
     for answer in answers:
         row = [str(answer[name]) for name in several]
         if not answer["plans"]:
-            why = next((one["why"] for one in answer["nearest_infeasible"]), "no plan exists")
+            near = answer["nearest_infeasible"]
+            why = next((f"the closest plan {one['why']}" for one in near), "no plan exists")
             rows.append([*row, "–", "", "", "", terminal.bad(f"none is feasible: {why}")])
             continue
         best = answer["plans"][0]

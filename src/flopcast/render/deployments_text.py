@@ -92,7 +92,9 @@ def _answer(result: DeploymentResult) -> list[str]:
     """Return what to run; or that nothing keeps up."""
     if not result.deployments:
         limited = " within all limits" if result.question.jobs[0].slo.text() else ""
-        return [f"answer    no deployment keeps up with the traffic{limited}; the nearest are below"]
+        return [
+            f"answer    no deployment keeps up with the traffic{limited}; the closest ones are listed below"
+        ]
     report = result.deployments[0].report
     job = report.job
     chosen = f'{job.engine.option} --plan "{plan_text(job)}"'
@@ -210,7 +212,7 @@ def why_none(result: DeploymentResult, job: ServingJob) -> str:
     nearest = [each for each in result.nearest if same_setting(each.report.job, job)]
     if not nearest:
         return "no deployment is possible"
-    return f"none keeps up; the nearest, {plan_text(nearest[0].report.job)}, {shortfall(nearest[0])}"
+    return f"none keeps up; the closest one, {plan_text(nearest[0].report.job)}, {shortfall(nearest[0])}"
 
 
 def shortfall(each: RankedDeployment) -> str:
@@ -232,11 +234,11 @@ def shortfall(each: RankedDeployment) -> str:
 
 
 def _nearest(result: DeploymentResult) -> list[str]:
-    """Return the deployments that come nearest, where none keeps up."""
+    """Return the deployments that come closest, if none keeps up."""
     if result.deployments or not result.nearest:
         return []
     return [
-        "nearest",
+        "closest",
         *(
             f"  {each.report.job.engine.name}, {plan_text(each.report.job)}: {shortfall(each)}"
             for each in result.nearest[:NEAREST]

@@ -95,7 +95,7 @@ def reason_infeasible(one: Ranked, question: Question, *, alone: bool = False) -
     """Return what a plan that breaks a limit would need; `alone` if no best plan exists to compare with."""
     need = f"needs {_needs(one.played, question)}"
     if alone:
-        return f"the nearest {need}"
+        return need
     return f"would be {1 - one.ratio:.1%} {question.first.gain} than the best, but {need}"
 
 
@@ -172,16 +172,15 @@ def reason_no_plan(setting: Setting, result: SearchResult) -> str:
     """Return why a cluster, size and stack has no plan in the answer.
 
     In order: no plan keeps every rule (with the rules that the nearest one breaks), none is within memory
-    and limits (with what the nearest one needs), the search was interrupted, or the space is empty.
+    and limits (with what the closest one needs), the search was interrupted, or the space is empty.
     """
     if setting.rejected is not None:
         broken = broken_rules(setting.rejected.problems)
         return f"no plan satisfies every rule; {setting.rejected.plan.short()} breaks {broken}"
     if setting.nearest is not None:
         near = setting.nearest.played
-        return (
-            f"no plan is feasible; the nearest, {near.plan.short()}, needs {_needs(near, result.question)}"
-        )
+        needs = _needs(near, result.question)
+        return f"no plan is feasible; the closest one, {near.plan.short()}, needs {needs}"
     if result.partial:
         return "the search was interrupted before it found a plan here"
     return reason_empty_space(result.question, setting.job)

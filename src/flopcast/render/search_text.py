@@ -281,7 +281,7 @@ def nearest(result: SearchResult) -> list[str]:
     if result.rejected is not None:
         breaks = search_reasons.broken_rules(result.rejected.problems)
         return [
-            "no plan is possible; the nearest plan",
+            "no plan is possible; this plan comes closest",
             f"  {option(result.rejected.plan.short())}",
             f"    breaks {breaks}",
         ]
@@ -289,7 +289,9 @@ def nearest(result: SearchResult) -> list[str]:
     better = [one for one in result.nearest if alone or one.ratio < NOT_FASTER_RATIO]
     if not better:
         return []
-    lines = ["no plan is feasible; the nearest plans" if alone else "better plans that break a limit"]
+    lines = [
+        "no plan is feasible; these plans come closest" if alone else "better plans that break a limit"
+    ]
     for one in _not_too_far(better):
         several = len(tuple(result.question.sized())) > 1
         where = f" on {name_of(one.played.job, result.question)}" if several else ""

@@ -144,7 +144,7 @@ class SearchResult(Summarised):
         counts = f"{self.candidates} plans, {self.feasible} feasible, {self.played} simulated{variants}"
         caption = f"{job.model.name}: {counts}"
         if not self.plans:
-            caption += "; the nearest, which is not feasible"
+            caption += "; the closest plan, which is not feasible"
         of_run = ("time of the run", "cost of the run") if self.question.total_tokens else ()
         headings = ("", "plan", "cluster", first.key, *of_run, "against the best", "expected memory")
         return Summary(caption=caption, headings=headings, rows=rows)

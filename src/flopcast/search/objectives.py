@@ -198,7 +198,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "time_to_train": Objective(
         key="time_to_train_s",
         label="time of the run",
-        comparative="later",
+        comparative="longer",
         show=show_seconds,
         estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job),
         exact=lambda played, tokens: _loss(_run(played, tokens).wall_s),

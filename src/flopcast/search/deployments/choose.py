@@ -49,13 +49,15 @@ class ChosenDeployment:
         text += f" replicas={plan.replicas}"
         varied = "tp, dp, ep and replicas" if job.model.has_experts else "tp and replicas"
         compared = f"the {self.possible} choices of {varied} that fit"
-        if not self.serves:
-            text += f": none of {compared} serves this traffic within all limits, and this is the nearest"
-        elif self.possible > 1:
-            limits = " within all limits, with a probability of at least 50%" if job.slo.text() else ""
-            text += f": of {compared}, it needs the fewest device-seconds to serve this traffic{limits}"
-        else:
+        limits = " within all limits" if job.slo.text() else ""
+        if self.possible == 1:
             text += f", the only choice of {varied} that fits"
+            text += "" if self.serves else f", does not serve this traffic{limits}"
+        elif not self.serves:
+            text += f": none of {compared} serves this traffic{limits}, and this one comes closest"
+        else:
+            limits += ", with a probability of at least 50%" if limits else ""
+            text += f": of {compared}, it needs the fewest device-seconds to serve this traffic{limits}"
         if job.devices < job.cluster.num_devices:
             text += f"; it uses {job.devices} of {job.cluster.num_devices} devices"
         return f"{text}; flopcast search compares other plans"
