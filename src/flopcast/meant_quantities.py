@@ -1,6 +1,6 @@
-"""Quantities that a text means which cannot be read, such as "80 gb" or "two trilion": for fixes of errors.
+"""The quantity that a user means by a text that flopcast cannot read, such as "80 gb" or "two trilion".
 
-Answers: which quantity, in a notation that can be read, does a user mean?
+Answers: which quantity, in a notation that flopcast reads, does the fix of an error propose?
 Elsewhere: the notations that can be read (quantities.py), values of other kinds (slips.py).
 """
 
@@ -35,8 +35,8 @@ _OTHER_TIMES = {"m": (1, "min"), "w": (7, "d")}
 def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     """Return the quantity that a wrong text means, as `parse_quantity` reads it; "" if none is certain.
 
-    A fix must not change the value that a user meant: other currencies have none. A bare number gets the
-    unit of an example of similar size, or the one that people use most.
+    A fix must not change the value that a user meant, so texts in other currencies have none. A
+    bare number gets the unit of an example of similar size, or the one that people use most.
 
     >>> meant_quantity("2 USD", ("USD/h",)), meant_quantity("2 EUR/day", ("USD/h",))
     ('2 USD/h', '')
@@ -100,7 +100,7 @@ def meant_count(text: str) -> str:
 
 
 def in_digits(text: str) -> str:
-    """Return a number with digits in place of its name, and with one letter behind it.
+    """Return a number in digits in place of its name, and with a single letter after the digits.
 
     >>> in_digits("three million"), in_digits("thirty-two"), in_digits("8kk"), in_digits("8k5")
     ('3 million', '32', '8k', '8.5k')

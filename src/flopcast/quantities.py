@@ -19,7 +19,7 @@ PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e
 PREFIXES |= {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3}
 PREFIXES |= {f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")}
 _BELOW_ONE = ("n", "u", "µ", "m")
-_WHOLE = ("B", "B/s", "bit/s", "FLOP", "FLOP/s")  # counted in whole ones: "80 mB" is a slip of the pen
+_WHOLE = ("B", "B/s", "bit/s", "FLOP", "FLOP/s")  # counted in whole ones, so "80 mB" is a slip
 WITHOUT_PREFIX = ("min", "h", "d", "week", "month", "USD/h")  # take no prefix
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0, "month": 2628000.0}
 _SCALE = _SECONDS | {"bit/s": 1 / 8, "Wh": 3600.0}
@@ -60,8 +60,8 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
 
     Parameters
     ----------
-    text : a number, a prefix and a unit; blanks may stand around and between number and unit
-    units : what may be written, as `units.units_of` gives it
+    text : a number, a prefix and a unit; spaces may surround the number and the unit
+    units : the units that are allowed, as `units.units_of` returns them
 
     Returns
     -------
@@ -101,7 +101,7 @@ def _scale(written: str, unit: str) -> float:
 
 
 def _scale_in_words(written: str, unit: str) -> float:
-    """Return the same for a unit that is spelled out, or that has another time: "GBps", "USD per day"."""
+    """Return the same for a unit that is spelled out or per another time: "GBps", "USD per day"."""
     symbol = re.sub(r"Bps$", "B/s", re.sub(r"\b([kMGTP]?i?)bps$", r"\1bit/s", PER.sub("/", written)))
     symbol = re.sub(r"(?i:flops)$", "FLOP/s", symbol) if unit == "FLOP/s" else symbol
     symbol = re.sub(r"(?i:flops?)(?=/|$)", "FLOP", symbol)

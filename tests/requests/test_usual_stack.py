@@ -144,7 +144,7 @@ def test_a_fine_tune_without_a_stack_runs_in_pytorch_and_says_so(name):
     named = job(cluster="dgx-h100", gpus=8, **SETUP, **WHOLE[8], **TUNED[name], stack="megatron-core")
 
     assert tuned.stack.name == "torch-fsdp2"
-    assert "stack torch-fsdp2 (PyTorch, as most fine-tunes; other code" in str(tuned.assumptions)
+    assert "stack torch-fsdp2 (PyTorch, as in most fine-tunes; other code" in str(tuned.assumptions)
     assert named.stack.name == "megatron-core"
 
 

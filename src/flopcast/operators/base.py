@@ -27,10 +27,10 @@ class Work:
     it. `after_bytes` move after the products, so that nothing hides them. `result_bytes` are written in 16
     bits by 8- and 4-bit GEMMs of experts; some devices write them after the products. `cycles` are the
     cycles of one multiprocessor for instructions that take longer than the bytes; all multiprocessors share
-    this work. `after_cycles` are cycles that nothing hides. `saved_bytes` are those of the moved bytes that
-    the forward pass saved for this kernel, which no cache holds any more. `narrow_side` is the side that
-    all products have in common, if a matrix engine may be wider; None if measured curves tell it. Arrays of
-    shape (plans, 1), or (plans, stage classes) for work on a whole rank.
+    this work. `after_cycles` are cycles that nothing hides. `saved_bytes` are the part of the moved bytes
+    that the forward pass saved for this kernel, so that no cache holds them any more. `narrow_side` is the
+    side that all products have in common, if a matrix engine may be wider; None if measured curves already
+    contain its effect. Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
     """
 
     flop: Floats

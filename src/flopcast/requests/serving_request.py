@@ -54,7 +54,7 @@ OF_TRAINING = (
     "loader",
 )
 Complete = Callable[[ServingJob], tuple[ServingJob, list[str]]]  # adds what a plan leaves out, with notes
-TRACED = 2_000  # requests of a trace that decide about the deployment
+TRACED = 2_000  # requests of a trace that determine the deployment
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
 
 
@@ -207,7 +207,7 @@ def _refuse_other_words(words: dict[str, object], document: Document) -> None:
     for name, value in words.items():
         if name in ("precision", "quantization"):
             right = OTHER_VALUES.get(str(value), value)
-            allowed, because = f"weights={right}", "weights and the KV cache have formats of their own"
+            allowed, because = f"weights={right}", "weights and the KV cache have separate formats"
         elif name == "drafting" and isinstance(value, str):
             allowed, because = f"draft={value}", "the method of drafting is stated as draft"
         elif name in ("prefill", "decode") and not (value is None or isinstance(value, dict)):
@@ -264,8 +264,8 @@ def _slo(data: object, document: Document) -> Slo:
 def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
     """Return the job with the degrees and the replicas that serve its traffic best, and notes on choices.
 
-    Formats are chosen as in `with_degree`. If no deployment fits, so is the degree. Of a trace, the first
-    requests decide.
+    Formats are chosen as in `with_degree`, and so is the degree if no deployment fits. If the traffic is a
+    trace, its first requests determine the choice.
     """
     if "tensor_parallel" in job.plan.model_fields_set or job.plan.pools:
         return with_degree(job)

@@ -112,7 +112,7 @@ def with_usual_stack(document: Document) -> Document:
     if _is_graph(document):
         stack, why, changes = GRAPH_STACK, f" (eager PyTorch, for exported graphs; {DOUBT})", OTHER_CODE
     elif not stack and _fine_tunes(document):
-        stack, why, changes = TUNING_STACK, f" (PyTorch, as most fine-tunes; {DOUBT})", OTHER_CODE
+        stack, why, changes = TUNING_STACK, f" (PyTorch, as in most fine-tunes; {DOUBT})", OTHER_CODE
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     elif device and not stack and device.usual_pretraining_stack:

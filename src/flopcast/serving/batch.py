@@ -115,7 +115,7 @@ class EngineBatch:
             found, in_use = self._cache.look(request)
             whole = (prompt - 1) // blocks.block_tokens * blocks.block_tokens
             cached = max(cached, min(found, whole))
-        # One token has to be computed. In a pass of prompts alone, a second one tells it from decoding.
+        # One token has to be computed. A second one distinguishes a pass of prompts from decoding.
         cached = min(cached, max(prompt - 1 - self.limits.prefill_first, 0))
         held = self._whole(request) if self._reserves else prompt
         return Wanted(prompt - cached, cached, blocks.blocks(held) - in_use)

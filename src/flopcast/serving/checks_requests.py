@@ -1,7 +1,7 @@
 """Rules of serving jobs about what requests contain: images, and prompts that are in the prefix cache.
 
-Answers: can the model of a job read the images of its requests, does the plan divide its vision tower, and
-can the engine keep prompts?
+Answers: can the model of a job read the images of its requests, can the plan divide its vision tower, and
+can the engine cache prompts?
 Elsewhere: other rules of serving jobs (checks.py), images in training (spec/rules_vision.py).
 """
 
@@ -39,7 +39,7 @@ def of_tower(job: ServingJob) -> Iterator[Problem]:
 
 
 def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
-    """Yield a statement about prompts in the prefix cache if the engine has none."""
+    """Yield each field that states cached prompts, if the engine has no prefix cache."""
     for name in ("prefix_hit_share", "repeated_requests"):
         value = getattr(job.traffic, name)
         if value and not job.engine.prefix_cache:

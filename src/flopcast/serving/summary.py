@@ -53,7 +53,7 @@ class ServingSummary:
     end_to_end: Spread  # from arrival to the last token
     queued: Spread  # from arrival to the first iteration
     inter_token: Spread  # between outputs of a sequence, in order of time; drafted tokens come together
-    requests_per_s: float  # that end; where the queue grows, from the output tokens of a request
+    requests_per_s: float  # that end; if the queue grows, output tokens over those of a request
     output_tokens_per_s: float
     prompt_tokens_per_s: float  # computed, without hits of the prefix cache
     goodput_per_s: float  # requests that end and keep every limit

@@ -56,19 +56,19 @@ class Device(StrictModel):
     memory_bytes_per_s : float
         Peak memory bandwidth, of which kernels reach the fraction that curves state.
     peak_flop_per_s : mapping of float
-        Peak rate of dense GEMMs, for each dtype. Data sheets often state that of sparse ones, twice it.
+        Peak rate of dense GEMMs for each dtype. Data sheets often state the sparse rate, twice as high.
     multiprocessors : int
         Number of streaming multiprocessors, on which the tiles of a GEMM run in waves.
     matrix_side : int
-        Rows and columns of a systolic array (TPU), which narrower heads of attention use only partly.
+        Rows and columns of a systolic array (TPU). Attention with narrower heads uses only a part of it.
     clock_hz : float or None
         Highest clock of the multiprocessors. If it is null, memory-bound kernels and attention reach the
         same fraction of the peak as on the device that lends their curves.
     cache_bytes : float
         Size of the last-level cache; 0 if it is not known.
     cache_bytes_per_s : float
-        Rate at which memory-bound kernels move tensors that the kernel before left in this cache; 0 for
-        devices on which the curves of these kernels were measured, which contain this effect.
+        Rate at which memory-bound kernels move tensors that the previous kernel left in this cache; 0 for
+        devices on which these kernels were measured, because their curves contain this effect.
     kernel_launch_s : float
         Time that an empty kernel takes.
     host_bytes_per_s : float

@@ -48,7 +48,8 @@ class Model(StrictModel):
     context_length : int
         Number of tokens of the longest sequence for which the model was made; 0 if it is not known.
     trained_length : int
-        The same in most of the published pretraining, if that is shorter; 0 if it is not known.
+        Number of tokens of the sequences in most of the published pretraining, if these are shorter; 0 if
+        it is not known.
     trained_precision : Precision or None
         Precision of the published training run if it was in 8 or 4 bits.
     learned_positions : int

@@ -25,8 +25,8 @@ def _chunks(case: Case) -> Counts:
 def _mended(case: Case) -> str:
     """Return the most even list with the right number of chunks and blocks, none empty inside.
 
-    Unequal numbers remain if there is one for each chunk: what is missing is given to the last ones, what
-    is too much is taken from them.
+    Unequal numbers remain if there is one for each chunk. Missing blocks are added to the last chunks, and
+    surplus blocks are taken from them.
     """
     chunks, blocks = first(_chunks(case)), case.model.num_blocks
     layers = list(_given(case))

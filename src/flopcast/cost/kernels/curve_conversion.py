@@ -10,9 +10,10 @@ with the bandwidth of the device, the second with the number and the clock of it
 that reaches the full bandwidth is faster on the same chip with faster memory; a norm that reaches half of
 it is not.
 
-A kernel of fused attention computes a softmax between its two products, and overlaps both. Where its
-products do not limit it, it takes the same cycles on each multiprocessor, however fast the matrix engines
-are: L40S multiplies twice as fast as RTX 4090, and attention takes about the same time on both.
+A kernel of fused attention computes a softmax between its two products, and overlaps it with them. If the
+products do not limit the kernel, it takes the same number of cycles on each multiprocessor, however fast
+the matrix engines are: L40S multiplies twice as fast as RTX 4090, and attention takes about the same time
+on both.
 
 Kernels of serving are treated alike, whatever bounds them: what they take beyond their bound is mostly
 latency, of launches, of casts, of loads before the first product. Products in 8 bits on H100 by the curve
@@ -71,9 +72,9 @@ def rates_of(device: Device) -> Rates:
 def converted_curve(curve: Curve, lender: Rates, borrower: Rates) -> Curve:
     """Return the curve of the device `lender` converted for `borrower`.
 
-    Curves of GEMMs and messages keep their efficiency (`converted_times` converts those of serving). Curves
-    of devices whose clock is not known, and shapes that reach the sustained bandwidth, also keep it, and so
-    does attention on a device whose matrix engines are faster per cycle: it runs other kernels.
+    Curves of GEMMs and messages keep their efficiency (`converted_times` converts those of serving). So do
+    curves of devices whose clock is not known, shapes that reach the sustained bandwidth, and attention on
+    a device whose matrix engines are faster per cycle, because such a device runs other kernels.
     """
     if lender.cycles_per_s is None or borrower.cycles_per_s is None:
         return curve

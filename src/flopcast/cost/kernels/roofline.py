@@ -47,8 +47,8 @@ def least_seconds(need: Work, device: Device) -> Floats:
 def engine_seconds(need: Work, device: Device) -> Floats:
     """Return the seconds of the products at the peak rate of the matrix engines.
 
-    A systolic array is only partly used by products that are narrower than the array. This is the case for
-    attention, all of whose products have the head's elements as one side.
+    Products that are narrower than a systolic array use only a part of it. This is the case for attention,
+    because one side of each of its products is the size of a head.
     """
     compute_s: Floats = need.flop / device.peak(need.unit)
     if need.narrow_side is None or device.matrix_side == 1:
@@ -58,7 +58,7 @@ def engine_seconds(need: Work, device: Device) -> Floats:
 
 
 def memory_seconds(need: Work, device: Device, sustained: Counts | float = 1.0) -> Floats:
-    """Return the seconds in which the bytes of a kernel move, at a fraction of the memory's peak rate."""
+    """Return the seconds that a kernel takes to move its bytes at a fraction of the memory's peak rate."""
     cached = cached_bytes(need, device)
     if cached is None:
         return need.moved_bytes / (device.memory_bytes_per_s * sustained)
@@ -69,9 +69,9 @@ def memory_seconds(need: Work, device: Device, sustained: Counts | float = 1.0) 
 def cached_bytes(need: Work, device: Device) -> Floats | None:
     """Return the bytes that a kernel without products reads from and writes to the last-level cache.
 
-    The kernel before has just written the tensors that a kernel reads, except for those that were saved in
-    the forward pass. The share that the cache still holds falls linearly to 0 for a kernel that moves twice
-    the size of the cache: kernels of vLLM on RTX 4090 and RTX PRO 6000 (data/peers/llmservingsim,
+    The previous kernel has just written the tensors that a kernel reads, except for those that were saved
+    in the forward pass. The share that the cache still holds falls linearly to 0 for a kernel that moves
+    twice the size of the cache: kernels of vLLM on RTX 4090 and RTX PRO 6000 (data/peers/llmservingsim,
     tests/cost/test_measured_rows.py). The result is None for devices whose cache has no known rate, because
     the curves of their memory-bound kernels were measured with tensors in the cache.
     """

@@ -186,7 +186,8 @@ def _script(container: Container, document: Document) -> Iterator[tuple[str, int
 def _image(entry: Mapping[str, object]) -> str:
     """Return a container's image; an image that is derived from an engine's counts as that engine's.
 
-    A derived image has the engine's name, and the flag or the variable that names the engine's model.
+    The name of a derived image contains that of the engine, and the container has the flag or the variable
+    that names the engine's model.
     """
     image = str(entry.get("image", "container"))
     words = [word for key in WORDS for word in _listed_words(entry.get(key))]

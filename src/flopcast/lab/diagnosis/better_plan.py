@@ -3,8 +3,8 @@
 Answers: is another plan faster than any change of a single setting?
 Elsewhere: single settings (settings.py), how a plan is chosen (search/default_plan.py).
 
-The plan may differ in every degree of the software, but has the batch, the precision and the optimizer of
-the job.
+The plan may differ in every degree that the software can change, but keeps the batch, the precision and
+the optimizer of the job.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
         evidence=(
             *fall(report, faster, f"the plan {chosen.plan.short()}"),
             *(
-                [f"{show_seconds(gain_s)} in total; a setting above accounts for {show_seconds(saved_s)}"]
+                [f"it saves {show_seconds(gain_s)}, of which a setting above saves {show_seconds(saved_s)}"]
                 if saved_s
                 else []
             ),

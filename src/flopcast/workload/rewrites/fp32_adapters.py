@@ -1,13 +1,14 @@
-"""Adapters in fp32 beside linears in 16 bits, as Hugging Face PEFT runs them without autocast.
+"""Adapters in fp32 of linear layers in 16 bits, as Hugging Face PEFT runs them without autocast.
 
 Since release 0.11 of May 2024, PEFT casts the weights of adapters from 16 bits to fp32
-(`autocast_adapter_dtype`). A linear with an adapter then casts its input to fp32, drops and multiplies it
-in fp32, scales the wide result, adds it to that of the linear, and casts the sum to 16 bits: a kernel each.
-Under autocast, the two products are in 16 bits, and other passes follow: this rewrite is not for it.
+(`autocast_adapter_dtype`). A linear layer with an adapter then casts its input to fp32, applies dropout
+and the two products in fp32, scales the result, adds it to that of the layer, and casts the sum to 16 bits.
+Each of these operations is a kernel. Under autocast, the two products are in 16 bits and other passes
+follow, so this rewrite does not apply.
 
-The two products keep their times of 16 bits; what they read and write more is added to the passes beside
-them. References: huggingface/peft, src/peft/tuners/lora/layer.py (`Linear.forward`), tuners/tuners_utils.py
-(`cast_adapter_dtype`).
+The two products keep their times in 16 bits. The additional bytes that they read and write are counted in
+the passes before and after them. References: huggingface/peft, src/peft/tuners/lora/layer.py
+(`Linear.forward`), tuners/tuners_utils.py (`cast_adapter_dtype`).
 """
 
 from flopcast.operators.item import Item
@@ -34,7 +35,7 @@ def fp32_adapters(items: Items) -> Items:
 
 
 def _cast(fork: Item, adapter: str) -> Item:
-    """Return the cast of the input, which all of the adapter reads instead of it."""
+    """Return the cast of an adapter's input, whose result the adapter reads instead of the input."""
     if not isinstance(fork.work, MemoryBound):  # always is
         return fork
     work = replace(fork.work, kind="widen")
