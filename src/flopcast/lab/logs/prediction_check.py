@@ -150,7 +150,7 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
         )
     if log.num_bad > MANY_BAD_SHARE * (log.num_bad + log.steps.step.size):
         warnings.append(
-            f"{log.num_bad} printed steps were ignored, because their values are negative, infinite or no "
+            f"{log.num_bad} printed steps were ignored, because their values are negative, infinite or not "
             "numbers"
         )
     return warnings
