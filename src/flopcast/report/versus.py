@@ -16,6 +16,7 @@ from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.report.summary import Summarised, Summary
 from flopcast.timeline.uncertainty import difference, holds_one, own_log_sigma_factor
+from flopcast.units import show, show_usd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -48,18 +49,35 @@ class ReportComparison(Summarised):
         from flopcast.render.page.table import Cell, rate, seconds, share, size
 
         both = (self.first, self.second)
-        ratio = f"{self.time_ratio - 1:+.1%}, 90 %: {self.low_ratio - 1:+.1%} to {self.high_ratio - 1:+.1%}"
         rows: list[tuple[Cell, ...]] = [
             ("plan", *(one.job.plan.short() for one in both), ""),
             ("step", *(seconds(one.step_time_s) for one in both), ""),
             ("rate", *(rate(one.metrics.tokens_per_s, "tokens/s") for one in both), ""),
-            ("time per token", "", "", ratio if self.sure else f"{ratio}; the order is not settled"),
+            ("time per token", "", "", _change(self.time_ratio, self.low_ratio, self.high_ratio)),
             ("MFU", *(share(one.metrics.mfu_ratio) for one in both), ""),
             ("memory", *(size(one.memory.expected_bytes) for one in both), ""),
         ]
+        spent = (
+            ("cost", self.usd_ratio, [one.cost.many_tokens_usd for one in both], show_usd),
+            ("energy", self.energy_ratio, [one.cost.many_tokens_kwh for one in both], _show_kwh),
+        )
+        for name, change, amounts, text in spent:
+            if change is not None:
+                shown = (text(one.value) for one in amounts if one is not None)
+                rows.append((f"{name} of 1e12 tokens", *shown, _change(change.value, *change.bounds)))
         caption = " and ".join(f"{one.job.model.name} on {one.job.cluster.name}" for one in both)
         headings = ("of", "first", "second", "second against first")
         return Summary(caption=caption, headings=headings, rows=rows)
+
+
+def _show_kwh(kwh: float) -> str:
+    return show(kwh * 1e3, "Wh")
+
+
+def _change(ratio: float, low: float, high: float) -> str:
+    """Return a ratio and its interval as changes in percent, and whether the order is settled."""
+    text = f"{ratio - 1:+.1%}, 90 %: {low - 1:+.1%} to {high - 1:+.1%}"
+    return f"{text}; the order is not settled" if holds_one(low, high) else text
 
 
 def versus(first: Report, second: Report) -> ReportComparison:
