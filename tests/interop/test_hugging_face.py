@@ -191,7 +191,7 @@ def test_every_family_is_held_by_a_published_config_a_model_of_the_hub_or_the_li
 @all_cases("name", [name for name in NAMES if name in catalog.names("models")])
 def test_the_catalogue_has_the_same_model(name):
     own, other = catalog.model(name), imported(name)
-    same = {"name": "", "source": (), "trained_precision": None}
+    same = {"name": "", "source": (), "trained_length": 0, "trained_precision": None}
     if name == "gpt-neox-20b":  # the catalogue's is the model as one paper ran it, with GPT-2's tokenizer
         same |= {"vocabulary": 50257}
 

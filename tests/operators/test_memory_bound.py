@@ -53,6 +53,13 @@ TRAFFIC = {
     "sigmoid": FROM_OUTPUT,
     "log_sigmoid": ("x -> y ; y -> decays", "ddecays -> dy ; x dy -> dx"),
     "add_adapter": ("x adapter -> y", ""),
+    # of an adapter in fp32, whose products read and write 4 bytes an element instead of 2
+    "widen": ("x -> high low ; low ->", "dhigh dlow -> dx ; -> dlow ; low ->"),
+    "wide_dropout": ("high low -> high low", "dhigh dlow -> dhigh dlow"),
+    "wide_add_adapter": (  # written by a product; scaled; added; cast
+        "-> low ; high low -> high low ; x high low -> high low ; high low -> y",
+        "dy -> dhigh dlow ; dhigh dlow -> dx ; dhigh dlow -> dhigh dlow ; dlow -> ; dlow ->",
+    ),
     "fork": ("->", "dx1 dx2 -> dx"),
     "fork_of_three": ("->", "dx1 dx2 dx3 -> dx"),
     "scale_rows": ACTIVATION,  # y = scale · x: the scale's gradient needs x
@@ -140,6 +147,7 @@ MASKED = {
     "dropout",
     "bias_dropout_add",
     "softmax_dropout",
+    "wide_dropout",
 }  # one byte per element, written forward and read backward
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",

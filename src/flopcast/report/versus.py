@@ -57,27 +57,24 @@ class ReportComparison(Summarised):
             ("MFU", *(share(one.metrics.mfu_ratio) for one in both), ""),
             ("memory", *(size(one.memory.expected_bytes) for one in both), ""),
         ]
-        spent = (
-            ("cost", self.usd_ratio, [one.cost.many_tokens_usd for one in both], show_usd),
-            ("energy", self.energy_ratio, [one.cost.many_tokens_kwh for one in both], _show_kwh),
-        )
-        for name, change, amounts, text in spent:
+        usd, kwh = zip(*((one.cost.many_tokens_usd, one.cost.many_tokens_kwh) for one in both), strict=True)
+        costs = [show_usd(one.value) for one in usd if one is not None]
+        energies = [show(one.value * 1e3, "Wh") for one in kwh if one is not None]
+        for name, change, texts in (
+            ("cost", self.usd_ratio, costs),
+            ("energy", self.energy_ratio, energies),
+        ):
             if change is not None:
-                shown = (text(one.value) for one in amounts if one is not None)
-                rows.append((f"{name} of 1e12 tokens", *shown, _change(change.value, *change.bounds)))
+                rows.append((f"{name} of 1e12 tokens", *texts, _change(change.value, *change.bounds)))
         caption = " and ".join(f"{one.job.model.name} on {one.job.cluster.name}" for one in both)
         headings = ("of", "first", "second", "second against first")
         return Summary(caption=caption, headings=headings, rows=rows)
 
 
-def _show_kwh(kwh: float) -> str:
-    return show(kwh * 1e3, "Wh")
-
-
-def _change(ratio: float, low: float, high: float) -> str:
+def _change(ratio: float, low_ratio: float, high_ratio: float) -> str:
     """Return a ratio and its interval as changes in percent, and whether the order is settled."""
-    text = f"{ratio - 1:+.1%}, 90 %: {low - 1:+.1%} to {high - 1:+.1%}"
-    return f"{text}; the order is not settled" if holds_one(low, high) else text
+    text = f"{ratio - 1:+.1%}, 90 %: {low_ratio - 1:+.1%} to {high_ratio - 1:+.1%}"
+    return f"{text}; the order is not settled" if holds_one(low_ratio, high_ratio) else text
 
 
 def versus(first: Report, second: Report) -> ReportComparison:
