@@ -258,7 +258,7 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
         plan=first, possible=7, fitting=3, tight=False, tied=2, next_best=second, next_ratio=0.99
     )
 
-    more = ". flopcast did not consider tight plans, which only just fit; a search with headroom 1 does"
+    more = ". flopcast did not consider tight plans, which only just fit; search with headroom 1 does"
     fastest = "plan chosen automatically: the fastest of the common plans"
     assert alone.sentence() == f"{fastest} (1 of 7 fit){more}"
     assert ahead.sentence() == (

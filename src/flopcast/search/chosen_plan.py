@@ -65,9 +65,7 @@ class ChosenPlan:
             text += f". {self._next()}"
         if self.tight:
             return f"{text}. flopcast search compares more plans"
-        text += (
-            ". flopcast did not consider tight plans, which only just fit; a search with headroom 1 does"
-        )
+        text += ". flopcast did not consider tight plans, which only just fit; search with headroom 1 does"
         left = self.faster_tight
         if left is None:
             return text
