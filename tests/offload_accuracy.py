@@ -91,7 +91,7 @@ numbers by machine, model and method.
 
 - With tensor parallelism on two nodes, the measured forward and backward passes take 24 to 50 % longer than
   predicted. If all-gathers of parameters did not overlap with kernels in these runs (`prefetch_units: 0`
-  of a stack), the predicted times would be 1 to 6 % too short. We found nothing in the code of DeepSpeed
+  in the stack), the predicted times would be 1 to 6 % too short. We found nothing in the code of DeepSpeed
   or in the scripts of the runs that prevents this overlap with tensor parallelism, so flopcast still
   predicts it. Without tensor parallelism, all-gathers do overlap: the errors of the same model on two nodes
   are at most 7 %.
