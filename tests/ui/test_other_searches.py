@@ -55,6 +55,18 @@ def test_a_plan_that_fits_is_answered_without_a_placement():
     assert "the job fits" not in made("page.advice", words)["html"]
 
 
+def test_advice_names_the_software_only_where_it_changes_it():
+    """A name would remove the doubt about memory that an assumed software has."""
+    words = {"model": "llama-3-8b", "gpus": 16, "plan": "dp=8 tp=2 gbs=64 sp mbs=1 recompute=full"}
+
+    applied = links(made("page.advice", words)["html"])
+
+    assert len(applied) > 1
+    assert [("stack" in fields) for fields in applied] == [
+        "stack." in fields.get("changes", "") for fields in applied
+    ]
+
+
 def test_an_answer_says_how_to_ask_for_placements_and_refuses_other_values_than_true_and_false():
     told = made("api.memory", TOO_LARGE | SETTLED)
 
