@@ -80,7 +80,9 @@ def _is_readable(text: str, units: tuple[str, ...]) -> bool:
 
 
 def meant_count(text: str) -> str:
-    """Return the number of tokens or dollars that a wrong text means, as `parse_tokens` reads it, or "".
+    """Return the number of tokens or dollars that a wrong text means; "" if none is certain.
+
+    `parse_tokens` can read the returned text.
 
     >>> [meant_count(text) for text in ("two trillion", "$3m", "1,5T", "3M EUR")]
     ['2T', '3M', '1.5T', '']

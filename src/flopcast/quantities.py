@@ -127,7 +127,7 @@ def unit_symbol(written: str) -> str:
 
 
 def _may_stand(prefix: str, unit: str) -> bool:
-    """Return whether people write this prefix before this unit."""
+    """Return whether a unit is ever written with this prefix."""
     if prefix not in PREFIXES or (prefix and unit in WITHOUT_PREFIX):
         return False
     if prefix.endswith("i"):
@@ -141,7 +141,7 @@ def _usual(unit: str) -> str:
 
 
 def without_separators(text: str) -> str:
-    """Return a number without thousands separators: commas at every third digit, as `show_count` writes.
+    """Return a number without thousands separators, which are commas before every third digit.
 
     Other commas stay, so that a list or a decimal comma is not taken for another number.
 

@@ -117,7 +117,7 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
 
 
 def _with_value(edit: str, needed: str, option: str, value: str) -> str:
-    """Return an edit with the value of an option of another tool in place of its example."""
+    """Return an edit in which the value that the user gave replaces the example."""
     if needed == "export" and value in ("json", "yaml"):
         return f"remove {option} {value}"
     if example := re.search(r"(?<==)\[.*\]|1h(?=\"$)", edit):

@@ -133,7 +133,7 @@ KINDS: dict[str, Kind] = {
     "joined_bias": Kind(forward=4, backward=3),  # added part by part, parts joined
     "weighed_bias": Kind(forward=14, backward=20),  # in fp32 between casts: counted in 16-bit passes
     "unfused_gelu": Kind(forward=18, backward=28, saves=(*X, ("half", 1), ("tanh", 1), ("sum", 1))),
-    # an adapter in fp32, counted in 16-bit passes, with the bytes that its products move in addition
+    # adapters in fp32, counted in 16-bit passes; they include the bytes that the products move in addition
     "widen": Kind(forward=4, backward=5, saves=(("wide", 1),)),
     "wide_dropout": Kind(forward=4, backward=4, mask_passes=1),
     "wide_add_adapter": Kind(forward=13, backward=12, passes_on_from=0),  # scaled, added, cast

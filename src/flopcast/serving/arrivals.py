@@ -196,7 +196,7 @@ def _with_hits(requests: Requests, share_fraction: float) -> Requests:
 
 
 def _with_repeated(requests: Requests, number: int) -> Requests:
-    """Return requests of which the first ones find all but the last token of their prompt in the cache."""
+    """Return requests whose first `number` prompts are in the cache, except for the last token of each."""
     cached = requests.cached_tokens.copy()
     cached[:number] = requests.prompt_tokens[:number] - 1
     return replace(requests, cached_tokens=cached)

@@ -62,7 +62,7 @@ class _Table:
 
     @cached_property
     def arrays(self) -> tuple[Floats, Floats, Floats]:
-        """Return the nodes of both coordinates and the logarithms of seconds as arrays."""
+        """Return the values of both coordinates and the logarithms of the seconds as arrays."""
         return np.array(self.first), np.array(self.second), np.array(self.logs)
 
     def at(self, first: Number, second: Number) -> float:

@@ -56,7 +56,7 @@ class Device(StrictModel):
     memory_bytes_per_s : float
         Peak memory bandwidth, of which kernels reach the fraction that curves state.
     peak_flop_per_s : mapping of float
-        Peak rate of dense GEMMs for each dtype. Data sheets often state the sparse rate, twice as high.
+        Peak rate of dense GEMMs for each dtype. Many data sheets state the sparse rate, twice this rate.
     multiprocessors : int
         Number of streaming multiprocessors, on which the tiles of a GEMM run in waves.
     matrix_side : int
@@ -85,7 +85,7 @@ class Device(StrictModel):
         H100 and 22 % of the 108 of an A100. A GEMM on H100 was measured to fall from 80 % to 47 % of the
         peak during an all-gather, a loss of 41 % (forums.developer.nvidia.com, topic 337991).
     sustained : Sustained
-        Time of GEMMs when the device is busy for seconds, compared with that in a short benchmark.
+        How much longer GEMMs take than in a short benchmark if the device is busy for seconds.
     board_power_w : float or None
         Board power limit from the data sheet. Without it, flopcast predicts no energy.
     power : Power

@@ -90,9 +90,7 @@ def _of_word(word: str) -> dict[str, object]:
         memory = rest[0] if rest else ""
         tier = OTHER_NAMES.get(memory, memory if memory in TIERS else TIERS[0])
         known = OTHER_KINDS.get(kind, kind if kind in KINDS else KINDS[0])
-        shares = (
-            [memory] if fraction_of(memory) is not None else []
-        )  # of a state whose memory is not stated
+        shares = [memory] if fraction_of(memory) is not None else []  # no memory, but a fraction is stated
         meant = ":".join([known, tier, *shares, *rest[1:]])
         because = "each entry of offload consists of a kind of state and a memory"
         if kind in OTHER_KINDS:
@@ -102,11 +100,7 @@ def _of_word(word: str) -> dict[str, object]:
                 f"flopcast calls this memory {tier}, and not {memory}",
                 word.replace(memory, tier).replace("=", ":"),
             )
-        if re.search(r"[;\s]", word):
-            because, meant = (
-                "commas separate entries of offload",
-                re.sub(r"[;\s]+", ",", re.sub(r"\s+(?=[\d.])", ":", word.strip())),
-            )
+        because, meant = _with_commas(word) or (because, meant)
         raise NotAllowedError(allowed, because, {"offload": meant})
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:
@@ -117,13 +111,17 @@ def _of_word(word: str) -> dict[str, object]:
         else:
             allowed = f"a fraction above 0 and at most 1, or {STRIDE} and a number, after {kind}:{rest[0]}"
             because, meant = "the rest of the state stays on the device", f"{kind}:{rest[0]}"
-            if re.search(r"[;\s]", word):
-                because, meant = (
-                    "commas separate entries of offload",
-                    re.sub(r"[;\s]+", ",", re.sub(r"\s+(?=[\d.])", ":", word.strip())),
-                )
+            because, meant = _with_commas(word) or (because, meant)
             raise NotAllowedError(allowed, because, {"offload": meant})
     return found
+
+
+def _with_commas(word: str) -> tuple[str, str] | None:
+    """Return why a word with spaces or semicolons is wrong, and the entries that it means; else None."""
+    if not re.search(r"[;\s]", word):
+        return None
+    entries = re.sub(r"[;\s]+", ",", re.sub(r"\s+(?=[\d.])", ":", word.strip()))
+    return "commas separate entries of offload", entries
 
 
 def _of_entries(given: Mapping[object, object]) -> Iterator[object]:

@@ -204,7 +204,7 @@ class Traffic(StrictModel):
     @field_validator("repeated_requests")
     @classmethod
     def _one_share_of_prompts(cls, value: int, info: ValidationInfo) -> int:
-        """Refuse repeated requests if a share of every prompt is stated."""
+        """Refuse a number of repeated requests if `prefix_hit_share` is set."""
         if value and info.data.get("prefix_hit_share") is not None:
             because = "prefix_hit_share already states which part of each prompt is in the cache"
             raise NotAllowedError("0 if prefix_hit_share is set", because, "remove repeated_requests")

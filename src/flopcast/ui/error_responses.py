@@ -22,16 +22,15 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.pool import Answer
-from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING, REQUEST
+from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING, OF_TRAFFIC_FIELDS, REQUEST
 
 JSON = "application/json"
 ARGUMENT = re.compile(r"^argument (?=\w+$)")  # the place of a value that has a field of its own
 DATA = "api."  # tasks of the API: their answers are data, all others are shown on a page
 RETRY_AFTER_S = 1
 FORM_FIELDS = {*OF_JOB, *OF_PLAN, *OF_SEARCH, *OF_SERVING, "plan", "changes"}
-OF_TRAFFIC = {  # fields of a traffic → fields of a form
-    "rate_per_s": "rate", "prompt_tokens": "prompt", "output_tokens": "output", "traffic": "prompt",
-}  # fmt: skip
+OF_TRAFFIC = {field: name for name, field in OF_TRAFFIC_FIELDS.items()}  # of a traffic → of a form
+OF_TRAFFIC |= {"traffic": "prompt"}
 OPTIONS = {"objective": "objectives", "batch": "gbs"}  # options of the command line → fields of a form
 FREE = ("plan", "changes", "settings")  # fields of a form that hold several words
 NAMED = re.compile(r"--(?P<option>[a-z][a-z-]*)|\b(?P<dotted>(?:plan|traffic|batch|run)\.\w+)\b(?!=)")

@@ -45,7 +45,7 @@ def least_seconds(need: Work, device: Device) -> Floats:
 
 
 def engine_seconds(need: Work, device: Device) -> Floats:
-    """Return the seconds of the products at the peak rate of the matrix engines.
+    """Return the seconds that the matrix engines need for the products at their peak rate.
 
     Products that are narrower than a systolic array use only a part of it. This is the case for attention,
     because one side of each of its products is the size of a head.

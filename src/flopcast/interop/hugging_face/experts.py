@@ -106,7 +106,7 @@ def deepseek_v2_experts(read: Reader) -> dict[str, object]:
 def bailing_experts(number: int, top_k: int, width: int, shared: int, scores: str) -> Rule:
     """Return the rule of Ling's experts; since Ling 2.0, their scores are sigmoids, with a bias and groups.
 
-    Some checkpoints of Ling 1.5 and Ling 2.0 have the same `model_type`, but only Ling 2.0 has the key
+    Some checkpoints of Ling 1.5 have the `model_type` of Ling 2.0, but only Ling 2.0 has the key
     `score_function`. `scores` are those of the family if this key is missing.
     """
 

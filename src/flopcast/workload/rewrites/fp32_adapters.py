@@ -3,8 +3,8 @@
 Since release 0.11 of May 2024, PEFT casts the weights of adapters from 16 bits to fp32
 (`autocast_adapter_dtype`). A linear layer with an adapter then casts its input to fp32, applies dropout
 and the two products in fp32, scales the result, adds it to that of the layer, and casts the sum to 16 bits.
-Each of these operations is a kernel. Under autocast, the two products are in 16 bits and other passes
-follow, so this rewrite does not apply.
+Each of these operations is a kernel of its own. With autocast, the two products run in 16 bits between
+other kernels, so this rewrite does not apply.
 
 The two products keep their times in 16 bits. The additional bytes that they read and write are counted in
 the passes before and after them. References: huggingface/peft, src/peft/tuners/lora/layer.py
