@@ -250,6 +250,12 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "shard llama-3.2-1b --tp 2": "write --ranks 2",
     "checkpoint llama-3.2-1b --gpus 8 --to-plan tp": "write tp=2",
     "export nemo2 llama-3.2-1b": "choose one of these formats, such as megatron",
+    f"{JOB} --offload 'optimizer host; activations host'": (
+        "set --offload to optimizer:host,activations:host"
+    ),
+    f"{JOB} --offload 'optimizer:host 0.5; acts host'": (
+        "set --offload to optimizer:host:0.5,activations:host"
+    ),
     f"{JOB} --offload 'optimizer:host:0.5;activations:host'": (
         "set --offload to optimizer:host:0.5,activations:host"
     ),

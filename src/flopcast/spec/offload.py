@@ -120,7 +120,11 @@ def _with_commas(word: str) -> tuple[str, str] | None:
     """Return why a word with spaces or semicolons is wrong, and the entries that it means; else None."""
     if not re.search(r"[;\s]", word):
         return None
-    entries = re.sub(r"[;\s]+", ",", re.sub(r"\s+(?=[\d.])", ":", word.strip()))
+    kinds = "|".join((*KINDS, *OTHER_KINDS))
+    named = re.sub(
+        rf"\b({kinds})[\s:=]+(?=\w)", lambda found: f"{OTHER_KINDS.get(found[1], found[1])}:", word.strip()
+    )
+    entries = re.sub(r"[;\s]+", ",", re.sub(r"\s+(?=[\d.])", ":", named))
     return "commas separate entries of offload", entries
 
 
