@@ -244,6 +244,12 @@ def collected_runs_7(published_runs):
 
 
 @pytest.fixture(scope="session")
+def collected_runs_8(published_runs):
+    """The runs of the eighth collection."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_8.csv"])
+
+
+@pytest.fixture(scope="session")
 def measured(
     published_runs,
     development_runs,
@@ -254,6 +260,7 @@ def measured(
     collected_runs_5,
     collected_runs_6,
     collected_runs_7,
+    collected_runs_8,
 ):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
@@ -266,6 +273,7 @@ def measured(
         collected_runs_5,
         collected_runs_6,
         collected_runs_7,
+        collected_runs_8,
     )
     return Measured(published_runs, development_runs, *collected)
 

@@ -21,6 +21,7 @@ from accuracy_pages import (
     FIRST_SCORES_OF_COLLECTED_5,
     FIRST_SCORES_OF_COLLECTED_6,
     FIRST_SCORES_OF_COLLECTED_7,
+    FIRST_SCORES_OF_COLLECTED_8,
 )
 
 from flopcast.lab.calibration.constant_fit import FEWEST_ROWS
@@ -33,6 +34,7 @@ TABLE_4 = Path(__file__).with_name("collected_runs_4.csv")
 TABLE_5 = Path(__file__).with_name("collected_runs_5.csv")
 TABLE_6 = Path(__file__).with_name("collected_runs_6.csv")
 TABLE_7 = Path(__file__).with_name("collected_runs_7.csv")
+TABLE_8 = Path(__file__).with_name("collected_runs_8.csv")
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,11 @@ def found_7(collected_runs_7):
     return collected_runs_7.judged()
 
 
+@pytest.fixture(scope="module")
+def found_8(collected_runs_8):
+    return collected_runs_8.judged()
+
+
 def printed(table):
     """Rows as the table prints them."""
     with table.open(newline="", encoding="utf-8") as rows:
@@ -81,7 +88,7 @@ def of(found, *words):
     return [row for row in found.rows if all(word in f"{row.run.id} {row.run.notes}" for word in words)]
 
 
-@pytest.mark.parametrize("table", [TABLE, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7])
+@pytest.mark.parametrize("table", [TABLE, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8])
 def test_no_constant_was_fitted_on_a_source_that_was_collected(table):
     constants = json.loads((resources.files("flopcast") / "catalog/constants/runs.json").read_text())
 
@@ -120,6 +127,11 @@ def test_first_scores_of_the_fifth_collection_are_of_all_rows_but_two(found_5):
     """Since then, the run on RTX A6000 is predicted, and the one whose experts would have been cut."""
     assert len(printed(TABLE_5)) == 2 + sum(int(first[0]) for first in FIRST_SCORES_OF_COLLECTED_5.values())
     assert not found_5.left_out
+
+
+def test_first_scores_of_the_eighth_collection_are_of_all_rows_but_two(found_8):
+    assert len(printed(TABLE_8)) == 2 + sum(int(first[0]) for first in FIRST_SCORES_OF_COLLECTED_8.values())
+    assert {row.source for row in found_8.left_out} == {"optimum-habana-base", "colossalai-h200"}
 
 
 def test_first_scores_of_the_sixth_collection_are_of_all_rows_but_eleven(found_6):
