@@ -1,4 +1,4 @@
-"""Gated linear attention (GLA): traffic and times of its kernels, and steps beside FlashAttention-2."""
+"""GLA and KDA: traffic and times of their kernels, and steps of GLA beside FlashAttention-2."""
 
 import json
 from pathlib import Path
@@ -182,10 +182,45 @@ def test_gla_trains_as_fast_as_attention_at_2k_and_faster_from_4k():
 
 
 LENGTHS = (2048, 4096, 8192)
+KDA_H800 = {  # milliseconds of `chunk_kda` forward: PaddlePaddle/flash-attention, pull request 133, and
+    (1, 8192, 96): 3.268,  # fla-org/flash-linear-attention, pull request 915
+    (2, 16384, 16): 2.299,
+    (4, 4096, 64): 4.002,
+}
+
+
+def test_kda_needs_the_products_of_the_gated_delta_rule_and_takes_longer():
+    """One row chose the rate of instructions. Two generations differ by a factor of 1.5."""
+    h800 = catalog.cluster("h800")
+    for (sequences, tokens, heads), ms in KDA_H800.items():
+        kda = replace(core(sequences, tokens, heads, 128), rule="channel")
+        plain = replace(kda, rule="delta")
+        backward = replace(kda, is_gradient=True)
+
+        assert kda.work().flop == plain.work().flop
+        assert seconds_of(kda, h800).item() * 1e3 == pytest.approx(ms, rel=0.3)
+        assert 3 < seconds_of(backward, h800).item() / seconds_of(kda, h800).item() < 3.6
+
+
+def test_kda_keeps_decays_of_elements_and_two_products_of_a_chunk():
+    tokens, heads, size = 4096, 8, 128
+    kda = replace(core(1, tokens, heads, size), rule="channel")
+
+    kept = sum(saved.size_bytes.item() for saved in kda.saves())
+
+    assert kept == tokens * heads * (3 * size + size + 2 * CHUNK) * 2
 
 
 def test_rules_of_the_mixer_are_errors():
     mixer = {"kind": "gated_delta", "heads": 4, "key_heads": 4, "key_size": 8, "value_size": 8}
-    for wrong in ({"gate_rank": 8}, {"convolution": 0}, {"rule": "gated", "key_heads": 2}):
+    for wrong in (
+        {"gate_rank": 8},
+        {"out_gate_rank": 8},
+        {"convolution": 0},
+        {"rule": "channel", "convolution": 0},
+        {"rule": "gated", "out_gate_rank": 8},
+        {"rule": "gated", "key_heads": 2},
+        {"rule": "channel", "key_heads": 2},
+    ):
         with pytest.raises(SpecError):
             job(model={"hidden": 32, "vocabulary": 64, "blocks": [{"count": 1, "mixer": mixer | wrong}]})

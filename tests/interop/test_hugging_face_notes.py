@@ -93,7 +93,6 @@ REFUSED = {
     "falcon_h1": "attention and Mamba-2 side by side",
     "ernie4_5_vl_moe": "experts of different widths",
     "gemma3n": "several residual streams",
-    "kimi_linear": "Kimi Delta Attention",
     "lfm2": "short convolution",
     "bailing_moe_linear": "lightning attention",
 }

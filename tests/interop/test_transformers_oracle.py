@@ -22,7 +22,7 @@ SMALL = {  # relative; families with a few numbers a layer that are no weights o
 }
 WITHOUT_ROWS = {  # whose code is elsewhere, or whose tensors another test sums up (Ling, AFMoE)
     "afmoe", "baichuan", "bailing_moe", "bailing_moe_v2", "gla", "internlm2", "internlm3", "kimi_k2",
-    "grok-1", "mimo",
+    "kimi_linear", "grok-1", "mimo",
 }  # fmt: skip
 QUIRKS = {("helium", 512)}  # (family, hidden_size): its output product ignores head_dim
 

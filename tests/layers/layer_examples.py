@@ -224,6 +224,9 @@ LAYERS = {
     "gated_linear_attention": GatedDeltaNet(
         rule="gated", heads=8, key_heads=8, key_size=8, value_size=16, convolution=0
     ),
+    "kimi_delta": GatedDeltaNet(
+        rule="channel", heads=8, key_heads=8, key_size=16, value_size=12, out_gate_rank=12
+    ),
     "delta_block": Block(
         mixer=GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
         feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),

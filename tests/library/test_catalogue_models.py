@@ -29,7 +29,10 @@ SEEING = {  # elements that transformers counts (tests/interop/vision_counts.jso
     "llama-4-scout-vision": 108_641_793_536,
     "llama-4-maverick-vision": 401_583_781_376,
 }
-HYBRID_MIXTURES = {  # sizes: tests/serving/test_linear_attention.py, tests/workload/test_hybrids.py
+# Sizes: tests/serving/test_linear_attention.py, tests/workload/test_hybrids.py, and
+# tests/interop/test_linear_attention_configs.py
+HYBRID_MIXTURES = {
+    "kimi-linear-48b-a3b",
     "qwen3-next-80b-a3b",
     "qwen3.5-397b-a17b",
     "granite-4.0-h-small",

@@ -125,6 +125,7 @@ def examples(rows=slice(None), dtype="bf16"):
     found["gated_delta"] = GatedDelta(tokens=LENGTH[rows], **states)
     alike = states | {"key_heads": states["heads"]}
     found["gated_linear_attention"] = GatedDelta(tokens=LENGTH[rows], rule="gated", **alike)
+    found["channel_delta"] = GatedDelta(tokens=LENGTH[rows], rule="channel", **alike)
     found["delta_decode"] = DeltaDecode(**states)
     found["row_sort"] = RowSort(rows=TOKENS[rows], columns=HIDDEN[rows], dtype=dtype)
     for cache in ("", "fp8"):

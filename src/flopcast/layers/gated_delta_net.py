@@ -1,12 +1,14 @@
-"""Linear attention with a state of constant size for each head: gated delta nets, Mamba-2, and GLA.
+"""Linear attention with a state of constant size for each head: gated delta nets, KDA, Mamba-2, and GLA.
 
-Answers: fields, weights, sharding and forward items of the mixers of Qwen3-Next, Nemotron-H and GLA.
+Answers: fields, weights, sharding and forward items of the mixers of Qwen3-Next, Kimi Linear, Nemotron-H
+and GLA.
 Elsewhere: the core (operators/gated_delta.py), what an engine runs (serving/rewrites/cached_states.py).
 Heads are cut over tensor-parallel ranks; fewer heads of keys than ranks are repeated.
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `mixed` (queries, keys, values and gates
 side by side) and `decays` → `convolved` → `states` (heads, tokens, value size) → `joined` → `partial`
-(tokens, hidden). Without a convolution, `mixed` takes the place of `convolved`.
+(tokens, hidden). Without a convolution, `mixed` takes the place of `convolved`. An output gate of low rank
+is `gates`; otherwise, gates are a part of `mixed`.
 """
 
 from functools import partial
@@ -31,13 +33,16 @@ _item = partial(in_part, "attention")
 
 
 class GatedDeltaNet(AbstractMixer):
-    """Linear attention: gated delta rule (arXiv:2412.06464), Mamba-2 (2405.21060) or GLA (2312.06635).
+    """Linear attention: gated delta rule, Kimi Delta Attention (KDA), Mamba-2 or GLA.
+
+    Their papers are arXiv:2412.06464, 2510.26692, 2405.21060 and 2312.06635.
 
     Attributes
     ----------
     rule : str
         How a token changes the decayed state of a head. "delta": it replaces the value that the state holds
-        for the key. "additive": it adds the product of key and value, as in Mamba-2. The groups of Mamba-2
+        for the key. "channel": the same, in a state in which each element of the key has its own decay, as
+        in KDA. "additive": it adds the product of key and value, as in Mamba-2. The groups of Mamba-2
         correspond to key heads, and its state size to `key_size`. "gated": it adds the product to a state
         in which each element of the key has its own decay, as in gated linear attention (GLA).
     heads : int
@@ -52,7 +57,11 @@ class GatedDeltaNet(AbstractMixer):
         Kernel size of the short convolution of queries, keys and values, in tokens. 0: no convolution
         (only with the rule "gated").
     gate_rank : int or None
-        Rank of the product that computes the decays. Only for the rule "gated", where None means 16.
+        Rank of the product that computes the decays. Only for the rules "gated" and "channel", where None
+        means 16 and `key_size`.
+    out_gate_rank : int or None
+        Rank of the product that computes the output gate. None: one matrix computes the gate. Only for the
+        rule "channel".
 
     Examples
     --------
@@ -64,7 +73,7 @@ class GatedDeltaNet(AbstractMixer):
     """
 
     kind: Literal["gated_delta"] = "gated_delta"
-    rule: Literal["delta", "additive", "gated"] = "delta"
+    rule: Literal["delta", "channel", "additive", "gated"] = "delta"
     in_tensor_region: ClassVar[bool] = True
     is_recurrent: ClassVar[bool] = True
     heads: int = Field(ge=1)
@@ -73,13 +82,18 @@ class GatedDeltaNet(AbstractMixer):
     value_size: int = Field(ge=1)
     convolution: int = Field(default=4, ge=0)
     gate_rank: int | None = Field(default=None, ge=1)
+    out_gate_rank: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _decays_fit_the_rule(self) -> "GatedDeltaNet":
-        if self.rule != "gated" and (self.gate_rank is not None or not self.convolution):
-            raise ValueError('gate_rank, and a convolution of 0, need rule "gated"')
-        if self.rule == "gated" and self.key_heads != self.heads:
-            raise ValueError('rule "gated" needs as many key_heads as heads')
+        if self.rule != "gated" and not self.convolution:
+            raise ValueError('a convolution of 0 needs rule "gated"')
+        if not self._has_decays_of_keys and self.gate_rank is not None:
+            raise ValueError('gate_rank needs rule "gated" or "channel"')
+        if self.rule != "channel" and self.out_gate_rank is not None:
+            raise ValueError('out_gate_rank needs rule "channel"')
+        if self._has_decays_of_keys and self.key_heads != self.heads:
+            raise ValueError(f'rule "{self.rule}" needs as many key_heads as heads')
         return self
 
     @property
@@ -108,19 +122,26 @@ class GatedDeltaNet(AbstractMixer):
 
     def linear_elements(self, hidden: int) -> int:
         """Return the elements of the projections, without products with states."""
-        inner = self.heads * self.value_size
-        after = self._decay_columns * self.heads * self.key_size if self.rule == "gated" else 0
-        return hidden * (self.channels + 2 * inner + self._decay_columns) + after
+        inner, rank = self.heads * self.value_size, self._decay_rank
+        gate = self.out_gate_rank * (hidden + inner) if self.out_gate_rank else hidden * inner
+        after = rank * self.heads * self.key_size
+        return hidden * (self.channels + inner + rank + self._head_columns) + gate + after
 
     @property
-    def _decay_columns(self) -> int:
-        """Return the columns of decays: one for each head, and one for its write strength if it has one.
+    def _has_decays_of_keys(self) -> bool:
+        """Return whether each element of a key has its own decay."""
+        return self.rule in ("gated", "channel")
 
-        With the rule "gated", they are the rank of the product, which a second matrix widens.
-        """
-        if self.rule == "gated":
-            return self.gate_rank or GATE_RANK
-        return self.heads * (2 if self.rule == "delta" else 1)
+    @property
+    def _head_columns(self) -> int:
+        """Return the columns of the decays and of the strengths of writes of which each head has one."""
+        return self.heads * {"delta": 2, "channel": 1, "additive": 1, "gated": 0}[self.rule]
+
+    @property
+    def _decay_rank(self) -> int:
+        """Return the rank of the product that computes a decay for each element of a key; 0 without it."""
+        usual = self.key_size if self.rule == "channel" else GATE_RANK
+        return (self.gate_rank or usual) if self._has_decays_of_keys else 0
 
     def pair_flop(self, hidden: int) -> int:
         """Return 0, because tokens do not attend to single other tokens."""
@@ -146,29 +167,35 @@ class GatedDeltaNet(AbstractMixer):
         output gate; `ba` has two columns for each head, the write strength and the decay. The norm after
         the core has the size of one head and is whole on every rank. In Mamba-2, `ba` contains only the
         decay, the convolution has a bias, each head has a weight for its input, and the norm covers all
-        elements. In GLA, `ba` is whole on every rank, and `decay` widens its result to all elements of
-        keys.
+        elements. In GLA and KDA, `decays.low` is whole on every rank, and `decays.wide` widens its result
+        to all elements of keys. In KDA, `ba` contains only the strength, and `z` may have two such
+        matrices.
         """
         mamba = self.rule == "additive"
-        inner, channels = self.heads * self.value_size, self.channels
+        inner, channels, tensor = self.heads * self.value_size, self.channels, split.tensor
+        keys = self.heads * self.key_size
         cut = channels / self.local_channels(split)
-        rank, gated = self._decay_columns, self.rule == "gated"
-        decays = (
-            linear_weights("attention.decay", rank, self.heads * self.key_size, split.tensor, bias=True)
-            if gated
-            else (_cut("attention.decay", (2 + mamba) * self.heads, split.tensor),)
-        )
         tail = (_cut("attention.convolution", channels * (self.convolution + mamba), cut),)
+        single = {"delta": 2, "channel": 1, "additive": 3, "gated": 0}[self.rule] * self.heads
         return (
             *linear_weights("attention.qkv", hidden, channels, cut, bias=False),
-            *linear_weights("attention.z", hidden, inner, split.tensor, bias=False),
-            *linear_weights("attention.ba", hidden, rank, ONE if gated else split.tensor, bias=False),
+            *_low_rank("attention.z", (hidden, self.out_gate_rank or 0, inner), tensor),
+            *(
+                linear_weights("attention.ba", hidden, self._head_columns, tensor, bias=False)
+                if single
+                else ()
+            ),
             *(tail if self.convolution else ()),
-            *decays,
-            _cut("attention.gated_norm", inner, split.tensor)
+            *(
+                _low_rank("attention.decays", (hidden, self._decay_rank, keys), tensor, bias=True)
+                if self._has_decays_of_keys
+                else ()
+            ),
+            *((_cut("attention.decay", single, tensor),) if single else ()),
+            _cut("attention.gated_norm", inner, tensor)
             if mamba
             else replicated("attention.gated_norm", self.value_size),
-            row_parallel("attention.out", inner, hidden, split.tensor),
+            row_parallel("attention.out", inner, hidden, tensor),
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
@@ -188,6 +215,15 @@ class GatedDeltaNet(AbstractMixer):
         def product(columns: Counts, length: Counts) -> Matmul:
             return Matmul(m=tokens, n=columns, k=length, dtype=dtype)
 
+        rank = self.out_gate_rank
+        gates = (
+            (
+                _item("z.low", product(constant(rank), constant(hidden)), ("in.full",), "gates.low"),
+                _item("z.wide", product(inner, constant(rank)), ("gates.low",), "gates"),
+            )
+            if rank
+            else ()
+        )
         core = GatedDelta(
             sequences=split.sequences,
             tokens=split.length,
@@ -209,31 +245,52 @@ class GatedDeltaNet(AbstractMixer):
         norm = memory_pass("gated_rmsnorm", tokens * inner, split, constant(self.value_size))
         convolved_items = (_item("convolve", convolve, ("mixed",), "convolved"),)
         return (
-            _item("mix", product(channels + inner, constant(hidden)), ("in.full",), "mixed"),
+            _item(
+                "mix", product(channels + (0 if rank else inner), constant(hidden)), ("in.full",), "mixed"
+            ),
+            *gates,
             *self._decay_items(hidden, split, heads * self.key_size),
             *(convolved_items if self.convolution else ()),
             _item("delta", core, ("convolved" if self.convolution else "mixed", "decays"), "states"),
-            _item("gated_norm", norm, ("states", "mixed"), "joined"),
+            _item("gated_norm", norm, ("states", "gates" if rank else "mixed"), "joined"),
             _item("out", product(constant(hidden), inner), ("joined",), "partial"),
         )
 
     def _decay_items(self, hidden: int, split: Split, columns: Counts) -> tuple[Item, ...]:
-        """Return the product that computes the decays, or the two of GLA and the logarithm of a sigmoid.
+        """Return the product that computes the decays, or the two of GLA and KDA.
 
-        `columns` are the elements of the keys of a token on one rank.
+        `columns` are the elements of the keys of a token on one rank. GLA then takes the logarithm of a
+        sigmoid; the core of KDA contains this step. The first product of KDA also computes the strengths of
+        writes.
         """
-        tokens, rank, dtype = split.tokens, self._decay_columns, split.dtype
-        if self.rule != "gated":
-            work = Matmul(m=tokens, n=rank / split.tensor, k=constant(hidden), dtype=dtype)
-            return (_item("decays", work, ("in.full",), "decays"),)
-        lower = Matmul(m=tokens, n=constant(rank), k=constant(hidden), dtype=dtype)
-        upper = Matmul(m=tokens, n=columns, k=constant(rank), dtype=dtype)
+        tokens, dtype = split.tokens, split.dtype
+        each_head = self._head_columns / split.tensor
+        low = Matmul(m=tokens, n=self._decay_rank + each_head, k=constant(hidden), dtype=dtype)
+        if not self._has_decays_of_keys:
+            return (_item("decays", low, ("in.full",), "decays"),)
+        wide = Matmul(m=tokens, n=columns, k=constant(self._decay_rank), dtype=dtype)
         log = memory_pass("log_sigmoid", tokens * columns, split)
+        output = "decays.wide" if self.rule == "gated" else "decays"
+        last = (_item("decays", log, ("decays.wide",), "decays"),) if self.rule == "gated" else ()
         return (
-            _item("decays.low", lower, ("in.full",), "decays.low"),
-            _item("decays.wide", upper, ("decays.low",), "decays.wide"),
-            _item("decays", log, ("decays.wide",), "decays"),
+            _item("decays.low", low, ("in.full",), "decays.low"),
+            _item("decays.wide", wide, ("decays.low",), output),
+            *last,
         )
+
+
+def _low_rank(
+    name: str, sizes: tuple[int, int, int], tensor: Counts, bias: bool = False
+) -> tuple[Weight, ...]:
+    """Return two matrices whose inner size is `rank`, or one matrix if it is 0.
+
+    `sizes` are the hidden size, `rank` and the columns, which tensor-parallel ranks divide.
+    """
+    hidden, rank, columns = sizes
+    if not rank:
+        return tuple(linear_weights(name, hidden, columns, tensor, bias=bias))
+    low = linear_weights(f"{name}.low", hidden, rank, ONE, bias=False)
+    return *low, *linear_weights(f"{name}.wide", rank, columns, tensor, bias=bias)
 
 
 def _cut(name: str, total: int, ranks: Counts) -> Weight:

@@ -69,6 +69,8 @@ class LatentAttention(AbstractMixer):
         Number of elements of a head's queries and keys without rotary position embeddings.
     qk_rope_head_size : int
         Number of elements of a head's queries and keys with rotary position embeddings.
+    rotary : bool
+        Whether these elements are rotated. Kimi Linear has the elements, but does not rotate them.
     value_head_size : int
         Number of elements of a head's values and output.
     latent_groups : int
@@ -97,6 +99,7 @@ class LatentAttention(AbstractMixer):
     kv_lora_rank: int = Field(ge=1)
     qk_nope_head_size: int = Field(ge=1)
     qk_rope_head_size: int = Field(ge=1)
+    rotary: bool = True
     value_head_size: int = Field(ge=1)
     latent_groups: int = Field(default=1, ge=1)
     dropout: Probability = 0.0
@@ -260,7 +263,7 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _heads_written_out(self, split: Split) -> list[Item]:
-        """Return rotation, then queries, keys and values as the attention kernel reads them.
+        """Return a rotation, if any, then queries, keys and values as the attention kernel reads them.
 
         Both parts of a head's queries and keys are joined, the rotated keys repeated for each head, and
         values cut off the keys: copies of every element, so that what was projected up is not kept.
@@ -269,8 +272,9 @@ class LatentAttention(AbstractMixer):
         turned = split.tokens * (heads + 1) * self.qk_rope_head_size
         queries = split.tokens * heads * self.query_size
         keys_and_values = split.tokens * heads * (self.query_size + self.value_head_size)
+        rope = _item("rope", memory_pass("rope", turned, split), ("q_up", "kv_latent.full"), "q_up")
         return [
-            _item("rope", memory_pass("rope", turned, split), ("q_up", "kv_latent.full"), "q_up"),
+            *((rope,) if self.rotary else ()),
             _item("join_queries", memory_pass("copy", queries, split), ("q_up",), "q"),
             _item(
                 "join_keys", memory_pass("copy", keys_and_values, split), ("kv_up", "kv_latent.full"), "k"

@@ -1,4 +1,4 @@
-"""The gated delta rule, Mamba-2 and GLA: linear attention whose heads keep a matrix instead of a cache.
+"""The gated delta rule, KDA, Mamba-2 and GLA: linear attention whose heads keep a matrix, not a cache.
 
 Answers: how many FLOP and bytes does its core need over the tokens of sequences, forward and backward, and
 for one new token of each sequence that decodes? What does the backward pass keep?
@@ -25,6 +25,11 @@ the summed logarithms of the decays, the states of all chunks and the products o
 memory, and read them again; the backward pass computes the sums and the states again and writes gradients
 in fp32. `GLA_PASSES` counts these reads and writes.
 
+Kimi Delta Attention (KDA, arXiv:2510.26692) is the gated delta rule in which each element of a key has its
+own decay, as in GLA. Its products have the sizes of those of the gated delta rule. Its kernels
+(`chunk_kda` of fla-org/flash-linear-attention) keep the products of queries and of keys with keys inside a
+chunk, and compute the states again in the backward pass.
+
 The Triton kernels of all rules are limited by their instructions, so their time follows the clock of the
 multiprocessors. It neither follows the rate of the tensor cores nor the bandwidth of memory.
 
@@ -34,6 +39,13 @@ Gated delta rule: README.md of fla-org/flash-linear-attention, section Benchmark
 multiprocessors at 2.06 GHz), heads of 128. The times with 96 heads and 8192 tokens, and with 64 heads and
 4 x 4096 tokens, are those of 1.45 ns forward and 4.04 ns backward for a token and head, and of 0.99 us and
 2.32 us for each chunk of a sequence, which flopcast leaves out. The kernels of engines are faster.
+
+KDA: `chunk_kda` with heads of 128, 96 heads and 8192 tokens. The forward pass takes 3.27 ms on H800 (132
+multiprocessors at 1.98 GHz), where `chunk_gdn` takes 2.03 ms (PaddlePaddle/flash-attention, pull request
+133): 1.61 times as long. Forward and backward pass take 23.5 ms on RTX 5090, and the forward pass 5.42 ms
+(MoonshotAI/FlashKDA, pull request 28), so the backward pass takes 3.33 times as long. The forward pass is
+1,090 cycles of a multiprocessor for a token and head on H800, and 710 on GB200 if the ratio of 1.61 holds
+there as well. flopcast takes the geometric mean of both.
 
 Mamba-2: GiscardBiamby/Automodel-scalingai-f26, mfu/results: kernels of Nemotron 3 Nano (64 heads of 64,
 states of 128, 8 groups, chunks of 128 tokens) on 8 H100 (132 multiprocessors at 1.98 GHz) with mamba-ssm
@@ -58,12 +70,21 @@ from flopcast.records import dataclass, replace
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
 STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state
 PRODUCTS = 3.0  # with the state: what it holds for the key, its change, what the query reads
-KERNELS = {"delta": "gated_delta", "additive": "state_space", "gated": "gated_linear_attention"}  # by rule
+KERNELS = {  # by rule
+    "delta": "gated_delta",
+    "channel": "channel_delta",
+    "additive": "state_space",
+    "gated": "gated_linear_attention",
+}
 STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemotron-H
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
 RECOMPUTED = 3.0  # a product backward: computed again, and two gradients
 STATE_SPACE_BACKWARD = 2.5  # products with the state backward for one forward: five for two
-FLOP_PER_CYCLE = {"delta": (409.0, 439.0), "additive": (179.0, 295.0)}  # of a multiprocessor: References
+FLOP_PER_CYCLE = {  # of a multiprocessor, forward and backward: References
+    "delta": (409.0, 439.0),
+    "channel": (205.0, 185.0),
+    "additive": (179.0, 295.0),
+}
 
 
 class GlaPasses(NamedTuple):
@@ -89,7 +110,7 @@ TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, thei
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GatedDelta(AbstractOperator):
-    """The gated delta rule, or that of Mamba-2 or GLA, over whole sequences, chunk by chunk.
+    """The gated delta rule, or that of KDA, Mamba-2 or GLA, over whole sequences, chunk by chunk.
 
     Examples
     --------
@@ -117,7 +138,7 @@ class GatedDelta(AbstractOperator):
     key_size: Counts
     value_size: Counts
     dtype: str
-    rule: str = "delta"  # or "additive", "gated"
+    rule: str = "delta"  # or "channel", "additive", "gated"
     is_gradient: bool = False
     is_served: bool = False  # by kernels of an engine, whose times the curve contains
 
@@ -190,7 +211,8 @@ class GatedDelta(AbstractOperator):
     def saves(self) -> tuple[Saved, ...]:
         """Return the decays and, except for Mamba-2, queries, keys and values.
 
-        GLA has a decay for each element of a key, and keeps products of queries with keys in fp32. The
+        GLA has a decay for each element of a key, and keeps products of queries with keys in fp32. KDA has
+        the same decays, and keeps products of queries and of keys with keys in the inputs' format. The
         kernel of Mamba-2 includes the convolution (`mamba_split_conv1d_scan_combined`): the backward pass
         computes queries, keys and values again from the input of the convolution.
         """
@@ -202,7 +224,8 @@ class GatedDelta(AbstractOperator):
         inputs = Saved(role="input:0", size_bytes=computed * row * size)
         if self.rule == "delta":  # and the strengths of writes
             return inputs, replace(decays, size_bytes=2.0 * decays.size_bytes)
-        scores = Saved(role="scores", size_bytes=computed * self.heads * CHUNK * STATE_BYTES)
+        element_bytes = 2.0 * size if self.rule == "channel" else STATE_BYTES
+        scores = Saved(role="scores", size_bytes=computed * self.heads * CHUNK * element_bytes)
         return inputs, replace(decays, size_bytes=decays.size_bytes * self.key_size), scores
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:

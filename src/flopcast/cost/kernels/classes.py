@@ -145,7 +145,8 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
     **dict.fromkeys(("fused_experts", "padded_experts"), KernelBase(kind=SERVED_EXPERTS, serves=True)),
     **dict.fromkeys(
-        ("gated_delta", "state_space"), KernelBase(kind=LINEAR_ATTENTION, serves=True, also_trains=True)
+        ("gated_delta", "channel_delta", "state_space"),
+        KernelBase(kind=LINEAR_ATTENTION, serves=True, also_trains=True),
     ),
     **dict.fromkeys(
         ("causal_convolution", "gated_linear_attention"),

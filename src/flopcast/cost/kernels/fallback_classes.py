@@ -205,6 +205,9 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # in training, instructions take longer than the curve of an engine's kernel (operators/gated_delta.py)
     "state_space": FallbackClass(name="gated_delta", log_sigma_factor=0.25),
     "gated_delta.backward": FallbackClass(name="gated_delta", log_sigma_factor=0.2),
+    # the two generations from which its instructions are known differ by a factor of 1.5
+    "channel_delta": FallbackClass(name="gated_delta", log_sigma_factor=0.25),
+    "channel_delta.backward": FallbackClass(name="gated_delta", log_sigma_factor=0.25),
     # streams of bytes, with more instructions (operators/gated_delta.py): two devices differ by 20 %
     "gated_linear_attention": FallbackClass(name="residual_add", log_sigma_factor=0.2),
     "gated_linear_attention.backward": FallbackClass(name="residual_add", log_sigma_factor=0.2),

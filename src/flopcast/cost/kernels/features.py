@@ -293,7 +293,7 @@ FEATURES: dict[str, KernelFeatures] = {
     "served_gemm": SERVED_GEMM,
     **dict.fromkeys(("decode_attention", "decode_attention.window"), DECODE_ATTENTION),
     "latent_decode": LATENT_DECODE,
-    **dict.fromkeys(("gated_delta", "state_space"), GATED_DELTA),
+    **dict.fromkeys(("gated_delta", "channel_delta", "state_space"), GATED_DELTA),
     "causal_convolution": CAUSAL_CONVOLUTION,
     "fused_experts": FUSED_EXPERTS,
     **dict.fromkeys(

@@ -119,6 +119,11 @@ def latent_attention(
     return rule
 
 
+def unturned_latents(read: Reader) -> dict[str, object]:
+    """Return the latent attention of Kimi Linear, which usually rotates no elements."""
+    return latent_attention(1536)(read) | {"rotary": not read.flag("mla_use_nope", False)}
+
+
 def sparse_latent_attention(
     q_lora_rank: int, nope_size: int, value_size: int, index_heads: int
 ) -> Callable[[Reader], dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Linear attention in Hugging Face configs: Nemotron-H, Granite 4, Bamba, Mamba-2 alone, and GLA.
+"""Linear attention in Hugging Face configs: Nemotron-H, Granite 4, Bamba, Mamba-2, GLA, and Kimi Linear.
 
 Answers: which blocks do the single layers of such a config form, and how large are their mixers and
 experts?
@@ -39,6 +39,8 @@ GLA_UNPRICED = (  # the same of GLA (fla/models/gla/configuration_gla.py of fla-
     "attn_mode clamp_min elementwise_affine fuse_cross_entropy fuse_linear_cross_entropy fuse_norm "
     "fuse_swiglu gate_logit_normalizer norm_eps share_conv_kernel use_gk use_gv use_l2warp"
 )
+KDA_UNPRICED = "linear_attn_config.gate_lower_bound model_max_length use_grouped_topk"  # of Kimi Linear
+KDA_LAYERS = "linear_attn_config.kda_layers"
 GLA_MULTIPLE = 256  # of the columns of its MLP (fla/modules/mlp.py)
 
 
@@ -135,6 +137,34 @@ def gla_mixer(read: Reader) -> dict[str, object]:
         "value_size": max(int(hidden * values) // heads, 1),
         "convolution": taps if read.flag("use_short_conv", False) else 0,
     }
+
+
+def kda_mixer(read: Reader) -> dict[str, object]:
+    """Return the sizes of Kimi Delta Attention; the ranks of decays and gates are the size of a head."""
+    read.used.update(KDA_UNPRICED.split())
+    heads = read.count("linear_attn_config.num_heads", 32)
+    size = read.count("linear_attn_config.head_dim", 128)
+    return {
+        "rule": "channel",
+        "heads": heads,
+        "key_heads": heads,
+        "key_size": size,
+        "value_size": size,
+        "convolution": read.count("linear_attn_config.short_conv_kernel_size", 4),
+        "out_gate_rank": None if read.flag("linear_attn_config.use_full_rank_gate", False) else size,
+    }
+
+
+def kda_layers(read: Reader) -> tuple[int, ...]:
+    """Return the layers with Kimi Delta Attention: their list counts layers from 1; the others attend."""
+    read.used.add("linear_attn_config.full_attn_layers")
+    number = read.size("layers", 1)
+    allowed = f"a list of numbers of layers, from 1 to {number}"
+    listed = read.entries(KDA_LAYERS, lambda each: type(each) is int and 1 <= each <= number, allowed)
+    if listed is None and KDA_LAYERS not in read.values:
+        because = "it says which layers have linear attention"
+        read.fault(KDA_LAYERS, allowed, because, f"add {KDA_LAYERS}", "is missing")
+    return tuple(sorted(layer - 1 for layer in listed or []))
 
 
 def _multiple(read: Reader, key: str, default_ratio: float) -> float:
