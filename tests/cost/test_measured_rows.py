@@ -16,9 +16,11 @@ from flopcast.cost.kernels.unscaled import unscaled_times
 from flopcast.cost.placement import Group
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
+from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.serving.joined_attention import joined_seconds
 
 A100, GH200 = "perlmutter-a100-sxm4-80gb", "vista-gh200"
 CLUSTERS = {A100: "perlmutter-tcp", GH200: "vista"}
@@ -276,3 +278,36 @@ def test_kernels_find_what_the_kernel_before_wrote_in_a_large_cache(shared):
 
             measured_s = np.array([float(r["time_us"]) for r in rows]) * 1e-6
             assert np.median(np.abs(predicted_s / measured_s - 1)) < allowed, (gpu, layer)
+
+
+HEADS = {"Llama-3.1-8B": (32, 8), "Qwen3-30B-A3B-Instruct-2507": (32, 4), "Qwen3-32B": (64, 8)}
+
+
+def test_decoding_sequences_take_longer_in_the_kernel_of_prompts(shared):
+    """Separate kernels for prompts and decoding sequences would be 30 % too fast in the median."""
+    table = {}
+    path = shared / "data/peers/llmservingsim/vllm_attention.csv.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as text:
+        for row in csv.DictReader(text):
+            shape = (row["gpu"], row["model"].split("/")[-1], int(row["tp"]))
+            columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+            table[shape, *(int(row[each]) for each in columns)] = float(row["time_us"]) * 1e-6
+    for gpu, cluster in (("RTX4090", "rtx-4090-8"), ("RTXPRO6000", "rtx-pro-6000-8")):
+        rows = [
+            (*HEADS[key[0][1]], key[0][2], key[3], key[4], table[(*key[:3], 0, 0)], table[key])
+            for key in table
+            if key[0][0] == gpu and key[1] and key[3] and (key[0], *key[1:3], 0, 0) in table
+        ]
+        heads, kv_heads, ranks, sequences, context, prompt_s, measured_s = np.array(rows).T[:, :, None]
+        decode = DecodeAttention(
+            sequences=sequences,
+            keys=sequences * context,
+            heads=heads / ranks,
+            kv_heads=kv_heads / ranks,
+            head_size=np.full_like(heads, 128.0),
+            dtype="bf16",
+        )
+
+        added_s = joined_seconds(decode, catalog.cluster(cluster).node.device)
+
+        assert np.median(np.abs((prompt_s + added_s) / measured_s - 1)) < 0.1, gpu

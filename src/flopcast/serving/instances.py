@@ -9,6 +9,7 @@ from flopcast.records import dataclass, replace
 from flopcast.serving.adapters import load_s
 from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass
+from flopcast.serving.joined_attention import joins_attention, with_joined_attention
 from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.memory import ServingMemory, serving_memory
 from flopcast.serving.pass_prices import PricedPasses, price_passes
@@ -76,7 +77,13 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
     sizes = (_most_tokens(job, longest), job.most_sequences, longest)
     engine = job.engine.model_copy(update={"iteration": job.iteration})
     tables = pass_times(
-        price, engine, *sizes, job.computed_tokens, job.overlap, job.plan.expert_messages == "hidden"
+        price,
+        engine,
+        *sizes,
+        job.computed_tokens,
+        job.overlap,
+        hides_expert_messages=job.plan.expert_messages == "hidden",
+        joins=joins_attention(engine, job.cluster.node.device),
     )
     copies = copies_of(job, book)
     tables = tuple(replace(table, copies=copies) for table in tables)
@@ -133,7 +140,8 @@ def _priced(
     job: ServingJob, book: CurveBook, layers: tuple[ServedLayer, ...], passes: EnginePass
 ) -> PricedPasses:
     size = len(passes.new_tokens)
-    return price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
+    priced = price_passes(layers, size, job.plan, job.engine, job.cluster, book, job.site)
+    return with_joined_attention(priced, passes, job.engine, job.cluster.node.device)
 
 
 def _most_tokens(job: ServingJob, longest: int) -> int:

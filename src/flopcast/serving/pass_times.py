@@ -117,6 +117,7 @@ class PassTimes:
     experts: _Table  # new tokens
     head: _Table  # sequences
     decode: _Table  # sequences, mean context
+    beside_prompts: _Table  # decode attention in passes with prompts: sequences, mean context
     prompt: _Table  # tokens of prompts, mean pairs of each
     engine: Engine
     network: _Table | None = None  # new tokens: messages, where they overlap with products
@@ -151,7 +152,10 @@ class PassTimes:
         if self.expert_network is not None:
             experts_s = np.maximum(experts_s, self.expert_network.over(new, new))
         products_s = self.linear.over(new, new) + experts_s
-        decode_s = self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
+        contexts = cached / np.maximum(sequences, 1.0)
+        decode_s = self.decode.over(sequences, contexts)
+        if self.beside_prompts is not self.decode:
+            decode_s = np.where(decodes, decode_s, self.beside_prompts.over(sequences, contexts))
         if self.copies is not None:
             decode_s = decode_s * self.copies.device_attention_share
         prompt_s = self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
@@ -179,10 +183,11 @@ class PassTimes:
         each = self.computed_tokens
         prompts = max(new - each * sequences, 0.0)
         queries = max(pairs - each * cached + sequences * (each * (each - 1) / 2), 0.0)
+        decode = self.decode if prompts <= ROUNDING * new else self.beside_prompts
         others_s = (
             self.linear.at(new, 1.0)
             + self.head.at(sequences, 1.0)
-            + self.decode.at(sequences, cached / max(sequences, 1.0))
+            + decode.at(sequences, cached / max(sequences, 1.0))
             + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
         host, experts_s = self.engine.iteration, self.experts.at(new, 1.0)
@@ -201,14 +206,17 @@ def pass_times(
     longest: int,
     computed_tokens: int = 1,
     overlap: Overlap | None = None,
+    *,
     hides_expert_messages: bool = False,
+    joins: bool = False,
 ) -> tuple[PassTimes, ...]:
     """Return the tables of each stage of an engine for passes up to these sizes, priced in one batch.
 
     The host's time is part of the first stage, with which a pass begins. `longest` is the longest context
     of a sequence; larger contexts are extrapolated. `computed_tokens` are those of a decoding sequence, and
     `overlap` says which kernels run beside others; with `hides_expert_messages`, those between groups that
-    share experts run beside the kernels of these.
+    share experts run beside the kernels of these. With `joins`, one kernel computes attention of prompts
+    and of decoding sequences.
     """
     new = nodes(float(max(max_tokens, max_sequences)))
     sequences = nodes(float(max_sequences), (1.0, 1.5))
@@ -219,6 +227,7 @@ def pass_times(
         "experts": _rows(new),
         "head": _rows(sequences),
         "decode": _rows(sequences, contexts),
+        **({"beside_prompts": _rows(sequences, contexts)} if joins else {}),
         "prompt": _rows(prompts, contexts),
     }
     batch = [_passes(part, *pair, computed_tokens) for part, pair in rows.items()]
@@ -267,6 +276,7 @@ def _of_one_stage(
         "experts": component[EXPERTS],
         "head": component["head"],
         "decode": component["decode_attention"],
+        "beside_prompts": component["decode_attention"],
         "prompt": component["prompt_attention"] + component[VISION],
     }
     tables: dict[str, _Table] = {}
@@ -288,6 +298,7 @@ def _of_one_stage(
         experts=tables["experts"],
         head=tables["head"],
         decode=tables["decode"],
+        beside_prompts=tables.get("beside_prompts", tables["decode"]),
         prompt=tables["prompt"],
         engine=engine,
         network=messages,
@@ -312,9 +323,9 @@ def _passes(part: str, first: Counts, second: Counts, computed_tokens: int) -> t
     zero = np.zeros_like(first)
     if part in ("linear", "experts"):
         return first, zero, zero, zero
-    if part in ("head", "decode"):
+    if part in ("head", "decode", "beside_prompts"):
         cached = first * np.maximum(second, computed_tokens)
-        new = first * computed_tokens
+        new = first * computed_tokens + (part == "beside_prompts")  # one token of a prompt
         return new, first, cached, decoded_pairs(cached, first, computed_tokens)
     return first, zero, zero, first * second
 

@@ -129,6 +129,9 @@ class Engine(StrictModel):
         as DeepGEMM does in vLLM 0.11 and 0.12 for experts in fp8_block.
     own_all_reduce : bool
         Whether all-reduces run by a kernel of the engine, which is faster than NCCL for small messages.
+    joined_attention : tuple of str
+        Devices on which one kernel computes the attention of the prompts and of the decoding sequences of a
+        pass: the beginnings of their names.
     fused_all_reduce : bool
         Whether these kernels are the fastest of all engines, such as those of TensorRT-LLM and FlashInfer,
         which also compute the next norm. Without them, small messages take the longer times of vLLM's
@@ -218,6 +221,7 @@ class Engine(StrictModel):
     sent_formats: tuple[WeightFormat, ...] = ()
     padded_experts: tuple[WeightFormat, ...] = ()
     own_all_reduce: bool = True
+    joined_attention: tuple[str, ...] = ()
     fused_all_reduce: bool = True
     max_sequences: int = Field(default=256, ge=1)
     max_tokens: int = Field(default=8192, ge=1)
