@@ -79,6 +79,20 @@ def test_threads_may_share_a_predictor(alone):
     assert tuple(found) == expected * 3
 
 
+def test_stacks_that_share_prices_keep_their_own_slowdown_by_messages():
+    predictor, kept, alone = Predictor(), [], []
+
+    for share in (1.0, 0.0):
+        stack = {"base": "megatron-core-2025", "contention": {"kernel_share": share}}
+        known = {"cluster": "dgx-h100:8", "stack": stack, "model": "llama-3.2-1b", "plan": PLANS[0]}
+        job = make_job(**known, batch={"seq": 4096})
+        kept.append(predictor.predict(job).step_time_s)
+        alone.append(predict_alone(job, load_book(job.cluster)).step_time_s)
+
+    assert kept == alone
+    assert kept[0] > kept[1]
+
+
 def test_a_job_predicted_again_has_the_same_report():
     job, copy = make_job(), make_job()
 

@@ -119,10 +119,15 @@ def place_of(
     kept: KeptResults,
     graph: GraphSoftware | None = None,
 ) -> object:
-    """Return an object that is the same for equal stacks, machines and factors, and the same curves."""
+    """Return an object that is the same for equal stacks, machines and factors, and the same curves.
+
+    How much messages slow the compute beside them is no part of a price (timeline/contention.py).
+    """
     context, kind = tuple(factors.context.items()), graph.kind if graph else None
     numbers = id(book.curves), id(book.graphs), id(factors.levels)
-    key = ("place", stack, machine, factors.site, context, numbers, kind)
+    alone = stack.contention.model_copy(update={"kernel_share": 0.0})
+    software = stack.model_copy(update={"contention": alone})
+    key = ("place", software, machine, factors.site, context, numbers, kind)
     return kept.of(key, lambda: _Place(book.curves, book.graphs, factors.levels))
 
 

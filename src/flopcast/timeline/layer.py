@@ -122,8 +122,9 @@ def layer_paths(
         return _paths(items, streams, priced, columns)
     prices = [priced.of(item) for item in items]
     apart = content(priced.programs.plans.pipeline_parallel > 1)  # what contention asks of a plan
+    slowing = priced.programs.stack.contention.kernel_share  # and of the stack: no price depends on it
     kinds = tuple(map(_kind, items, prices))
-    key = ("paths", kinds, streams, columns, apart)
+    key = ("paths", kinds, streams, columns, apart, slowing)
     made = priced.kept.large.of(key, lambda: (_paths(items, streams, priced, columns), prices), _bytes_of)
     return made[0]
 
