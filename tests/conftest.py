@@ -29,7 +29,7 @@ SHARED = REPOSITORY.parent / "shared"
 PACKAGE = REPOSITORY / "src" / "flopcast"
 
 
-SHARING = {  # files whose tests share a fixture that is too costly to be made twice
+GROUPS = {  # files that one worker runs, one after the other
     "published_runs": (
         "test_accuracy_pages.py",
         "test_collected_runs.py",
@@ -43,6 +43,25 @@ SHARING = {  # files whose tests share a fixture that is too costly to be made t
         "test_sweeps.py",
         "test_verdict.py",
     ),
+    "waiting": (  # for browsers, servers and other processes: if two workers waited, a core would be idle
+        "test_page_in_browser.py",
+        "test_in_browser.py",
+        "test_widgets.py",
+        "test_serving_page.py",
+        "test_pages.py",
+        "test_api_of_server.py",
+        "test_hostile_requests.py",
+        "test_desk.py",
+        "test_clusters.py",
+        "test_workers.py",
+        "test_kills.py",
+        "test_copies.py",
+        "test_processes.py",
+        "test_run.py",
+        "test_wheel.py",
+        "test_site.py",
+        "test_time_limits.py",
+    ),
     "measurements": (
         "test_score.py",
         "test_fitting.py",
@@ -51,22 +70,21 @@ SHARING = {  # files whose tests share a fixture that is too costly to be made t
         "test_decode_attention.py",
     ),
 }
+GROUP_OF_FIXTURE = {  # a fixture that is too costly to be made twice → the group of all tests that use it
+    "published_runs": "published_runs",
+    "measurements": "measurements",
+    "server": "waiting",
+    "chromium": "waiting",
+}
 FIRST = (  # the longest groups, so that workers end together
-    *SHARING["published_runs"],
-    *SHARING["measurements"],
-    "test_fuzz.py",
-    "test_clusters.py",
+    *GROUPS["published_runs"],
+    *GROUPS["waiting"],
     "test_docs.py",
+    *GROUPS["measurements"],
+    "test_fuzz.py",
+    "test_deployments.py",
     "test_screen_is_right.py",
-    "test_page_in_browser.py",
-    "test_in_browser.py",
-    "test_workers.py",
-    "test_processes.py",
-    "test_wheel.py",
-    "test_kills.py",
-    "test_run.py",
     "test_choose.py",
-    "test_api_of_server.py",
     "test_sweep_command.py",
     "test_pruning.py",
     "test_uneven.py",
@@ -74,7 +92,6 @@ FIRST = (  # the longest groups, so that workers end together
     "test_screen.py",
     "test_catalogue_entries.py",
     "test_search_command.py",
-    "test_widgets.py",
     "test_fixes_work.py",
     "test_every_stack.py",
     "test_predict_and_search.py",
@@ -97,7 +114,7 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Run all tests of a file in one worker, since they share its fixtures; so too those of `SHARING`.
+    """Run all tests of a file in one worker, since they share its fixtures; so too those of `GROUPS`.
 
     pytest-xdist 3.8 overlooks `xdist_group` under pytest 9.2 (pytest-xdist issue 1386).
     """
@@ -108,7 +125,7 @@ def pytest_xdist_make_scheduler(config, log):
 
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return next((name for name, files in SHARING.items() if Path(file).name in files), file)
+            return next((name for name, files in GROUPS.items() if Path(file).name in files), file)
 
     config.option.loadscopereorder = False
     return Grouped(config, log)
@@ -135,9 +152,9 @@ def pytest_collection(session):
 
 def pytest_collection_modifyitems(items):
     """Put the longest groups first."""
-    for name, files in SHARING.items():
-        others = {item.path.name for item in items if name in item.fixturenames} - {*files}
-        assert not others, f"add to SHARING: {others}"
+    for fixture, group in GROUP_OF_FIXTURE.items():
+        others = {item.path.name for item in items if fixture in item.fixturenames} - {*GROUPS[group]}
+        assert not others, f"add to the group {group}: {others}"
     place = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.name, len(FIRST)))
 
