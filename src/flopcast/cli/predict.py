@@ -118,10 +118,13 @@ def _helpful(made: "Report") -> list[str]:
     from flopcast.api import predict
     from flopcast.lab.diagnosis.settings import best_change
     from flopcast.render.diagnosis import most_helpful
+    from flopcast.render.trained_text import leading_assumptions
 
     if made.memory.verdict == "does not fit":
         return []
-    return most_helpful(best_change(made, predict), made.step_time_s)
+    offered = any(word == "faster" for word, _ in leading_assumptions(made.job))
+    head = "what else would help" if offered else "what would help most"
+    return most_helpful(best_change(made, predict), made.step_time_s, head)
 
 
 def _write_trace(made: "Report", path: Path) -> None:

@@ -19,6 +19,7 @@ BASIS = {
     "unsettled": "predicted, but not certain",
     "possible": "possible, not measured",
 }
+IF_IT_FITS = "if a short test run shows that it fits"
 
 
 def marked_text(found: SlowStep) -> str:
@@ -123,15 +124,15 @@ def _cost(suspect: Suspect) -> str:
     return f"{cost} (90 %: {low} to {high}), {basis}"
 
 
-def most_helpful(first: Suspect | None, step_s: float) -> list[str]:
+def most_helpful(first: Suspect | None, step_s: float, head: str) -> list[str]:
     """Return two lines about the change of a setting that saves the most time, or one line if none does.
 
     Parameters
     ----------
     first : the setting whose change saves the most time
     step_s : the predicted step, which the saving is compared with
+    head : the words that begin the first line
     """
-    head = "what would help most"
     if first is None:
         known = "no single setting saves 1% or more of the step with certainty"
         return [f"{head}: {known}; flopcast search compares plans"]
@@ -140,7 +141,8 @@ def most_helpful(first: Suspect | None, step_s: float) -> list[str]:
     shares = f"{saved / step_s:.1%}; 90 %: {low / step_s:.1%} to {high / step_s:.1%}"
     option = f'--plan "{first.plan}"' if first.plan else first.edits
     reasons = "; ".join((first.title, *first.against))
-    return [f"{head}: {option} {would} {show_seconds(saved)} a step ({shares})", f"  {reasons}"]
+    condition = f"{IF_IT_FITS}, " * first.is_tight
+    return [f"{head}: {condition}{option} {would} {show_seconds(saved)} a step ({shares})", f"  {reasons}"]
 
 
 def _suspect(place: int, suspect: Suspect) -> list[str]:

@@ -69,12 +69,12 @@ def _answer(report: Report) -> list[str]:
     of_one = f", {show(metrics.device_tokens_per_s, unit)} per device" * (job.cluster.num_devices > 1)
     lines = [
         *subject_lines(job),
+        *trained_lines(job),
         f"step      {answer(show_seconds(report.step_time_s))}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, unit)}{of_one}",
         f"MFU       {shares}  ({metrics.attained} per device{job.flop_note})",
         *_needs(report.memory),
     ]
-    lines[2:2] = trained_lines(job)
     return lines + [f"warning   {text}" for text in report.warnings]
 
 

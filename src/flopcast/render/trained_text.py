@@ -1,5 +1,6 @@
 """A training job as the first lines of a report: its model and machine, its plan, and what it trains."""
 
+from flopcast.search.chosen_plan import FASTER_PLAN
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.units import show_count
@@ -7,10 +8,25 @@ from flopcast.units import show_count
 
 def subject_lines(job: Job) -> list[str]:
     """Return the lines that name a job: model, machine and stack; plan and length of sequences."""
+    options = {"faster": ("--", ""), "assumed": ("", "; set --seq to the length of your samples")}
+    leading = [(word, text.join(options[word])) for word, text in leading_assumptions(job)]
     return [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
         f"plan      {job.plan.short()}  {job.batch_text}",
+        *(f"{word:<10}{text}" for word, text in leading),
     ]
+
+
+def leading_assumptions(job: Job) -> list[tuple[str, str]]:
+    """Return the assumptions on which the result depends most, each as a word and a sentence.
+
+    These are the length of the samples of a fine-tune, and a faster plan that flopcast did not choose.
+    """
+    lines = [("faster", text) for text in job.assumptions if text.startswith(FASTER_PLAN)]
+    if job.fine_tunes and any(text.startswith("sequence_length") for text in job.assumptions):
+        length = f"each sample has {job.batch.sequence_length} tokens, on which time and memory depend most"
+        lines.append(("assumed", length))
+    return lines
 
 
 def trained_lines(job: Job) -> list[str]:

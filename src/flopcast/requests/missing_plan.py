@@ -124,6 +124,8 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     if isinstance(choice, str):
         raise InfeasibleError(choice)
     assumptions = [choice.sentence(fixed)]
+    if choice.faster_tight is not None:
+        assumptions.append(choice.faster_tight.sentence())
     if "global_batch" not in fixed:
         assumptions.append(batch_assumed(job, choice.plan.global_batch))
     if "precision" not in fixed:

@@ -1,6 +1,6 @@
 """The plan that flopcast chooses for a job without one, and what a report says of the choice.
 
-Answers: how good is the chosen plan, compared with the next best and with plans that only just fit?
+Answers: how good is the chosen plan, compared with the next best and with plans that may not fit?
 Elsewhere: the choice itself (default_plan.py).
 """
 
@@ -11,14 +11,27 @@ from flopcast.records import dataclass
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 
+FASTER_PLAN = 'plan "'  # begins the sentence about a faster plan that may not fit
+NO_TIGHT_PLANS = (
+    "flopcast did not consider tight plans, whose 90 % interval of memory exceeds the memory of the device;"
+    " search with headroom 1 does"
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FasterTight:
-    """A plan that only just fits, its step time over that of the chosen plan, and its memory as text."""
+    """A plan that may not fit, its step time over that of the chosen plan, and its memory as text."""
 
     plan: Plan
     ratio: float
     need: str
+
+    def sentence(self) -> str:
+        """Return the sentence that offers the plan, for the assumptions of a report."""
+        return (
+            f'{FASTER_PLAN}{self.plan.short()}" is {1 - self.ratio:.1%} faster, if a short test run shows'
+            f" that it fits ({self.need} expected)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +43,7 @@ class ChosenPlan:
     the simplest of these. `next_best` is the fastest plan or, if that is `plan`, the next one that is no
     variant of it. `next_ratio` is the step time of `next_best` over that of `plan`, and below 1 if the
     other is faster. If only one plan was simulated, `next_best` is None. `faster_tight` is a plan that was
-    left out, because it only just fits.
+    left out, because it may not fit.
     """
 
     plan: Plan
@@ -65,12 +78,7 @@ class ChosenPlan:
             text += f". {self._next()}"
         if self.tight:
             return f"{text}. flopcast search compares more plans"
-        text += ". flopcast did not consider tight plans, which only just fit; search with headroom 1 does"
-        left = self.faster_tight
-        if left is None:
-            return text
-        faster = f"{1 - left.ratio:.1%} faster, and is expected to need {left.need}"
-        return f"{text}. The fastest of them, {left.plan.short()}, is {faster}"
+        return f"{text}. {NO_TIGHT_PLANS}"
 
     def _next(self) -> str:
         """Return how far the next best plan is behind, or the fastest plan ahead."""

@@ -242,7 +242,7 @@ def _tasks(plan: Plan) -> int:
 def _faster_tight(
     found: TopCandidates, chosen: Exact, fixed: Mapping[str, object], book: CurveBook, kept: KeptResults
 ) -> FasterTight | None:
-    """Return the fastest of the plans that only just fit, if it is clearly faster than the chosen plan."""
+    """Return the fastest of the plans that may not fit, if it is clearly faster than the chosen plan."""
     tight = [one for one in found.faster if one.used_bytes <= chosen.capacity_bytes]
     if not tight:
         return None

@@ -262,9 +262,11 @@ def saving(report: Report, faster: Report) -> Suspect:
     """Return the saving of a job that fits, as an unnamed suspect."""
     ratio, low_ratio, high_ratio = time_ratio(report, faster)
     unsure = holds_one(low_ratio, high_ratio)
-    against = []
-    if faster.memory.verdict == "tight":
-        against.append(f"memory is then tight: {faster.memory.need}")
+    against = [
+        f"{name} is then tight, because its 90 % interval exceeds the capacity: {need}"
+        for name, need, word in faster.memory.needs
+        if word == "tight"
+    ]
     if unsure:
         against.append("the interval of the saving contains zero")
     return Suspect(
@@ -274,6 +276,7 @@ def saving(report: Report, faster: Report) -> Suspect:
         low_s=report.step_time_s * (1.0 - high_ratio),
         high_s=report.step_time_s * (1.0 - low_ratio),
         basis="unsettled" if unsure else "predicted",
+        is_tight=faster.memory.verdict == "tight",
         evidence=(),
         against=tuple(against),
         change="",

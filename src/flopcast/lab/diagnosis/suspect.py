@@ -53,6 +53,8 @@ class Suspect:
         The same action as fields of the job, KEY=VALUE, if a prediction can be made with it.
     plan
         The whole plan after the action, if the action changes the plan.
+    is_tight
+        Whether the job may not fit after the action.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Suspect:
     change: str
     edits: str = ""
     plan: str = ""
+    is_tight: bool = False
     low_s: float | None = None
     high_s: float | None = None
 

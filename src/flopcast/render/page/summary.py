@@ -12,9 +12,11 @@ from flopcast.economics.amount import Amount
 from flopcast.economics.run import TrainingRun
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.memory.verdict import Verdict
+from flopcast.render.diagnosis import IF_IT_FITS
 from flopcast.render.page.limits import by_limit
 from flopcast.render.page.table import Quantity, markup, rate, seconds, share, size
 from flopcast.render.terminal import capital
+from flopcast.render.trained_text import leading_assumptions
 from flopcast.report.report import Report
 from flopcast.units import Number, show, show_count, show_seconds, show_usd
 
@@ -38,6 +40,9 @@ def answer(report: Report) -> str:
     )
     spent = _costs(report) if report.run is None else run_tiles(report.run)
     others = (_memory(report), _limit(report), *spent, *_rates(report))
+    subject += "".join(
+        f'<p class="subject">{escape(capital(text))}.</p>' for _, text in leading_assumptions(job)
+    )
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
     return f"{subject}{tiles(_time(report), others)}{warnings}"
 
@@ -78,7 +83,8 @@ def _change(suspect: Suspect, step_s: float) -> str:
         interval = f"; 90 %: {low} to {high}"
     saved = f"{markup(seconds(saved_s))} a step ({share(saved_s / step_s).shown}{interval})"
     certainly = "would" if suspect.basis == "predicted" else "may"
-    text += f"A change {certainly} save {saved}."
+    condition = f"{capital(IF_IT_FITS)}, a" if suspect.is_tight else "A"
+    text += f"{condition} change {certainly} save {saved}."
     against = "".join(f" {escape(capital(each))}." for each in suspect.against)
     return f"{text}{against} <small>Change: {escape(suspect.change)}.</small>"
 
