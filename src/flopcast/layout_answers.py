@@ -1,8 +1,9 @@
-"""Answers of the searches that lay out one plan, as text and as data.
+"""Answers of the searches about one plan, as text and as data.
 
 Answers: what do the command line and the pages show of the best order of nodes, division over groups,
-strategies of blocks or split points?
-Elsewhere: the searches (placement.py), their texts (render/layouts.py, render/split_points.py).
+strategies of blocks or split points, and of the largest values that fit?
+Elsewhere: the searches (placement.py, search/largest_values.py), their texts (render/layouts.py,
+render/split_points.py, render/largest_values.py).
 """
 
 from collections.abc import Callable
@@ -11,11 +12,15 @@ from typing import NamedTuple
 
 from flopcast import placement
 from flopcast.render import layouts
+from flopcast.render.largest_values import largest_values_json, largest_values_text
 from flopcast.render.split_points import split_points_json, split_points_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.layout_jobs import resolve_blocks, resolve_chain
 from flopcast.requests.resolve import resolve
+from flopcast.search.largest_values import largest_values
 from flopcast.spec.job import Job
+
+LARGEST = "largest_"  # begins the names of searches for the largest value
 
 
 class LayoutAnswer(NamedTuple):
@@ -33,7 +38,8 @@ def layout_answer(
 
     Parameters
     ----------
-    name : "node_order", "group_division", "split_points" or "per_layer"
+    name : "node_order", "group_division", "split_points" or "per_layer", or "largest_batch",
+        "largest_seq" or "largest_rank" for the largest value that fits
     job_of : returns the job, given the function that resolves its request
     placements : whether strategies of blocks are recompute and placements on the host
 
@@ -50,6 +56,10 @@ def layout_answer(
         front = placement.best_split_points(job_of(resolve_chain))
         return LayoutAnswer(split_points_text(front), split_points_json(front))
     job = job_of(resolve)
+    if name.startswith(LARGEST):
+        value = name.removeprefix(LARGEST)
+        found = largest_values(job, value)
+        return LayoutAnswer(largest_values_text(job, value, found), largest_values_json(value, found))
     if name == "node_order":
         order = placement.best_node_order(job)
         return LayoutAnswer(layouts.node_order_text(job, order), layouts.node_order_json(order))

@@ -2,8 +2,17 @@
 
 import click
 
-from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_json, writes_document
+from flopcast.cli.options import (
+    OF_RUN,
+    SAMPLES,
+    SERVING,
+    job_options,
+    print_found,
+    print_json,
+    writes_document,
+)
 from flopcast.cli.terminal import print_text
+from flopcast.errors import spec_error
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
@@ -11,9 +20,14 @@ from flopcast.requests.serving_words import serves
 
 @click.command("memory")
 @job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
+@click.option(
+    "--largest",
+    type=click.Choice(("batch", "seq", "rank")),
+    help="Find the largest micro-batch, sequence length or adapter rank with which the plan fits.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 @writes_document
-def command(request: JobRequest, wants_json: bool) -> None:
+def command(request: JobRequest, largest: str | None, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether the job fits.
 
     The memory in use includes tensors, the cache of PyTorch's allocator, communication buffers and the CUDA
@@ -24,11 +38,13 @@ def command(request: JobRequest, wants_json: bool) -> None:
     flopcast memory llama-3-8b --gpus 16
     flopcast memory job.yaml
     flopcast memory job.yaml plan.recompute=selective plan.micro_batch=2
+    flopcast memory qwen2.5-7b --cluster rtx-4090-8 --gpus 1 --lora 16 --seq 1024 --largest rank
     flopcast memory llama-3.1-70b --engine vllm --cluster dgx-h100:1 --plan "tp=4"
 
     With --engine, --traffic or --slo, the command prints the memory of serving: weights, activations, the
     CUDA context and libraries, and how many tokens and requests fit into the KV cache.
     """
+    from flopcast.layout_answers import LARGEST, layout_answer
     from flopcast.plans_that_fit import CHANGES_THAT_FIT
     from flopcast.prediction import memory_of
     from flopcast.render.fit_advice import fit_advice
@@ -37,7 +53,14 @@ def command(request: JobRequest, wants_json: bool) -> None:
     from flopcast.render.report_text import marked_memory_text
 
     if serves(request):
+        if largest is not None:
+            allowed, because = "no value", "an engine has no micro-batch and trains no adapters"
+            raise spec_error("--largest", largest, allowed, because, "remove --largest")
         _memory_of_serving(request, wants_json)
+        return
+    if largest is not None:
+        found = layout_answer(f"{LARGEST}{largest}", lambda resolved: resolved(request), placements=False)
+        print_found(found, wants_json, lambda each: each.data, lambda each: each.text)
         return
     job = resolve(request)
     memory = memory_of(job)

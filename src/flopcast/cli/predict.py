@@ -122,9 +122,12 @@ def _helpful(made: "Report") -> list[str]:
 
     if made.memory.verdict == "does not fit":
         return []
-    offered = any(word == "faster" for word, _ in leading_assumptions(made.job))
+    best = best_change(made, predict)
+    offered = "".join(text for word, text in leading_assumptions(made.job) if word == "faster")
+    if best is not None and best.plan and f'"{best.plan}"' in offered:
+        return []
     head = "what else would help" if offered else "what would help most"
-    return most_helpful(best_change(made, predict), made.step_time_s, head)
+    return most_helpful(best, made.step_time_s, head)
 
 
 def _write_trace(made: "Report", path: Path) -> None:

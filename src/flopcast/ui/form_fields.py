@@ -19,6 +19,9 @@ from flopcast.strict_model import StrictModel
 
 FINDS = {  # what a search may find besides plans, with the label of each
     "largest": "the largest model that fits",
+    "largest_batch": "the largest micro-batch with which a plan fits",
+    "largest_seq": "the longest sequence with which a plan fits",
+    "largest_rank": "the largest LoRA rank with which a plan fits",
     "per_layer": "the best strategy of each block of a plan",
     "node_order": "the best order of nodes for a plan",
     "group_division": "the best division of a plan over groups of nodes",
