@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.yaml_faults import syntax_fault
 from flopcast.records import dataclass, field, replace
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
@@ -145,6 +144,8 @@ def read_yaml(raw: bytes, name: str) -> Document:
         for event in yaml.parse(text, Loader=_PARSER):
             builder.take(event)
     except yaml.YAMLError as error:
+        from flopcast.files.yaml_faults import syntax_fault
+
         found = syntax_fault(error, text)
         allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{found.line}"
         raise SpecError([Problem("text", None, allowed, found.because, found.fix, where, fault)]) from None

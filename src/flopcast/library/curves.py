@@ -11,8 +11,9 @@ is loaded can run code.
 """
 
 import json
-from collections.abc import Mapping
-from functools import lru_cache
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,42 @@ from flopcast.strict_model import cached_results
 DECIMALS = 4
 MOST_BOOKS = 8  # of serving
 SERVING = "serving"  # the folder of curves that only serving uses
+NAME = re.compile(r'  {"name":"([^"]+)",')  # begins the line of a curve
+Key = tuple[str, str]  # owner and name
+
+
+class CurvesByKey(Mapping[Key, Curve]):
+    """Curves that are read and converted when they are first used; a prediction uses a quarter of them.
+
+    Examples
+    --------
+    >>> curves = load_owner("gh200-96gb")
+    >>> len(curves), curves["gh200-96gb", "gemm"].name
+    (22, 'gemm')
+    """
+
+    def __init__(self, makers: Mapping[Key, Callable[[], Curve]]) -> None:
+        """Keep the functions that make the curves."""
+        self._makers = makers
+        self._made: dict[Key, Curve] = {}
+
+    def __getitem__(self, key: Key) -> Curve:
+        """Return a curve; raise KeyError if there is none."""
+        if key not in self._made:
+            self._made[key] = self._makers[key]()
+        return self._made[key]
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether there is a curve, without making it."""
+        return key in self._makers
+
+    def __iter__(self) -> Iterator[Key]:
+        """Return the keys in order."""
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        """Return the number of curves."""
+        return len(self._makers)
 
 
 def load_book(cluster: Cluster) -> CurveBook:
@@ -59,51 +96,61 @@ def load_serving_book(cluster: Cluster) -> CurveBook:
     )
 
 
-def _curves_for(cluster: Cluster, serving: bool = False) -> dict[tuple[str, str], Curve]:
+def _curves_for(cluster: Cluster, serving: bool = False) -> CurvesByKey:
     """Return the curves of one kind of files that a cluster may need."""
     device = cluster.node.device
     fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
     owners = (device.curves or device.name, *fabrics)
-    curves = {key: curve for owner in owners for key, curve in load_owner(owner, serving).items()}
+    sources = [load_owner(owner, serving) for owner in owners]
     for owner in device.relatives:
-        lent_ones = {} if serving else _lent(owner, rates_of(device))
-        lent_ones = {**lent_ones, **_lent_times(owner, device, serving)}
-        curves |= {key: curve for key, curve in lent_ones.items() if key not in curves}
-    return curves
+        sources.append(_lent_times(owner, device, serving))
+        sources += [] if serving else [_lent(owner, rates_of(device))]
+    return CurvesByKey({key: partial(each.__getitem__, key) for each in reversed(sources) for key in each})
 
 
 @lru_cache(maxsize=256)
-def _lent_times(owner: str, borrower: Device, serving: bool) -> dict[tuple[str, str], Curve]:
+def _lent_times(owner: str, borrower: Device, serving: bool) -> CurvesByKey:
     """Return the curves of kernels of engines of a relative, converted for a device."""
-    measured = {
-        key: curve
-        for key, curve in load_owner(owner, serving).items()
-        if serving or class_of(key[1]).base.serves
-    }
-    return {key: converted_times(curve, device_of(owner), borrower) for key, curve in measured.items()}
+
+    def converted(key: Key) -> Curve:
+        return converted_times(curves[key], device_of(owner), borrower)
+
+    curves = load_owner(owner, serving)
+    keys = [key for key in curves if serving or class_of(key[1]).base.serves]
+    return CurvesByKey({key: partial(converted, key) for key in keys})
 
 
 @lru_cache(maxsize=256)
-def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
+def _lent(owner: str, borrower: Rates) -> CurvesByKey:
     """Return every curve of a relative, converted for a device with these rates."""
+
+    def converted(key: Key) -> Curve:
+        return converted_curve(curves[key], lender, borrower)
+
     curves = load_owner(owner)
     if owner not in names("devices"):
         return curves
     lender = rates_of(device_of(owner))
-    return {key: converted_curve(curve, lender, borrower) for key, curve in curves.items()}
+    return CurvesByKey({key: partial(converted, key) for key in curves})
 
 
 @lru_cache(maxsize=64)
-def load_owner(owner: str, serving: bool = False) -> dict[tuple[str, str], Curve]:
+def load_owner(owner: str, serving: bool = False) -> CurvesByKey:
     """Return every curve of one device or fabric, by (owner, name); none if there is no such file.
 
-    `serving` asks for those that only serving uses. Kept in memory after the first call: callers must not
-    change the mapping.
+    `serving` asks for those that only serving uses.
     """
     file = file_of(owner, serving)
     if file not in names("curves"):  # a job's own device may have any name, even one that no file can have
-        return {}
-    return read_owner((folder("curves") / file).read_text(encoding="utf-8"), owner)
+        return CurvesByKey({})
+    lines = (folder("curves") / file).read_text(encoding="utf-8").splitlines()
+    found = ((NAME.match(line), line) for line in lines)
+    return CurvesByKey({(owner, name[1]): partial(_curve_in, line, owner) for name, line in found if name})
+
+
+def _curve_in(line: str, owner: str) -> Curve:
+    """Return the curve in a line of a file of the catalogue."""
+    return curve_of(owner, json.loads(line.rstrip(",")))
 
 
 def file_of(owner: str, serving: bool = False) -> str:
