@@ -149,8 +149,6 @@ def test_the_front_is_shown_and_other_jobs_are_refused():
     assert f"front     {len(found.on_front)} of 18 divisions" in split_points_text(found)
     with pytest.raises(SpecError, match="only a forward pass"):
         best_split_points(job("megatron-1.7b", cluster="jetson-agx-orin:2", plan="pp=2 gbs=2"))
-    with pytest.raises(SpecError, match="training in fp32 is not supported yet"):
-        job(model=model("timm.mobilenetv2_100"), cluster="raspberry-pi-4:1", plan="gbs=1 precision=fp32")
 
 
 def test_predictions_and_searches_price_the_same_messages_for_every_number_of_devices():

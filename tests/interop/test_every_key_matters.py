@@ -18,7 +18,7 @@ from flopcast.interop.megatron.flags import MODELLED
 ALL = [(kind, *case) for kind, table in CHANGES.items() for case in cases(table)]
 FLAGS = cases(CHANGES_OF_FLAGS)
 LENGTHS = "lengths of sequences are not in the file: each is counted as long as the longest"
-NO_FP32 = "training in fp32 is not supported: bf16 is counted where no other type is asked for"
+NO_FP32 = "bf16 is assumed if no type is asked for, because the file does not name that of the weights"
 RAMP = "a long run has the size after the ramp for most of its steps"
 GROUPED = "products of experts are counted in one kernel, however they are run"
 ROWS = "rowwise scaling is predicted as one scale per tensor"

@@ -162,7 +162,7 @@ def test_an_automatic_fp16_that_stands_alone_is_fp16():
 def test_training_in_fp32_is_refused_by_name():
     (fault,) = told(small(bf16={"enabled": False}), "ds.json")
 
-    assert fault.because == "flopcast does not yet support training in fp32"
+    assert fault.because == "flopcast does not yet support training in fp32 with DeepSpeed"
 
 
 def test_a_key_that_is_not_known_is_told_and_one_that_is_nearly_known_is_a_fault():

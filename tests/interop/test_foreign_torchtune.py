@@ -5,9 +5,9 @@ import json
 import pytest
 from foreign_cases import FOREIGN, data_of, job_in
 
-from flopcast.api import predict
 from flopcast.interop.configs.torchtune import model_name
 from flopcast.library import catalog
+from flopcast.prediction import memory_of
 
 BUILDERS = {
     "llama2_7b": "llama-2-7b",
@@ -20,7 +20,7 @@ BUILDERS = {
     "phi3_mini": "phi-3-mini",
     "mistral_7b": "mistral-7b",
 }
-KEPT_BYTES = 8  # a parameter, its gradient and two moments, each in bf16
+KEPT_TENSORS = 4  # a parameter, its gradient and two moments
 
 
 def read(devices=8, **changes):
@@ -40,14 +40,17 @@ def test_several_devices_shard_everything_and_one_nothing():
     assert [read(devices)["plan"]["zero"] for devices in (1, 2, 8)] == [0, 3, 3]
 
 
-def test_weights_gradients_and_states_are_all_in_bf16():
+def test_weights_gradients_and_states_are_all_in_one_dtype():
     """torchtune builds the model in `dtype`, and AdamW keeps states as its weights are."""
     job = job_in(FOREIGN / "torchtune" / "llama3_8b_full.yaml")
-    plan = job.plan.model_copy(update={"global_batch": 2 * job.plan.global_batch})  # so that gradients stay
-    memory = predict(job.model_copy(update={"plan": plan})).memory.by_category
-    kept = sum(memory[name] for name in ("parameters", "gradients", "optimizer_states"))
+    for dtype, each_bytes in (("bf16", 2), ("fp32", 4)):
+        assert read(dtype=dtype)["plan"]["precision"] == dtype
+        more = {"global_batch": 2 * job.plan.global_batch, "precision": dtype}  # so that gradients stay
+        plan = job.plan.model_copy(update=more)
+        memory = memory_of(job.model_copy(update={"plan": plan})).by_category
+        kept = sum(memory[name] for name in ("parameters", "gradients", "optimizer_states"))
 
-    assert kept == pytest.approx(KEPT_BYTES * job.model.parameters() / 8, rel=0.01)
+        assert kept == pytest.approx(KEPT_TENSORS * each_bytes * job.model.parameters() / 8, rel=0.01)
 
 
 def test_adapters_stand_beside_the_linears_that_are_named():

@@ -247,7 +247,7 @@ def test_training_in_32_bits_is_refused_by_name():
     problem = only(script_of(bf16=None))
 
     assert problem.fault == "or --fp16 is missing"
-    assert problem.because == "training in fp32 is not supported yet"
+    assert problem.because == "flopcast does not yet support training in fp32 with Megatron-LM"
 
 
 @all_cases("flag", sorted(REFUSED))

@@ -205,6 +205,20 @@ def test_states_and_gradients_are_those_of_what_is_trained():
     assert memory.by_category["gradients"] == 4 * 4_194_304
 
 
+def test_qlora_in_fp32_multiplies_without_matrix_engines():
+    """Without autocast, PEFT casts all but 4-bit weights to fp32, and bitsandbytes follows its input."""
+    job = tuned_job({"base_dtype": "nf4"}, plan="dp=8 gbs=8 precision=fp32")
+    half = tuned_job({"base_dtype": "nf4"})
+
+    report = predict(job, load_book(job.cluster))
+
+    peak = job.cluster.node.device.peak_flop_per_s["fp32"]
+    assert report.step_time_s > report.metrics.model_flop / 8 / peak
+    stored = [memory_of(each).by_category["parameters"] for each in (half, job)]
+    others = 2 * 32000 * 4096 + 65 * 4096 + 4_194_304  # tables, norms and adapters, twice as wide
+    assert stored[1] - stored[0] == pytest.approx(2 * others, rel=1e-6)
+
+
 def test_narrow_weights_take_half_a_byte_and_their_scales():
     """4 bits, 8 for 64 weights, 32 for 256 of these: 0.127 bits of scales (arXiv:2305.14314, section 3)."""
     wide, narrow = (memory_of(tuned_job({"base_dtype": dtype})) for dtype in ("model", "nf4"))

@@ -25,6 +25,14 @@ def test_states_need_4_or_6_bytes_a_parameter_and_12_more_over_the_replicas(repl
     assert total == pytest.approx(PARAMETERS * (2 + gradient + 12 / replicas), rel=1e-12)
 
 
+@all_cases("gradient", ["bf16", "fp32"])
+def test_states_of_training_in_fp32_need_16_bytes_a_parameter(gradient):
+    """A weight, its gradient and two moments, in whatever dtype a stack reduces 16-bit gradients."""
+    kept = Kept("gbs=1 precision=fp32", stack=stack_with(gradients={"dtype": gradient}))
+
+    assert sum(kept.category(name)[0] for name in STATES) == pytest.approx(16.0 * PARAMETERS, rel=1e-12)
+
+
 def test_without_zero_every_replica_keeps_all_states():
     one, many = (Kept(f"dp={replicas} gbs={replicas}") for replicas in (1, 64))
 

@@ -8,7 +8,7 @@ from all_cases import all_cases
 from flopcast.library import catalog
 from flopcast.spec.optimizers import OPTIMIZERS, moved_bytes, state_bytes
 from flopcast.spec.plan import Plan
-from flopcast.spec.stack import Optimizer
+from flopcast.spec.stack import Optimizer, Stack
 
 FP32 = Optimizer(state_bytes=12, moved_bytes=30)
 
@@ -35,6 +35,14 @@ def test_an_optimizer_keeps_a_master_weight_and_its_moments(name, kept_bytes):
 )
 def test_what_is_not_kept_is_neither_read_nor_written(name, less_bytes):
     assert moved_bytes("adamw", FP32) - moved_bytes(name, FP32) == pytest.approx(less_bytes)
+
+
+@all_cases("fields", [{}, {"state_bytes": 4.0}, {"main_parameter_bytes": 2.0}])
+def test_in_fp32_an_update_reads_four_tensors_and_writes_three(fields):
+    """A weight, its gradient and two moments, whatever the software keeps beside 16-bit weights."""
+    kept = Stack(name="mine", optimizer=Optimizer(moved_bytes=30, **fields)).computing_in("fp32").optimizer
+
+    assert (state_bytes("adamw", kept), moved_bytes("adamw", kept)) == (2 * 4, 7 * 4)
 
 
 def test_adafactor_writes_its_update_and_reads_it_twice():

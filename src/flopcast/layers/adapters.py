@@ -62,8 +62,8 @@ class Adapters(StrictModel):
         of the input for the backward pass.
     base_dtype : str
         Number format of the frozen linear layers of blocks. "model": the same as that of the other weights.
-        "nf4": 4 bits with quantised scales (QLoRA); weights are dequantised to 16 bits before each use.
-        Embedding, norms and head stay in 16 bits.
+        "nf4": 4 bits with quantised scales (QLoRA); weights are dequantised to the activations' dtype
+        before each use. Embedding, norms and head are not quantised.
     """
 
     rank: int = Field(ge=1)

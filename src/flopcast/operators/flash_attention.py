@@ -76,10 +76,11 @@ class FlashAttention(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve per pass, for equal heads, for others, and for windows."""
+        """Return one curve per pass, for equal heads, for others, and for windows; one for all in fp32."""
         latent = "" if self.value_head_size is None else ".latent"
         window = "" if self.mean_keys is None else ".window"
-        return f"flash_attention{latent or window}{'.backward' if self.is_gradient else ''}"
+        kind = ".fp32" if self.dtype == "fp32" else latent or window
+        return f"flash_attention{kind}{'.backward' if self.is_gradient else ''}"
 
     @property
     def output_size(self) -> Counts:

@@ -41,7 +41,9 @@ class Matmul(AbstractOperator):
     @property
     def kernel(self) -> str:
         """Return a curve for all layouts; in 8 or 4 bits, training and serving have different curves."""
-        return f"narrow_gemm.{self.narrow}.{self.layout}" if self.narrow else f"gemm.{self.layout}"
+        if self.narrow:
+            return f"narrow_gemm.{self.narrow}.{self.layout}"
+        return f"wide_gemm.{self.layout}" if self.dtype == "fp32" else f"gemm.{self.layout}"
 
     def work(self) -> Work:
         """Return the work: a multiply and an add per term; each operand moves once."""

@@ -21,7 +21,7 @@ from flopcast.strict_model import StrictModel
 Precision = Literal["fp16", "bf16", "fp32", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
 SmallerActivation = Literal["recast", "gate_inputs", "attention_outputs"]
 SIXTEEN_BITS = ("fp16", "bf16")  # precisions without a recipe
-WIDE = "fp32"  # of a forward pass alone
+WIDE = "fp32"
 NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
 
 

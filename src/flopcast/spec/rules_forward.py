@@ -5,16 +5,8 @@ Elsewhere: what is left of a program (workload/forward_only.py), all other rules
 """
 
 from flopcast.spec.checks import Rule
-from flopcast.spec.precision import WIDE
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        field="plan.precision",
-        holds=lambda c: c.batch.forward_only or c.structure.precision != WIDE,
-        allowed="a format of 16 bits or less, because the job trains the model",
-        because="training in fp32 is not supported yet",
-        fix={"precision": "bf16"},
-    ),
     Rule(
         field="plan.recompute",
         holds=lambda c: not c.batch.forward_only or c.structure.recompute == "none",

@@ -25,8 +25,7 @@ PER_TENSOR_MULTIPLE = (
 
 def precisions(case: Case) -> list[str]:
     """Return precisions that the device computes in."""
-    wide = (WIDE,) if case.batch.forward_only else ()
-    return [name for name in (*SIXTEEN_BITS, *wide, *RECIPES) if _has_engine(case, name)]
+    return [name for name in (*SIXTEEN_BITS, WIDE, *RECIPES) if _has_engine(case, name)]
 
 
 def _has_engine(case: Case, precision: str) -> bool:

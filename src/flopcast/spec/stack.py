@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.memory_software import Memory
@@ -286,6 +287,29 @@ class Stack(StrictModel):
     offload: OffloadSoftware = OffloadSoftware()
     switches: Switches = Switches()
     source: Sources = ()
+
+    def computing_in(self, precision: str) -> "Stack":
+        """Return the stack as it trains in a precision: in fp32, weights are their own main weights.
+
+        Gradients then have the dtype of the weights, moments too, and an update writes no 16-bit weights.
+
+        >>> Stack(name="mine").computing_in("fp32").optimizer.main_parameter_bytes
+        0.0
+        """
+        if precision != "fp32":
+            return self
+        kept, wide = self.optimizer, {"exp_avg_dtype": "fp32", "exp_avg_sq_dtype": "fp32"}
+        # spec/optimizers.py leaves out what is read and written of a separate main weight
+        more_bytes = 2 * ELEMENT_BYTES["fp32"] - ELEMENT_BYTES["bf16"] if kept.moved_bytes else 0.0
+        states = {"state_bytes": 12.0, "main_parameter_bytes": 0.0}
+        states["moved_bytes"] = kept.moved_bytes + more_bytes
+        return self.model_copy(
+            update={
+                "optimizer": kept.model_copy(update=wide | states),
+                "gradients": self.gradients.model_copy(update={"dtype": "fp32"}),
+                "sharding": self.sharding.model_copy(update={"gradient_dtype": "fp32"}),
+            }
+        )
 
     @property
     def fuses_attention(self) -> bool:

@@ -43,6 +43,7 @@ def realise(
         A rewrite changed the FLOP of a layer, or the blocks do not divide over the stages (spec/checks.py
         refuses such plans before).
     """
+    stack = stack.computing_in(workload.plans.structure.precision)
     runs = with_wide_ends(workload, stack)
     workload = runs.workload
     accounting: list[Accounting] = []

@@ -135,7 +135,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
         ("gemm", "expert_gemm"),
         KernelBase(kind=GEMM, kind_of_formats=LOW_PRECISION_GEMMS, layouts_share_a_curve=True),
     ),
-    "narrow_gemm": KernelBase(kind=GEMM, layouts_share_a_curve=True),
+    **dict.fromkeys(("narrow_gemm", "wide_gemm"), KernelBase(kind=GEMM, layouts_share_a_curve=True)),
     "narrow_expert_gemm": KernelBase(kind=GEMM, layouts_share_a_curve=True, writes_results_after=True),
     **dict.fromkeys(
         ("grouped_gemm", "narrow_grouped_gemm"), KernelBase(kind=GROUPED_GEMM, layouts_share_a_curve=True)

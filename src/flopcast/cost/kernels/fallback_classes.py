@@ -137,6 +137,11 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     ),
     # experts' products as one product of all rows: the sigma is what stands between two devices
     "grouped_gemm": FallbackClass(name="gemm", log_sigma_factor=0.19),
+    # products in fp32 without TF32. PyTorch's of 8192 columns and rows reach 0.88 times the fraction of the
+    # peak that those in 16 bits reach, in the mean of eight devices (0.57 on RTX 5090, 0.67 on RTX 4090,
+    # 0.76 on RTX PRO 6000, 0.78 on H20, 0.95 and 1.11 on H100 SXM and PCIe, 1.18 on V100, 1.30 on A100:
+    # zzc0721/torch-performance-test-data, issues 124, 78, 161, 77, 79, 95, 140 and 108)
+    "wide_gemm": FallbackClass(name="gemm", log_sigma_factor=0.29, time_ratio=1.13),
     # dense products of experts side by side: in the three passes 0.92, 0.95 and 1.52 times as long as dense
     # products of the same node (data/peers/simumax, B200)
     "expert_gemm": FallbackClass(name="gemm", log_sigma_factor=0.12),
@@ -234,6 +239,14 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "flash_attention.latent.backward": FallbackClass(
         name="flash_attention.backward", log_sigma_factor=0.08, time_ratio=1.2
     ),
+    # PyTorch's memory-efficient kernel, as FlashAttention has 16 bits alone. On A100, it takes 2.3 to 3.8
+    # times as long as in fp16 (facebookresearch/xformers, pull requests 389 and 467), and in 16 bits 1.4 to
+    # 2.2 times as long as FlashAttention-2 (issue 924; Dao-AILab/flash-attention, issue 416): 3 to 8 times
+    # together, where the peaks let expect 16
+    **{
+        f"flash_attention.fp32{phase}": FallbackClass(name=f"flash_attention{phase}", log_sigma_factor=0.3)
+        for phase in ("", ".backward")
+    },
     # a window's second ragged edge, and how its tiles are dealt out: an estimate, as no row was measured
     "flash_attention.window": FallbackClass(name="flash_attention", log_sigma_factor=0.1),
     "flash_attention.window.backward": FallbackClass(name="flash_attention.backward", log_sigma_factor=0.1),

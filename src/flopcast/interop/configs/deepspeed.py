@@ -172,7 +172,7 @@ def accumulates_in_fp32(reader: JobReader, stage: int, precision: str) -> bool:
 
 
 def read_precision(reader: JobReader) -> str:
-    """Return fp16 or bf16; training in fp32 is not supported.
+    """Return fp16 or bf16; training in fp32 is refused.
 
     A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled or stands alone.
     """
@@ -187,7 +187,7 @@ def read_precision(reader: JobReader) -> str:
         fix = "set one to false"
         reader.fault("fp16.enabled", allowed, because, fix)
     if not half and not brain and not reader.faulty("fp16.enabled", bf16):
-        reader.refuse(bf16, "training in fp32", 'set "bf16": {"enabled": true}')
+        reader.refuse(bf16, "training in fp32 with DeepSpeed", 'set "bf16": {"enabled": true}')
     return "fp16" if half else "bf16"
 
 

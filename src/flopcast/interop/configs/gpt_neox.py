@@ -145,7 +145,7 @@ def _stated(reader: JobReader) -> int | None:
 
 
 def _precision(reader: JobReader) -> str:
-    """Return the precision, fp16 or bf16; training in fp32 is not modelled."""
+    """Return the precision, fp16 or bf16; training in fp32 is refused."""
     named = reader.choice("precision", reader.words("precisions"), "")
     half = reader.flag("fp16.enabled")
     if half and reader.text("fp16.type") == "bfloat16":
@@ -164,7 +164,7 @@ def _precision(reader: JobReader) -> str:
     precision = next(iter(wanted), "")
     if precision in ("", "fp32"):
         key = reader.first("precision", "fp16.enabled", "bf16.enabled")
-        reader.refuse(key, "training in fp32", 'add "bf16": {"enabled": true}')
+        reader.refuse(key, "training in fp32 with DeepSpeed", 'add "bf16": {"enabled": true}')
         return "bf16"
     return precision
 

@@ -117,9 +117,9 @@ def _batch(reader: JobReader) -> None:
 
 
 def _precision(reader: JobReader) -> str:
-    """Return the precision of GEMMs; training in fp32 is not modelled."""
+    """Return the precision of GEMMs; training in fp32 is refused."""
     if reader.text("precision") == "fp32":
-        reader.refuse("precision", "training in fp32", "write amp_bf16")
+        reader.refuse("precision", "training in fp32 with Composer", "write amp_bf16")
         return "bf16"
     precision = reader.choice("precision", reader.words("precisions"), "bf16")
     reader.put(("plan", "precision"), precision, "precision")

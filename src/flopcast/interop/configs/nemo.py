@@ -217,7 +217,7 @@ def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     key = "trainer.precision"
     if not reader.has(key):
         allowed = ", ".join(reader.words("precisions"))
-        reader.fault(key, allowed, "training in fp32 is not supported yet", "write bf16")
+        reader.fault(key, allowed, "flopcast does not yet support training in fp32 with NeMo", "write bf16")
     flags.add(reader.choice(key, reader.words("precisions"), "--bf16"), key)
     if not reader.flag("model.megatron_amp_O2"):
         reader.assume(

@@ -218,7 +218,7 @@ def _recompute(reader: JobReader) -> None:
 def _precision(reader: JobReader) -> str:
     """Return bf16, or the recipe of the converter that replaces linears."""
     if reader.raw(wide := "training.mixed_precision_param") == "float32":
-        reader.refuse(wide, "training in fp32", 'write "bfloat16"')
+        reader.refuse(wide, "training in fp32 with TorchTitan", 'write "bfloat16"')
     linears = reader.words("linears")
     replaced = re.findall(rf"\b({'|'.join(linears)})Linear\b", str(reader.section("model_spec.model")))
     for kind in dict.fromkeys(replaced):

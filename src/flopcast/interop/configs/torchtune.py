@@ -5,7 +5,8 @@ Elsewhere: adapters of other trainers (trainers.py), keys without effect on a st
 
 The file does not name the recipe that runs it. On several devices, flopcast assumes a distributed recipe,
 which shards parameters, gradients and optimizer states with FSDP2; on one device, nothing is sharded. With
-`dtype: bf16`, weights, gradients and optimizer states are all in bf16, and there are no fp32 copies.
+`dtype: bf16`, weights, gradients and optimizer states are all in bf16, and there are no fp32 copies; with
+`dtype: fp32`, all are in fp32.
 
 References
 ----------
@@ -56,9 +57,7 @@ def read(reader: JobReader) -> None:
         ("plan", "global_batch"), micro * steps * replicas, "gradient_accumulation_steps", "batch_size"
     )
     dtype = reader.choice("dtype", reader.words("dtypes"), "bf16")
-    if not dtype:
-        reader.refuse("dtype", "training in fp32", "write dtype: bf16")
-    reader.put(("plan", "precision"), dtype or "bf16", "dtype")
+    reader.put(("plan", "precision"), dtype, "dtype")
     _optimizer(reader)
     _recompute(reader)
     adapted = builder.startswith(("lora_", "qlora_"))

@@ -138,7 +138,7 @@ def _all_linears(reader: JobReader) -> tuple[str, ...]:
 
 
 def _precision(reader: JobReader) -> str:
-    """Return 8 bits or either 16-bit type; training in fp32 is not supported."""
+    """Return 8 bits or either 16-bit type, which is assumed if the file names none."""
     words = {"true": "on", "false": "", AUTO: "on", "full": "full"}
     brain_key, half_key = reader.first("bf16", "bfloat16", "pure_bf16"), reader.first("fp16", "float16")
     brain, half = reader.choice(brain_key, words, ""), reader.choice(half_key, words, "")
@@ -154,7 +154,7 @@ def _precision(reader: JobReader) -> str:
         return "fp8_current"
     if not brain and not half:
         reader.assume(
-            "bf16, because neither bf16 nor fp16 is set, and flopcast does not support training in fp32"
+            "bf16, because neither bf16 nor fp16 is set; if the weights are in fp32, set plan.precision"
         )
     return "fp16" if half else "bf16"
 

@@ -36,7 +36,7 @@ def read_precision(args: JobBuilder) -> None:
     args.clash("--fp16", "--bf16", "all weights must have the same data type")
     args.clash("--fp4-format", "--fp8-format", "all GEMMs use the same number format")
     if not args.has("--fp16", "--bf16"):
-        because = "training in fp32 is not supported yet"
+        because = "flopcast does not yet support training in fp32 with Megatron-LM"
         args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")
     precision = "fp16" if args.has("--fp16") else "bf16"
     recipe = args.choice("--fp8-recipe", FP8_RECIPES, "fp8")

@@ -202,7 +202,8 @@ class Predictions:
     def step_time_s(self, job: Job, of_run: Job) -> float:
         """Return the step time of a job as `PublishedTables.step_time_s` does."""
         book = self._known(job, NO_LEVELS)
-        programs = replace(prediction.programs_of(of_run, self._kept), stack=job.software)
+        stack = job.software.computing_in(job.plan.precision)
+        programs = replace(prediction.programs_of(of_run, self._kept), stack=stack)
         priced = price(programs, job.cluster, book, FactorBook(job.site, NO_LEVELS), self._kept)
         passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
         return summarise(job, priced, run_step(priced, passes=passes)).step_time_s
