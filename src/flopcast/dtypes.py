@@ -22,6 +22,11 @@ Probability = Annotated[float, Ge(0), Lt(1)]
 ELEMENT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int64": 8.0, "bool": 1.0}
 
 
+def is_wide(dtype: str) -> bool:
+    """Return whether an element has more than 16 bits."""
+    return ELEMENT_BYTES[dtype] > ELEMENT_BYTES["bf16"]
+
+
 def constant(value: float | int) -> Counts:
     """Return the array of shape (1, 1) that holds `value` for every plan.
 

@@ -15,7 +15,7 @@ Decoding multiplies with the latents themselves: that is serving, and not here.
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.dtypes import ELEMENT_BYTES, Counts, is_wide
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.records import dataclass, replace
 
@@ -79,7 +79,7 @@ class FlashAttention(AbstractOperator):
         """Return one curve per pass, for equal heads, for others, and for windows; one for all in fp32."""
         latent = "" if self.value_head_size is None else ".latent"
         window = "" if self.mean_keys is None else ".window"
-        kind = ".fp32" if self.dtype == "fp32" else latent or window
+        kind = ".fp32" if is_wide(self.dtype) else latent or window
         return f"flash_attention{kind}{'.backward' if self.is_gradient else ''}"
 
     @property

@@ -4,7 +4,7 @@ Answers: how many FLOP and bytes does one GEMM need on one rank, and what does i
 Elsewhere: how long it takes (cost/kernels), which rank holds which slice (layers/).
 """
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.dtypes import ELEMENT_BYTES, Counts, is_wide
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
 from flopcast.records import dataclass, replace
@@ -43,7 +43,7 @@ class Matmul(AbstractOperator):
         """Return a curve for all layouts; in 8 or 4 bits, training and serving have different curves."""
         if self.narrow:
             return f"narrow_gemm.{self.narrow}.{self.layout}"
-        return f"wide_gemm.{self.layout}" if self.dtype == "fp32" else f"gemm.{self.layout}"
+        return f"wide_gemm.{self.layout}" if is_wide(self.dtype) else f"gemm.{self.layout}"
 
     def work(self) -> Work:
         """Return the work: a multiply and an add per term; each operand moves once."""

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.dtypes import is_wide
 from flopcast.strict_model import StrictModel
 
 ZeroStage = Literal[0, 1, 2, 3]
@@ -85,7 +85,7 @@ class Gradients(StrictModel):
     @property
     def is_wide(self) -> bool:
         """Return whether the reduced buffers have more bits than the computed gradients."""
-        return ELEMENT_BYTES[self.dtype] > ELEMENT_BYTES["bf16"]
+        return is_wide(self.dtype)
 
     def overlaps(self, zero: int) -> bool:
         """Return whether reductions overlap with the backward pass at this ZeRO stage."""

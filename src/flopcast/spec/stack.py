@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.dtypes import ELEMENT_BYTES, is_wide
 from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.memory_software import Memory
 from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.spec.plan_fields import RankOrder
-from flopcast.spec.precision import NarrowProducts
+from flopcast.spec.precision import NarrowProducts, activation_dtype
 from flopcast.spec.source import Sources
 from flopcast.spec.switches import Switches
 from flopcast.strict_model import StrictModel, words
@@ -296,7 +296,7 @@ class Stack(StrictModel):
         >>> Stack(name="mine").computing_in("fp32").optimizer.main_parameter_bytes
         0.0
         """
-        if precision != "fp32":
+        if not is_wide(activation_dtype(precision)):
             return self
         kept, wide = self.optimizer, {"exp_avg_dtype": "fp32", "exp_avg_sq_dtype": "fp32"}
         # spec/optimizers.py leaves out what is read and written of a separate main weight

@@ -20,7 +20,7 @@ Hybrid-EP reads numbers back: csrc/hybrid_ep/executor/executor.cu, `dispatch_pos
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, constant
+from flopcast.dtypes import constant, is_wide
 from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.operators.exchanges import AbstractExchange, Dispatch
 from flopcast.operators.item import Item, host_work
@@ -118,7 +118,7 @@ def _elements(item: Item) -> np.ndarray:
 def _in_16_bits(item: Item) -> Item:
     """Return a router's product of fp32 operands as one of bf16: the same FLOP on another engine."""
     work = item.work
-    if isinstance(work, Matmul) and item.wide and ELEMENT_BYTES[work.dtype] > ELEMENT_BYTES["bf16"]:
+    if isinstance(work, Matmul) and item.wide and is_wide(work.dtype):
         return replace(item, work=replace(work, dtype="bf16"))
     return item
 
