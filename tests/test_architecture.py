@@ -139,9 +139,14 @@ def tree(path):
 
 
 @cache
+def walked(module):
+    """All nodes of a module, which many tests go through."""
+    return tuple(ast.walk(module))
+
+
 def nodes(path):
-    """All nodes of a file, which many tests go through."""
-    return tuple(ast.walk(tree(path)))
+    """All nodes of a file."""
+    return walked(tree(path))
 
 
 @cache
@@ -150,17 +155,17 @@ def allowed(name):
     return {name}.union(*(allowed(lower) for lower in BELOW[name]))
 
 
+@cache
 def imports(path):
     """Modules that a file imports, typing-only imports included: they too are a direction."""
+    found = []
     for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (
-                [f"{node.module}.{a.name}" for a in node.names]
-                if node.module in PACKAGES
-                else [node.module]
-            )
+            in_package = node.module in PACKAGES
+            found += [f"{node.module}.{a.name}" for a in node.names] if in_package else [node.module]
+    return found
 
 
 def functions(path):
@@ -303,7 +308,7 @@ COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 def compared_names(module):
     """Registered names that a module compares something with: kind and name."""
     constants = constants_of(module)
-    for node in ast.walk(module):
+    for node in walked(module):
         if isinstance(node, ast.Compare) and isinstance(
             node.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
         ):
@@ -402,7 +407,7 @@ def untyped_attributes(made):
 
 def untyped(module):
     """Public names whose types no annotation states: type checkers infer different ones, or none."""
-    for node in ast.walk(module):
+    for node in walked(module):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             annotations = [a.annotation for a in node.args.args + node.args.kwonlyargs] + [node.returns]
             bare = [a for a in annotations if isinstance(a, ast.Name) and a.id in ("dict", "list", "tuple")]
