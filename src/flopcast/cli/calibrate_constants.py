@@ -2,7 +2,7 @@
 
 Answers: which constants exist, what do they mean, how uncertain are they, which sources support them?
 Elsewhere: the fit (lab/calibration/constant_fit.py), its protocol (lab/validation/leave_one_out.py), the
-file (library/constants.py).
+file (library/constants.py), the text of the page around its tables (constants_page.md).
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from flopcast.cli.options import FILE, print_found
 from flopcast.cli.output_files import check_writable
 from flopcast.cli.progress import OfRuns
 from flopcast.errors import spec_error
+from flopcast.files.package_table import read_text
 
 if TYPE_CHECKING:
     from flopcast.cost.constants import Constant, Fitted
@@ -200,63 +201,5 @@ def as_markdown(fitted: "Fitted") -> str:
         f"| `{one.where}` | {one.covers} | {', '.join(one.fitted_on)} | {one.title} |"
         for one in fitted_numbers()
     ]
-    return PAGE.format(meanings=meanings_text, rows="\n".join(rows), origins="\n".join(origins))
-
-
-PAGE = """# Constants fitted on whole runs
-
-Benchmarks measure single kernels and collectives. Some effects can be measured only in whole training
-runs: for example, kernels run slower in training than in benchmarks. A *constant* is a factor that
-describes such an effect. Most constants were fitted to published runs. flopcast multiplies the times of
-kernels and collectives by the constants, unless you use `--no-constants`. `flopcast calibrate constants
---markdown` prints this page.
-
-Five files in `src/flopcast/catalog/constants` contain the constants:
-
-- `runs.json` contains constants of training. `flopcast calibrate constants --runs TABLE` fits them.
-- `sites.json` contains the constants `unknown_site[...]` and the prediction errors to which `flopcast
-  calibrate constants --sites --runs TABLE` fits them, including the errors of development runs. When
-  `flopcast validate` predicts a run, it fits `unknown_site[...]` without the errors of runs from the
-  source of this run.
-- `offload.json` contains constants of offload to host memory or drives. `flopcast calibrate constants
-  --runs TABLE` fits them if TABLE contains runs with offload.
-- `checkpoints.json` contains constants of checkpoints. `flopcast calibrate constants --runs TABLE` fits
-  them if TABLE contains measured checkpoints.
-- `chosen.json` contains constants of checkpoints and of reinforcement learning that we chose by hand.
-
-A *sigma* is the standard deviation of the logarithm of a factor. A sigma of 0.1 is an uncertainty of
-about 10 %. The constants have these meanings:
-
-{meanings}
-
-The table lists all constants. The columns are:
-
-- *ratio*: the value of the constant;
-- *sigma*: the uncertainty of the ratio after the fit, or the value of a constant that is itself a sigma;
-- *sigma before*: the uncertainty that we assumed before the fit;
-- *runs*: the number of runs in which the constant multiplies at least 2 % of the step time;
-- *sources*: the sources of these runs; "(only source)" marks constants that were fitted to one source.
-
-| constant | ratio | sigma | sigma before | runs | sources |
-|---|---|---|---|---|---|
-{rows}
-
-If a job differs from the runs to which a constant was fitted, the constant is less certain, and flopcast
-adds `carried[...]` to its sigma (`cost/constant_transfer.py`). For example, it adds `carried[precision]`
-if the runs used 16 bits and the job uses 8 bits.
-
-## Other numbers of the catalogue that were fitted to runs
-
-The table lists all other numbers of the catalogue that were fitted to whole runs. Before `flopcast
-validate` predicts a run to which such a number was fitted, it fits the number again without this run.
-
-One number was chosen by hand: flopcast assumes that prompts of `lm-arena-chat` have 275 tokens
-(`lab/serving_runs/mlenergy.py`). We chose this number after we had seen the errors, so the scores
-of `lm-arena-chat` are development scores. The uncertainties of older releases of serving engines
-(`serving/unknown_release.py`) were fitted to APEX, MLPerf and `catalog/runs/deployments.yaml`
-([serving](serving.md#older-releases)).
-
-| file in the catalogue | field | fitted on | how it was fitted |
-|---|---|---|---|
-{origins}
-"""
+    page = read_text(__package__, "constants_page.md")
+    return page.format(meanings=meanings_text, rows="\n".join(rows), origins="\n".join(origins))
