@@ -1,4 +1,4 @@
-"""GLA and KDA: traffic and times of their kernels, and steps of GLA beside FlashAttention-2."""
+"""GLA, KDA and Mamba's scan: traffic and times of kernels; steps of GLA beside FlashAttention-2."""
 
 import json
 from pathlib import Path
@@ -200,6 +200,19 @@ def test_kda_needs_the_products_of_the_gated_delta_rule_and_takes_longer():
         assert kda.work().flop == plain.work().flop
         assert seconds_of(kda, h800).item() * 1e3 == pytest.approx(ms, rel=0.3)
         assert 3 < seconds_of(backward, h800).item() / seconds_of(kda, h800).item() < 3.6
+
+
+def test_the_scan_takes_time_with_its_states_and_lengths():
+    scan = replace(core(2, 4096, 8192, 16), rule="selective", key_heads=constant(1), value_size=constant(1))
+    h100 = catalog.cluster("dgx-h100")
+    one = seconds_of(scan, h100).item()
+
+    assert scan.work().flop.item() == 0
+    assert seconds_of(replace(scan, key_size=constant(32)), h100).item() == pytest.approx(2 * one, rel=0.1)
+    assert seconds_of(replace(scan, tokens=constant(8192)), h100).item() == pytest.approx(2 * one, rel=0.1)
+    assert 3 < seconds_of(replace(scan, is_gradient=True), h100).item() / one < 4
+    kept = sum(saved.size_bytes.item() for saved in scan.saves())
+    assert kept == 3 * 2 * 4096 * 8192 * 2  # inputs, step sizes and gates
 
 
 def test_kda_keeps_decays_of_elements_and_two_products_of_a_chunk():

@@ -89,7 +89,7 @@ REFUSED = {
     "minicpm3": "latent attention",
     "marian": "encoder-decoder models",
     "bert": "this model is an encoder",
-    "mamba": "state-space",
+    "zamba2": "state-space",
     "falcon_h1": "attention and Mamba-2 side by side",
     "ernie4_5_vl_moe": "experts of different widths",
     "gemma3n": "several residual streams",

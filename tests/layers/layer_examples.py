@@ -16,6 +16,7 @@ from flopcast.layers.images import Image, Patching
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.layers.selective_scan import SelectiveScan
 from flopcast.layers.tower import Patches, Projection, Projector, SeenBlock, TowerBlock
 from flopcast.layers.traced import NO_ENDS, NoFeedForward, Traced
 
@@ -227,6 +228,7 @@ LAYERS = {
     "kimi_delta": GatedDeltaNet(
         rule="channel", heads=8, key_heads=8, key_size=16, value_size=12, out_gate_rank=12
     ),
+    "selective_scan": SelectiveScan(heads=32, state_size=4, rank=6, norms="weighted"),
     "delta_block": Block(
         mixer=GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
         feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),

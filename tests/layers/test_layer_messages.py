@@ -23,6 +23,7 @@ BY_ITSELF = {  # a block's
     "gated_delta": {"attention.in.full"},
     "gated_linear_attention": {"attention.in.full"},
     "kimi_delta": {"attention.in.full"},
+    "selective_scan": {"attention.in.full"},
     "latent_attention": {"attention.in"},
     "cross_attention": {"cross.in.full", "source"},
     "t5_decoder": {"source"},  # the result of the encoder

@@ -30,8 +30,9 @@ SEEING = {  # elements that transformers counts (tests/interop/vision_counts.jso
     "llama-4-maverick-vision": 401_583_781_376,
 }
 # Sizes: tests/serving/test_linear_attention.py, tests/workload/test_hybrids.py, and
-# tests/interop/test_linear_attention_configs.py
+# tests/interop/test_linear_attention_configs.py and test_mamba_configs.py
 HYBRID_MIXTURES = {
+    "jamba-52b",
     "kimi-linear-48b-a3b",
     "qwen3-next-80b-a3b",
     "qwen3.5-397b-a17b",

@@ -126,6 +126,8 @@ def examples(rows=slice(None), dtype="bf16"):
     alike = states | {"key_heads": states["heads"]}
     found["gated_linear_attention"] = GatedDelta(tokens=LENGTH[rows], rule="gated", **alike)
     found["channel_delta"] = GatedDelta(tokens=LENGTH[rows], rule="channel", **alike)
+    channels = states | {"key_heads": HEADS[rows] * 0 + 1, "value_size": HEADS[rows] * 0 + 1}
+    found["selective_scan"] = GatedDelta(tokens=LENGTH[rows], rule="selective", **channels)
     found["delta_decode"] = DeltaDecode(**states)
     found["row_sort"] = RowSort(rows=TOKENS[rows], columns=HIDDEN[rows], dtype=dtype)
     for cache in ("", "fp8"):

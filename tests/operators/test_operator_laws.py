@@ -32,8 +32,8 @@ MATRIX = {  # FLOP of the backward pass over those of the forward
     "decode_attention": 0.0,  # engines that serve have no backward pass
     "decode_attentionfp8": 0.0,
     "gated_delta": 3.0,  # each product again, and two gradients of it
-    # five products with the state for two, four inside the chunk for two; values are twice as wide as keys
     "channel_delta": 3.0,
+    # five products with the state for two, four inside the chunk for two; values are twice as wide as keys
     "gated_linear_attention": 2.0 + HEAD_SIZE / (2.0 * HEAD_SIZE + 96.0),
     "latent_decode": 0.0,
     "latent_decodefp8": 0.0,

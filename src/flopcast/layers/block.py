@@ -46,18 +46,20 @@ from flopcast.layers.experts import Experts
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.layers.selective_scan import SelectiveScan
 from flopcast.layers.traced import NoFeedForward, Traced
 from flopcast.operators.item import Item, kernel
 from flopcast.records import replace
 
 MIXERS_BY_FIELD = {"kv_lora_rank": "latent_attention", "key_heads": "gated_delta"}
+MIXERS_BY_FIELD["rank"] = "selective_scan"
 
 
 def _kind_of_feed_forward(value: object) -> str:
     """Return the kind of a feed-forward; a mapping without a kind that names experts is of kind experts."""
-    if not isinstance(value, Mapping):
-        return str(getattr(value, "kind", "mlp"))
-    return str(value.get("kind", "experts" if "num_experts" in value else "mlp"))
+    if isinstance(value, Mapping):
+        return str(value.get("kind", "experts" if "num_experts" in value else "mlp"))
+    return str(getattr(value, "kind", "mlp"))
 
 
 def _kind_of_mixer(value: object) -> str:
@@ -72,6 +74,7 @@ Mixer = Annotated[
     Annotated[Attention, Tag("attention")]
     | Annotated[LatentAttention, Tag("latent_attention")]
     | Annotated[GatedDeltaNet, Tag("gated_delta")]
+    | Annotated[SelectiveScan, Tag("selective_scan")]
     | Annotated[Traced, Tag("traced")],
     Discriminator(_kind_of_mixer),
 ]
@@ -86,7 +89,7 @@ class Block(AbstractLayer):
 
     Attributes
     ----------
-    mixer : Attention, LatentAttention, GatedDeltaNet or Traced
+    mixer : Attention, LatentAttention, GatedDeltaNet, SelectiveScan or Traced
         The mixer of the block: its attention layer, or another layer that mixes tokens.
     feed_forward : Mlp, Experts or NoFeedForward
         The feed-forward layer. Blocks of hybrid models may lack it.
@@ -102,13 +105,11 @@ class Block(AbstractLayer):
         "before" if mixer and feed-forward layer run in parallel.
     residual : str
         How mixer and feed-forward layer are connected. "sequential": the feed-forward layer follows the
-        mixer. "parallel": both have the same input, and each has its own norm. "parallel_shared_norm": both
-        read the output of one norm.
+        mixer. "parallel": both have the same input, and own norms. "parallel_shared_norm": and one norm.
     dropout : float
         Probability of dropout on the outputs of mixer and feed-forward layer, before the residual add.
     reads : str
-        Tokens that the block processes: those of the decoder ("sequence") or those of the encoder
-        ("source").
+        Whose tokens the block processes: those of the decoder ("sequence") or of the encoder ("source").
     ends_encoder : bool
         Whether the block is the last one of the encoder. A norm then follows it, and all decoder blocks
         read the output of this norm.

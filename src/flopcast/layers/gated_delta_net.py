@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split, Weight, linear_weights, memory_pass, replicated, row_parallel
-from flopcast.layers.mixer import AbstractMixer
+from flopcast.layers.mixer import AbstractRecurrentMixer
 from flopcast.operators.gated_delta import GatedDelta
 from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
@@ -32,7 +32,7 @@ GATE_RANK = 16  # of GLA's decays: `gate_low_rank_dim` of fla-org/flash-linear-a
 _item = partial(in_part, "attention")
 
 
-class GatedDeltaNet(AbstractMixer):
+class GatedDeltaNet(AbstractRecurrentMixer):
     """Linear attention: gated delta rule, Kimi Delta Attention (KDA), Mamba-2 or GLA.
 
     Their papers are arXiv:2412.06464, 2510.26692, 2405.21060 and 2312.06635.
@@ -75,7 +75,6 @@ class GatedDeltaNet(AbstractMixer):
     kind: Literal["gated_delta"] = "gated_delta"
     rule: Literal["delta", "channel", "additive", "gated"] = "delta"
     in_tensor_region: ClassVar[bool] = True
-    is_recurrent: ClassVar[bool] = True
     heads: int = Field(ge=1)
     key_heads: int = Field(ge=1)
     key_size: int = Field(ge=1)
@@ -97,11 +96,6 @@ class GatedDeltaNet(AbstractMixer):
         return self
 
     @property
-    def out_bias(self) -> bool:
-        """Return False: no projection has a bias after the sum."""
-        return False
-
-    @property
     def groups(self) -> int:
         """Return the heads of queries and keys."""
         return self.key_heads
@@ -115,10 +109,6 @@ class GatedDeltaNet(AbstractMixer):
     def state_elements(self) -> int:
         """Return the elements of the states of a sequence, over all heads."""
         return self.heads * self.key_size * self.value_size
-
-    def has_whole_heads(self, hidden: int) -> bool:
-        """Return True: sizes of heads are separate fields."""
-        return hidden > 0
 
     def linear_elements(self, hidden: int) -> int:
         """Return the elements of the projections, without products with states."""
@@ -142,14 +132,6 @@ class GatedDeltaNet(AbstractMixer):
         """Return the rank of the product that computes a decay for each element of a key; 0 without it."""
         usual = self.key_size if self.rule == "channel" else GATE_RANK
         return (self.gate_rank or usual) if self._has_decays_of_keys else 0
-
-    def pair_flop(self, hidden: int) -> int:
-        """Return 0, because tokens do not attend to single other tokens."""
-        return 0
-
-    def square(self, length: int) -> float:
-        """Return 0, for the same reason."""
-        return 0.0
 
     def local_heads(self, split: Split) -> tuple[Counts, Counts]:
         """Return the value heads, and the query and key heads (at least one), of one rank."""
@@ -234,14 +216,7 @@ class GatedDeltaNet(AbstractMixer):
             dtype=dtype,
             rule=self.rule,
         )
-        convolved, again = tokens * channels, self.rule == "additive"  # Mamba-2 convolves again backward
-        convolve = MemoryBound(
-            kind="causal_convolution",
-            elements=convolved,
-            dtype=dtype,
-            cycles=convolved * CONVOLUTION_CYCLES,
-            gradient_cycles=convolved * (CONVOLUTION_GRADIENT_CYCLES + again * CONVOLUTION_CYCLES),
-        )
+        convolve = convolution_of(channels, split, again=self.rule == "additive")
         norm = memory_pass("gated_rmsnorm", tokens * inner, split, constant(self.value_size))
         convolved_items = (_item("convolve", convolve, ("mixed",), "convolved"),)
         return (
@@ -277,6 +252,22 @@ class GatedDeltaNet(AbstractMixer):
             _item("decays.wide", wide, ("decays.low",), output),
             *last,
         )
+
+
+def convolution_of(channels: Counts, split: Split, again: bool = False) -> MemoryBound:
+    """Return the short convolution of a rank's channels.
+
+    `again`: the backward kernel convolves once more, as that of Mamba-2 does.
+    """
+    elements = split.tokens * channels
+    cycles = CONVOLUTION_GRADIENT_CYCLES + again * CONVOLUTION_CYCLES
+    return MemoryBound(
+        kind="causal_convolution",
+        elements=elements,
+        dtype=split.dtype,
+        cycles=elements * CONVOLUTION_CYCLES,
+        gradient_cycles=elements * cycles,
+    )
 
 
 def _low_rank(

@@ -1,14 +1,15 @@
 """The interface of mixers for blocks, models and rules.
 
 Answers: which numbers of a mixer must others know that neither lower nor run it?
-Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py), the methods of every layer
-(layers/base.py).
+Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py, layers/gated_delta_net.py,
+layers/selective_scan.py), the methods of every layer (layers/base.py).
 """
 
 from abc import abstractmethod
 from typing import ClassVar
 
-from flopcast.layers.base import AbstractLayer
+from flopcast.dtypes import Counts
+from flopcast.layers.base import AbstractLayer, Split
 
 
 class AbstractMixer(AbstractLayer):
@@ -53,3 +54,41 @@ class AbstractMixer(AbstractLayer):
         This is length² without a window. With a window, it is twice the number of pairs in the causal band,
         as length² is twice the number in the causal triangle.
         """
+
+
+class AbstractRecurrentMixer(AbstractMixer):
+    """A mixer whose heads keep a state of constant size instead of keys and values."""
+
+    is_recurrent: ClassVar[bool] = True
+    convolution: int
+
+    @property
+    @abstractmethod
+    def channels(self) -> int:
+        """Return the channels of the short convolution before the states."""
+
+    @abstractmethod
+    def local_channels(self, split: Split) -> Counts:
+        """Return the channels of the convolution on one rank."""
+
+    @property
+    @abstractmethod
+    def state_elements(self) -> int:
+        """Return the elements of the states of a sequence, over all heads."""
+
+    @property
+    def out_bias(self) -> bool:
+        """Return False: no projection has a bias after the sum."""
+        return False
+
+    def has_whole_heads(self, hidden: int) -> bool:
+        """Return True: sizes of heads are separate fields."""
+        return hidden > 0
+
+    def pair_flop(self, hidden: int) -> int:
+        """Return 0, because tokens do not attend to single other tokens."""
+        return 0
+
+    def square(self, length: int) -> float:
+        """Return 0, for the same reason."""
+        return 0.0

@@ -1,4 +1,4 @@
-"""The gated delta rule, KDA, Mamba-2 and GLA: linear attention whose heads keep a matrix, not a cache.
+"""The gated delta rule, KDA, Mamba, Mamba-2 and GLA: mixers whose heads keep a state instead of a cache.
 
 Answers: how many FLOP and bytes does its core need over the tokens of sequences, forward and backward, and
 for one new token of each sequence that decodes? What does the backward pass keep?
@@ -25,6 +25,10 @@ the summed logarithms of the decays, the states of all chunks and the products o
 memory, and read them again; the backward pass computes the sums and the states again and writes gradients
 in fp32. `GLA_PASSES` counts these reads and writes.
 
+The selective scan of Mamba (arXiv:2312.00752) changes the state h of a channel to exp(d·A)·h + d·b·x, with
+a decay A for each element of the state, a step size d for each channel, and b and the matrix of the output
+for each token. It has no matrix products.
+
 Kimi Delta Attention (KDA, arXiv:2510.26692) is the gated delta rule in which each element of a key has its
 own decay, as in GLA. Its products have the sizes of those of the gated delta rule. Its kernels
 (`chunk_kda` of fla-org/flash-linear-attention) keep the products of queries and of keys with keys inside a
@@ -46,6 +50,12 @@ multiprocessors at 1.98 GHz), where `chunk_gdn` takes 2.03 ms (PaddlePaddle/flas
 (MoonshotAI/FlashKDA, pull request 28), so the backward pass takes 3.33 times as long. The forward pass is
 1,090 cycles of a multiprocessor for a token and head on H800, and 710 on GB200 if the ratio of 1.61 holds
 there as well. flopcast takes the geometric mean of both.
+
+Selective scan: fla-org/flash-linear-attention, issue 32, has training rates of a Mamba with 48 blocks and
+of a transformer with 24 blocks, both of hidden size 2048, in one script. If the transformer's rate is the
+scale, the scan takes 1.6 to 2.1 times as many cycles as flopcast assumes on H100, and 0.4 to 0.8 times as
+many on A100. We chose the number between both. A kernel that issues the multiplications, additions and
+exponentials of csrc/selective_scan in state-spaces/mamba without any wait would take about a third of it.
 
 Mamba-2: GiscardBiamby/Automodel-scalingai-f26, mfu/results: kernels of Nemotron 3 Nano (64 heads of 64,
 states of 128, 8 groups, chunks of 128 tokens) on 8 H100 (132 multiprocessors at 1.98 GHz) with mamba-ssm
@@ -75,6 +85,7 @@ KERNELS = {  # by rule
     "channel": "channel_delta",
     "additive": "state_space",
     "gated": "gated_linear_attention",
+    "selective": "selective_scan",
 }
 STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemotron-H
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
@@ -85,6 +96,11 @@ FLOP_PER_CYCLE = {  # of a multiprocessor, forward and backward: References
     "channel": (205.0, 185.0),
     "additive": (179.0, 295.0),
 }
+
+
+SCAN_CYCLES = (0.3, 1.1)  # of a multiprocessor for an element of the states of a token: References
+SCAN_PASSES = (4.0, 8.0)  # channels of a token that the selective scan reads and writes, forward, backward
+SCAN_CHUNK = 2048.0  # tokens whose last state is kept
 
 
 class GlaPasses(NamedTuple):
@@ -110,7 +126,7 @@ TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, thei
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GatedDelta(AbstractOperator):
-    """The gated delta rule, or that of KDA, Mamba-2 or GLA, over whole sequences, chunk by chunk.
+    """The gated delta rule, or that of KDA, Mamba, Mamba-2 or GLA, over whole sequences, chunk by chunk.
 
     Examples
     --------
@@ -138,7 +154,7 @@ class GatedDelta(AbstractOperator):
     key_size: Counts
     value_size: Counts
     dtype: str
-    rule: str = "delta"  # or "channel", "additive", "gated"
+    rule: str = "delta"  # or "channel", "additive", "gated", "selective"
     is_gradient: bool = False
     is_served: bool = False  # by kernels of an engine, whose times the curve contains
 
@@ -156,6 +172,8 @@ class GatedDelta(AbstractOperator):
         """
         if self.rule == "gated":
             return self._work_of_gla()
+        if self.rule == "selective":
+            return self._work_of_scan()
         state = self.key_size * self.value_size
         products, inside = PRODUCTS, CHUNK * (3.0 * self.key_size + 2.0 * self.value_size)
         if self.rule == "additive":  # queries with keys, once for a group, and results with values
@@ -199,12 +217,28 @@ class GatedDelta(AbstractOperator):
             cycles=moved_bytes / GLA_BYTES_PER_CYCLE,
         )
 
+    def _work_of_scan(self) -> Work:
+        """Return the work of Mamba's scan, which has no matrix products.
+
+        Inputs, step sizes, gates and results are read or written, with their gradients backward, and the
+        states at the ends of chunks. Both matrices are shared by all channels, and not counted.
+        """
+        channels = self.sequences * self.tokens * self.heads
+        states = channels * self.key_size
+        passes = SCAN_PASSES[self.is_gradient] * ELEMENT_BYTES[self.dtype]
+        return Work(
+            flop=ZERO,
+            moved_bytes=channels * passes + states / SCAN_CHUNK * 2.0 * STATE_BYTES,
+            unit=self.dtype,
+            cycles=states * SCAN_CYCLES[self.is_gradient],
+        )
+
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the tokens of a sequence, which run one chunk after another, and the states.
 
-        For GLA, it is the number of moved bytes, as for a memory-bound kernel.
+        For GLA and the selective scan, it is the number of moved bytes, as for a memory-bound kernel.
         """
-        if self.rule == "gated":
+        if self.rule in ("gated", "selective"):
             return (self.work().moved_bytes,)
         return self.tokens, self.sequences * self.heads
 
@@ -214,12 +248,15 @@ class GatedDelta(AbstractOperator):
         GLA has a decay for each element of a key, and keeps products of queries with keys in fp32. KDA has
         the same decays, and keeps products of queries and of keys with keys in the inputs' format. The
         kernel of Mamba-2 includes the convolution (`mamba_split_conv1d_scan_combined`): the backward pass
-        computes queries, keys and values again from the input of the convolution.
+        computes queries, keys and values again from the input of the convolution. The selective scan keeps
+        its inputs, step sizes and gates.
         """
         size, computed = ELEMENT_BYTES[self.dtype], self.sequences * self.tokens
         decays = Saved(role="input:1", size_bytes=computed * self.heads * size)
         if self.rule == "additive":
             return (decays,)
+        if self.rule == "selective":  # inputs, step sizes and gates of channels
+            return tuple(replace(decays, role=f"input:{place}") for place in range(3))
         row = 2.0 * self.key_heads * self.key_size + self.heads * self.value_size
         inputs = Saved(role="input:0", size_bytes=computed * row * size)
         if self.rule == "delta":  # and the strengths of writes

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from flopcast.errors import Problem
 from flopcast.fixes import set_to, write
 from flopcast.layers.attention import Attention
-from flopcast.layers.block import Block
+from flopcast.layers.block import MIXERS_BY_FIELD, Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
+from flopcast.layers.mixer import AbstractRecurrentMixer
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.traced import NoFeedForward
 from flopcast.operators.formats import engines_of
@@ -30,6 +31,7 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel")
+MIXERS = ("attention", "latent_attention", "gated_delta", "selective_scan")
 NO_KERNELS = "flopcast has no kernel times of this layer, so serving it is not supported yet"
 
 
@@ -87,10 +89,10 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
 
 
 def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    if not isinstance(block.mixer, (Attention, LatentAttention, GatedDeltaNet)):
-        yield "mixer", block.mixer.kind, ("attention", "latent_attention", "gated_delta")
+    if not isinstance(block.mixer, (Attention, LatentAttention, AbstractRecurrentMixer)):
+        yield "mixer", block.mixer.kind, ("attention", *MIXERS_BY_FIELD.values())
     elif isinstance(block.mixer, GatedDeltaNet) and block.mixer.rule == "gated":
-        yield "mixer.rule", "gated", ("delta", "additive")
+        yield "mixer.rule", "gated", ("delta", "channel", "additive")
     alone = isinstance(block.feed_forward, NoFeedForward) and not block.mixer.is_whole_block
     if not alone and not isinstance(block.feed_forward, (Mlp, Experts)):
         yield "feed_forward", block.feed_forward.kind, ("mlp", "experts")
@@ -130,10 +132,8 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
         because = "speculative decoding with pipeline stages is not supported yet"
-        fix = set_to({"plan.pipeline_parallel": 1})
-        yield Problem(
-            "plan.pipeline_parallel", plan.pipeline_parallel, "1, because plan.draft is given", because, fix
-        )
+        allowed, fix = "1, because plan.draft is given", set_to({"plan.pipeline_parallel": 1})
+        yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     yield from _of_draft(job)
     heads = [block.mixer.heads for block in job.model.blocks]
     if any(count % ranks for count in heads):

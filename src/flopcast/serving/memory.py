@@ -11,8 +11,8 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Floats, Integers, constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
-from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
+from flopcast.layers.mixer import AbstractRecurrentMixer
 from flopcast.operators.formats import CACHED_FORMATS, SERVED_FORMATS, WIDEST
 from flopcast.operators.gated_delta import STATE_BYTES
 from flopcast.records import dataclass
@@ -310,7 +310,7 @@ def _state_bytes(job: ServingJob) -> list[float]:
 
     def of(block: Block) -> float:
         mixer = block.mixer
-        if not isinstance(mixer, GatedDeltaNet):
+        if not isinstance(mixer, AbstractRecurrentMixer):
             return 0.0
         last = mixer.channels * (mixer.convolution - 1) * ELEMENT_BYTES["bf16"]
         return (mixer.state_elements * STATE_BYTES * job.computed_tokens + last) / ranks

@@ -1,14 +1,16 @@
-"""Linear attention in Hugging Face configs: Nemotron-H, Granite 4, Bamba, Mamba-2, GLA, and Kimi Linear.
+"""Recurrent mixers in Hugging Face configs: Nemotron-H, Granite 4, Bamba, Mamba, GLA, Kimi, and Jamba.
 
 Answers: which blocks do the single layers of such a config form, and how large are their mixers and
 experts?
-Elsewhere: the other facts of the family (families.yaml), the layers (layers/gated_delta_net.py).
+Elsewhere: the other facts of the family (families.yaml), the layers (layers/gated_delta_net.py,
+layers/selective_scan.py).
 
 A layer of Nemotron-H is a mixer or a feed-forward layer, each with its norm and residual. A mixer and the
 feed-forward layer after it form a block; a mixer before another mixer is a block without a feed-forward
 layer. A layer of Granite 4 and Bamba is such a block, and a layer of Mamba-2 is only a mixer.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from flopcast.interop.hugging_face.experts import experts, granite_shared_experts
@@ -41,6 +43,9 @@ GLA_UNPRICED = (  # the same of GLA (fla/models/gla/configuration_gla.py of fla-
 )
 KDA_UNPRICED = "linear_attn_config.gate_lower_bound model_max_length use_grouped_topk"  # of Kimi Linear
 KDA_LAYERS = "linear_attn_config.kda_layers"
+SCAN_UNPRICED = "mixer_rms_eps time_step_init_scheme time_step_scale use_mambapy use_falcon_mambapy"
+JAMBA_UNPRICED = "use_mamba_kernels num_logits_to_keep mamba_conv_bias"
+STEPS_OF_HIDDEN = 16  # the rank of Mamba's step sizes is a 16th of the hidden size, if it is "auto"
 GLA_MULTIPLE = 256  # of the columns of its MLP (fla/modules/mlp.py)
 
 
@@ -137,6 +142,63 @@ def gla_mixer(read: Reader) -> dict[str, object]:
         "value_size": max(int(hidden * values) // heads, 1),
         "convolution": taps if read.flag("use_short_conv", False) else 0,
     }
+
+
+def scan_mixer(norms: str) -> Callable[[Reader], dict[str, object]]:
+    """Return the rule that reads the sizes of Mamba's first version, with or without norms of its steps."""
+
+    def rule(read: Reader) -> dict[str, object]:
+        read.used.update((*ALONE_UNPRICED.split(), *SCAN_UNPRICED.split()))
+        hidden = read.size("hidden", 768)
+        inner = read.count("intermediate_size", read.count("expand", 2) * hidden)
+        return _scan(read, inner, ("state_size", "time_step_rank", "conv_kernel"), norms)
+
+    return rule
+
+
+def jamba_mixer(read: Reader) -> dict[str, object]:
+    """Return the sizes of Mamba in Jamba."""
+    read.used.update(JAMBA_UNPRICED.split())
+    inner = read.count("mamba_expand", 2) * read.size("hidden", 4096)
+    return _scan(read, inner, ("mamba_d_state", "mamba_dt_rank", "mamba_d_conv"), "weighted")
+
+
+def _scan(read: Reader, inner: int, keys: tuple[str, str, str], norms: str) -> dict[str, object]:
+    """Return the sizes of a selective scan; `keys` are those of the state, the rank and the convolution."""
+    state, rank, convolution = keys
+    usual = -(-read.size("hidden", 4096) // STEPS_OF_HIDDEN)
+    return {
+        "kind": "selective_scan",
+        "heads": inner,
+        "state_size": read.count(state, 16),
+        "rank": usual if read.raw(rank) in (None, "auto") else read.count(rank, usual),
+        "convolution": read.count(convolution, 4),
+        "norms": norms,
+    }
+
+
+def jamba_scans(read: Reader) -> tuple[int, ...]:
+    """Return the layers of Jamba that are Mamba: all but one of each period, which attends."""
+    return _all_but_one_each(read, "attn_layer_period", 8, "attn_layer_offset", 4)
+
+
+def jamba_dense_layers(read: Reader) -> tuple[int, ...]:
+    """Return the layers of Jamba without experts: all but one of each period."""
+    return _all_but_one_each(read, "expert_layer_period", 2, "expert_layer_offset", 1)
+
+
+def jamba_experts(read: Reader) -> dict[str, object] | None:
+    """Return the experts of Jamba, which are as wide as its MLPs; None if there is only one."""
+    found = experts(16, 2, 14336)(read)
+    return found if found["num_experts"] != 1 else None
+
+
+def _all_but_one_each(
+    read: Reader, period_key: str, period: int, offset_key: str, offset: int
+) -> tuple[int, ...]:
+    """Return all layers but those whose number is the offset modulo the period."""
+    step, first = read.count(period_key, period), read.whole(offset_key, offset)
+    return tuple(layer for layer in range(read.size("layers", 32)) if layer % step != first % step)
 
 
 def kda_mixer(read: Reader) -> dict[str, object]:

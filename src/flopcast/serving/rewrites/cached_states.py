@@ -9,9 +9,8 @@ projections and the norm run over all new tokens together.
 
 import numpy as np
 
-from flopcast.dtypes import constant
 from flopcast.layers.block import Block
-from flopcast.layers.gated_delta_net import GatedDeltaNet
+from flopcast.layers.mixer import AbstractRecurrentMixer
 from flopcast.operators.gated_delta import DeltaDecode, GatedDelta
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
@@ -27,14 +26,14 @@ def cached_states(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     of decoding sequences once for each token. Other layers are returned unchanged.
     """
     mixer = seen.layer.mixer if isinstance(seen.layer, Block) else None
-    if not isinstance(mixer, GatedDeltaNet):
+    if not isinstance(mixer, AbstractRecurrentMixer):
         return items
     kept: list[Item] = []
     for item in items:
         if item.name == "attention.convolve":
             kept += _convolutions(mixer, seen)
         elif isinstance(item.work, GatedDelta):
-            kept += _cores(mixer, item.work, seen)
+            kept += _cores(item.work, seen)
         else:
             kept.append(item)
     return tuple(kept)
@@ -57,7 +56,7 @@ def prompts_of(run: EnginePass) -> EnginePass:
     return replace(run, new_tokens=length, sequences=tokens / length)
 
 
-def _convolutions(mixer: GatedDeltaNet, seen: Seen) -> list[Item]:
+def _convolutions(mixer: AbstractRecurrentMixer, seen: Seen) -> list[Item]:
     """Return the convolution of prompts, and that of new tokens with the last ones of their sequences.
 
     A decoding sequence reads and writes the last tokens of each channel beside its new token.
@@ -73,7 +72,7 @@ def _convolutions(mixer: GatedDeltaNet, seen: Seen) -> list[Item]:
     ]
 
 
-def _cores(mixer: GatedDeltaNet, core: GatedDelta, seen: Seen) -> list[Item]:
+def _cores(core: GatedDelta, seen: Seen) -> list[Item]:
     """Return the delta rule over prompts, and over the new tokens of decoding sequences."""
     run = seen.run
     whole = prompts_of(run)
@@ -83,8 +82,8 @@ def _cores(mixer: GatedDeltaNet, core: GatedDelta, seen: Seen) -> list[Item]:
         sequences=run.sequences,
         heads=core.heads,
         key_heads=core.key_heads,
-        key_size=constant(mixer.key_size),
-        value_size=constant(mixer.value_size),
+        key_size=core.key_size,
+        value_size=core.value_size,
         dtype=core.dtype,
         computed_tokens=run.computed_tokens,
     )
