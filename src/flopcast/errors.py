@@ -189,7 +189,20 @@ def told_as(told: Callable[[Problem], Problem]) -> Iterator[None]:
 
 
 class InfeasibleError(FlopcastError):
-    """The input is valid, but no plan is feasible. The message names the closest plan."""
+    """The input is valid, but no plan is feasible. The message names the closest plan.
+
+    `changes` are edits of the input with which a plan is feasible, each as a line of the message and as
+    data.
+    """
+
+    def __init__(self, text: str, changes: Sequence[Fix] = ()) -> None:
+        """Keep the message and the changes."""
+        super().__init__(text, tuple(changes))
+        self.changes = tuple(changes)
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])
 
 
 class InternalError(FlopcastError):

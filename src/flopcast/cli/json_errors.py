@@ -32,7 +32,7 @@ def as_json(error: Exception) -> str:
     if isinstance(error, SpecError):
         data = input_faults(error.problems)
     elif isinstance(error, InfeasibleError):
-        data = fault(INFEASIBLE, str(error))
+        data = fault(INFEASIBLE, str(error), error.changes)
     else:
         data = fault(BUG, f"{type(error).__name__}: {error}")
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 
 from flopcast.errors import Problem
+from flopcast.fixes import edits_of
 from flopcast.render.plain_data import FORMAT_VERSION, unrounded
 
 INPUT, INFEASIBLE, LIMIT, BUG = "input", "infeasible", "limit", "bug"
@@ -43,9 +44,14 @@ def input_faults(problems: Iterable[Problem]) -> dict[str, object]:
     return _document([_of_problem(problem) for problem in problems])
 
 
-def fault(kind: str, message: str) -> dict[str, object]:
-    """Return one error that belongs to no field as data for JSON, in the shape of `input_faults`."""
-    return _document([dict.fromkeys(FIELDS) | {"kind": kind, "message": message}])
+def fault(kind: str, message: str, changes: Iterable[str] = ()) -> dict[str, object]:
+    """Return one error that belongs to no field as data for JSON, in the shape of `input_faults`.
+
+    `changes` are fixes that the message lists.
+    """
+    edits = [dict(edit) for change in changes for edit in edits_of(change)]
+    data = dict.fromkeys(FIELDS) | {"kind": kind, "message": message}
+    return _document([data | ({"edits": edits} if edits else {})])
 
 
 def no_plan(message: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ from flopcast.cost.factor_kinds import in_words
 from flopcast.files.package_table import read_text
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.serving_drawings import load_section, occupancy_section, percentile_section
-from flopcast.render.page.summary import Tile, tiles
+from flopcast.render.page.summary import NO_PRICE, Tile, tiles
 from flopcast.render.page.table import (
     Cell,
     Quantity,
@@ -98,9 +98,8 @@ def _rate(report: ServingReport) -> Tile:
 
 
 def _costs(report: ServingReport) -> list[Tile]:
-    found: list[Tile] = []
-    if report.usd_per_million_tokens is not None:
-        found.append(("Cost", show_usd(report.usd_per_million_tokens.value), "for a million output tokens"))
+    cost = report.usd_per_million_tokens
+    found = [NO_PRICE if cost is None else ("Cost", show_usd(cost.value), "for a million output tokens")]
     if report.joules_per_token is not None:
         watts = "" if report.device_power_w is None else f"; {report.device_power_w.value:.3g} W per device"
         found.append(("Energy", f"{report.joules_per_token.value:.3g} J", f"for an output token{watts}"))

@@ -6,6 +6,7 @@ Elsewhere: the report as JSON (serving_json.py), reports of training (report_tex
 
 from flopcast.cost.factor_kinds import in_words
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.report_text import NO_PRICE
 from flopcast.render.tables import aligned, bar, in_paragraphs, texts_of
 from flopcast.render.terminal import answer
 from flopcast.serving.memory import ServingMemory
@@ -58,9 +59,9 @@ def _answer(report: ServingReport) -> list[str]:
     if report.goodput_per_s is not None:
         lines.append(f"goodput   {report.goodput_per_s.value:.3g} requests/s meet {job.slo.text()}")
         lines += _limits(report)
-    if report.usd_per_million_tokens is not None:
-        cost = report.usd_per_million_tokens
-        lines.append(f"cost      {answer(show_usd(cost.value))} for a million output tokens")
+    cost = report.usd_per_million_tokens
+    priced = "" if cost is None else f"{answer(show_usd(cost.value))} for a million output tokens"
+    lines.append(f"cost      {priced or NO_PRICE}")
     lines += _mixture(report)
     lines += _power(report)
     lines.append(f"limit     {LIMITS[report.limited_by]}")

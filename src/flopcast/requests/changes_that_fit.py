@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
 from flopcast.errors import SpecError
+from flopcast.fixes import Fix
 from flopcast.layers.adapters import BASE_DTYPES
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
@@ -21,6 +22,7 @@ from flopcast.search.offload_that_fits import offload_for_job
 from flopcast.search.space import sized
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
+from flopcast.spec.offload import offload_word
 from flopcast.units import Number
 
 SHORTEST = 2**7  # tokens of the shortest sequence that is tried
@@ -28,8 +30,8 @@ LONGEST = 2**24
 DOUBLINGS = 8  # of the number of devices that are tried
 
 
-def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
-    """Return sentences on the length of sequences, and on the changes that fit.
+def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> tuple[str, tuple[Fix, ...]]:
+    """Return sentences on the length of sequences and on the changes that fit, and these changes as data.
 
     Parameters
     ----------
@@ -42,40 +44,40 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
         " (assumed, because no length was given)" if f"sequence_length {length}" in job.assumptions else ""
     )
     told = f"A sequence has {length:,} tokens{assumed}."
-    changes = list(_changes(job, fixed, needed_ratio))
+    changes = tuple(_changes(job, fixed, needed_ratio))
     if not changes:
         most = job.cluster.num_devices * 2**DOUBLINGS
         tried = f"it fits neither with offload, nor with a shorter sequence, nor on {most:,} devices"
-        return f"{told} Use larger devices or a smaller model: {tried}."
+        return f"{told} Use larger devices or a smaller model: {tried}.", ()
     head = (
         "The job fits with this change" if len(changes) == 1 else "The job fits with each of these changes"
     )
-    return "\n  ".join([f"{told} {head}:", *changes])
+    return "\n  ".join([f"{told} {head}:", *changes]), changes
 
 
-def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Iterator[str]:
+def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Iterator[Fix]:
     """Yield the options that make the job fit, the smallest change of each kind."""
     offload = offload_for_job(job, fixed, load_book(job.cluster))
     if offload is not None:
-        yield f"{offload.option} ({offload.price})"
+        word = offload_word(offload.plan.offload)
+        yield Fix(f"{offload.option} ({offload.price})", ({"offload": word},))
     shorter = _shorter(job, fixed)
     if shorter is not None:
-        yield f"--seq {shorter} (the largest power of two that fits)"
+        yield Fix(f"--seq {shorter} (the largest power of two that fits)", ({"seq": shorter},))
     adapters = job.model.adapters
     if adapters is not None and adapters.base_dtype == BASE_DTYPES["lora"]:
         frozen = adapters.model_copy(update={"base_dtype": BASE_DTYPES["qlora"]})
         model = job.model.model_copy(update={"adapters": frozen})
-        frozen_job, replaced = (
-            job.model_copy(update={"model": model}),
-            f"instead of --lora {adapters.rank}",
-        )
+        frozen_job = job.model_copy(update={"model": model})
+        edit: dict[str, object] = {"lora": "", "qlora": adapters.rank}
+        replaced = f"instead of --lora {adapters.rank}"
         if _fits(frozen_job, fixed):
-            yield f"--qlora {adapters.rank} {replaced}"
+            yield Fix(f"--qlora {adapters.rank} {replaced}", (edit,))
         elif (length := _shorter(frozen_job, fixed)) is not None and length > (shorter or 0):
-            yield f"--qlora {adapters.rank} --seq {length} {replaced}"
+            yield Fix(f"--qlora {adapters.rank} --seq {length} {replaced}", ({**edit, "seq": length},))
     more = _more_devices(job, fixed, needed_ratio)
     if more is not None:
-        yield f"--gpus {more}"
+        yield Fix(f"--gpus {more}", ({"gpus": more},))
 
 
 def _fits(job: Job, fixed: Mapping[str, object]) -> bool:

@@ -121,8 +121,8 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     from flopcast.search.usual_training import batch_assumed, precision_assumed
 
     choice = _choice(job, tuple(_implied(fixed).items()))
-    if isinstance(choice, str):
-        raise InfeasibleError(choice)
+    if isinstance(choice, InfeasibleError):
+        raise InfeasibleError(*choice.args)
     assumptions = [choice.sentence(fixed)]
     if choice.faster_tight is not None:
         assumptions.append(choice.faster_tight.sentence())
@@ -136,7 +136,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
 
 
 @cached_results(64)  # in one session, comparisons, forms and programs ask for the same job again
-def _choice(job: Job, settled: tuple[tuple[str, object], ...]) -> "ChosenPlan | str":
+def _choice(job: Job, settled: tuple[tuple[str, object], ...]) -> "ChosenPlan | InfeasibleError":
     """Return the choice for a job, or why no plan fits; `settled` are the fixed fields and their values."""
     from flopcast.library.curves import load_book
     from flopcast.search.default_plan import NoPlanFitsError, choose
@@ -148,7 +148,8 @@ def _choice(job: Job, settled: tuple[tuple[str, object], ...]) -> "ChosenPlan | 
     except NoPlanFitsError as error:
         from flopcast.requests.changes_that_fit import advice
 
-        return f"{error}\n{advice(job, fixed, error.needed_ratio)}"
+        told, changes = advice(job, fixed, error.needed_ratio)
+        return InfeasibleError(f"{error}\n{told}", changes)
 
 
 def _without_stages(job: Job, fixed: Mapping[str, object]) -> "ChosenPlan | None":

@@ -65,12 +65,9 @@ class NoPlanFitsError(InfeasibleError):
 
     def __init__(self, text: str, needed_ratio: Number) -> None:
         """Keep the message and the ratio."""
-        super().__init__(text, needed_ratio)
+        super().__init__(text)
+        self.args = (text, needed_ratio)
         self.needed_ratio = needed_ratio
-
-    def __str__(self) -> str:
-        """Return the message alone."""
-        return str(self.args[0])
 
 
 def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan:

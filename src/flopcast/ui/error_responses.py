@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from flopcast.errors import Problem
 from flopcast.files.yaml_text import COMMAND_LINE
-from flopcast.fixes import with_names
+from flopcast.fixes import Edit, Fix, in_words, with_names
 from flopcast.records import replace
 from flopcast.render.error_json import fault, input_faults
 from flopcast.requests.resolve import without_options
@@ -39,12 +39,16 @@ EDIT = re.compile(
 )
 SHORT_NAMES = {name: short for name, field in Plan.model_fields.items()
                if (short := short_name(name, field)) in OF_PLAN}  # fmt: skip
-OPTION = re.compile(r"--([a-z]+) ([\w.:=-]+)")
 COMMAND = re.compile(r" ?\((?:see )?flopcast [a-z ]+\)|(?<=; )flopcast [a-z ]+ lists them")
 
 
 def refusal(
-    task: str, status: int, kind: str, message: str = "", problems: Sequence[Problem] = ()
+    task: str,
+    status: int,
+    kind: str,
+    message: str = "",
+    problems: Sequence[Problem] = (),
+    changes: Sequence[Fix] = (),
 ) -> Answer:
     """Return the error response for a task.
 
@@ -55,19 +59,22 @@ def refusal(
     kind : one of render.error_json.KINDS
     message : the error, if there are no problems
     problems : every error in the input
+    changes : changes of the input that the message lists
     """
     if task.startswith(DATA):
-        body = errors_as_json(kind, message, problems)
+        body = errors_as_json(kind, message, problems, changes)
     else:
-        body = json.dumps({"html": errors_as_html(message, problems), "fields": {}})
+        body = json.dumps({"html": errors_as_html(message, problems, changes), "fields": {}})
     return Answer(status=status, media=JSON, body=body)
 
 
-def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) -> str:
+def errors_as_json(
+    kind: str, message: str, problems: Sequence[Problem] = (), changes: Sequence[Fix] = ()
+) -> str:
     """Return errors as `flopcast --json` prints them."""
     named = [_with_short_field(without_options(each)) for each in problems]
     named = [replace(each, where=ARGUMENT.sub("field ", each.where)) for each in named]
-    data = input_faults(named) if named else fault(kind, message)
+    data = input_faults(named) if named else fault(kind, message, changes)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
 
 
@@ -79,37 +86,48 @@ def _with_short_field(problem: Problem) -> Problem:
     return replace(problem, fix=with_names(problem.fix, SHORT_NAMES | OF_TRAFFIC))
 
 
-def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:
+def errors_as_html(message: str, problems: Sequence[Problem] = (), changes: Sequence[Fix] = ()) -> str:
     """Return errors as a part of a page, each with the allowed values, the reason and the fix."""
     named = list(problems)
     count = f"{len(named)} error{'s' if len(named) != 1 else ''} in the input"
     items = "".join(f"<li>{_problem(each)}</li>" for each in named)
-    text = f"<ul>{items}</ul>" if named else _message(message)
+    text = f"<ul>{items}</ul>" if named else _message(message, changes)
     return f'<div class="faults" role="alert"><h2>{count if named else "No answer"}</h2>{text}</div>'
 
 
-def _message(message: str) -> str:
+def _message(message: str, changes: Sequence[Fix]) -> str:
     """Return a message as paragraphs; indented lines become a list, with buttons that apply changes."""
-    html = ""
+    html, buttons = "", {str(each): _button(each.edits[0]) for each in changes}
     for indented, lines in groupby(message.splitlines(), lambda line: line.startswith("  ")):
-        texts = [(escape(in_labels(each.strip())), _button(each)) for each in lines]
+        texts = [(escape(in_labels(each.strip())), buttons.get(each.strip(), "")) for each in lines]
         tag = "li" if indented else "p"
         shown = "".join(f"<{tag}>{text}{button}</{tag}>" for text, button in texts)
         html += f'<ul class="changes">{shown}</ul>' if indented else shown
     return html
 
 
-def _button(change: str) -> str:
-    """Return the button that fills the fields of a change, such as --seq 4096; "" for other texts.
+def _button(edit: Edit) -> str:
+    """Return the button that fills the fields of a form with an edit; "" if no form has one of its fields.
 
-    >>> _button("--qlora 16 --seq 4096 instead of --lora 16")
-    ' <button type="button" data-fill="qlora=16&amp;seq=4096&amp;lora=">Apply</button>'
+    >>> _button({"plan.tensor_parallel": 4, "lora": ""}), _button({"cluster.tiers": 1})
+    (' <button type="button" data-fill="tp=4&amp;lora=">Apply</button>', '')
     """
-    edit, _, replaced = change.partition(" (")[0].partition(" instead of ")
-    fields = dict(OPTION.findall(edit)) | {name: "" for name, _ in OPTION.findall(replaced)}
-    if not fields or not fields.keys() <= FORM_FIELDS:
+    fields = {_form_field(name): in_words(value) for name, value in edit.items()}
+    if not fields or "" in fields:
         return ""
     return f' <button type="button" data-fill="{escape(urlencode(fields))}">Apply</button>'
+
+
+def _button_of(problem: Problem) -> str:
+    """Return the button that applies the first edit of a fix; "" if the fix sets no fields of a form."""
+    fix = problem.fix
+    if not isinstance(fix, Fix) or not fix.edits or fix.is_example:
+        return ""
+    edit = {name or problem.field: value for name, value in fix.edits[0].items()}
+    if fix.part and problem.field in edit:
+        whole = in_words(problem.value)
+        edit[problem.field] = whole.replace(fix.part, in_words(edit[problem.field]), 1)
+    return _button(edit)
 
 
 def _problem(problem: Problem) -> str:
@@ -119,7 +137,10 @@ def _problem(problem: Problem) -> str:
     pairs = [("fix", problem.fix)]
     for allowed, because in reversed(problem.conditions):
         pairs[:0] = [("allowed", allowed), ("because", because)]
-    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(words(text))}</dd></div>" for name, text in pairs)
+    texts = [(name, escape(words(text))) for name, text in pairs]
+    if not in_file:
+        texts[-1] = ("fix", texts[-1][1] + _button_of(problem))
+    rows = "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in texts)
     own, where = _form_field(problem.field), _form_field(problem.where.removeprefix("--"))
     key, label = own or where, words(problem.field)
     if key in FIELDS and not in_file and (own or key not in FREE):

@@ -42,7 +42,8 @@ def search_form(words: Fields) -> str:
         '<button type="button" id="stop" class="scripted" hidden disabled>Stop</button>'
     )
     question = _card("Goal and limits", _inputs(OF_SEARCH, words))
-    return question + _job(words, "", several=True) + _buttons(buttons)
+    # the form is longer than a screen: its buttons stand above it
+    return _buttons(buttons) + question + _job(words, "", several=True)
 
 
 def compare_form(words: Fields) -> str:

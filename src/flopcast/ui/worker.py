@@ -43,7 +43,7 @@ def _answer(task: str, words: Mapping[str, object], on_progress: Callable[[str],
     except SpecError as error:
         return refusal(task, 400, INPUT, problems=error.problems)
     except InfeasibleError as error:
-        return refusal(task, 422, INFEASIBLE, str(error))
+        return refusal(task, 422, INFEASIBLE, str(error), changes=error.changes)
     except MemoryError:
         return refusal(task, 422, LIMIT, "This request needs more memory than a request may use.")
     except Exception:

@@ -88,7 +88,7 @@ function work() {
     for (const button of answer.querySelectorAll('[data-fill]')) {
       const fields = Object.fromEntries(new URLSearchParams(button.dataset.fill));
       button.hidden = Object.keys(fields).some((name) => !form.elements[name]);
-      button.addEventListener('click', () => { fill(fields); if (page === 'search') search(); else ask(); });
+      button.addEventListener('click', () => { fill(inPlan(fields)); if (page === 'search') search(); else ask(); });
     }
     for (const { name, value } of answer.querySelector('#advice, #used')?.attributes || []) {
       const field = name.startsWith('data-used-') && document.getElementById('field-' + name.slice(10));
@@ -102,6 +102,17 @@ function work() {
     else if (answer.querySelector('.faults'))
       glance.textContent = faults ? `${faults} error${faults > 1 ? 's' : ''} in the input` : 'No answer: see why';
     else glance.textContent = 'To the answer';
+  }
+  // Fields of a plan that the text of the plan states are changed in this text.
+  function inPlan(fields) {
+    const rest = {...fields}, plan = form.elements.plan;
+    for (const [name, value] of Object.entries(fields)) {
+      const stated = new RegExp(`(^|\\s)${name}=\\S+`);
+      if (!plan || !stated.test(plan.value)) continue;
+      rest.plan = (rest.plan || plan.value).replace(stated, `$1${name}=${value}`);
+      delete rest[name];
+    }
+    return rest;
   }
   function fill(fields, notes) {
     for (const [name, value] of Object.entries(fields)) {
