@@ -299,6 +299,21 @@ def test_a_change_with_which_a_job_fits_is_applied_by_one_click(browser, server)
     assert "Fits" in page.inner_text("#answer")
 
 
+def test_the_fix_of_an_error_is_applied_where_the_value_stands_and_an_error_has_no_files(browser, server):
+    for stated in ("plan=dp%3D8+tp%3D3+gbs%3D64", "dp=8&tp=3&gbs=64"):
+        page = opened(browser, server, f"/?model=llama-3-8b&gpus=8&{stated}")
+        assert not page.locator(".toolbar nav").is_visible()
+
+        page.locator(".faults dd").get_by_text("Apply").click()
+        page.wait_for_selector("#answer .tiles")
+
+        by_field = page.input_value("[name=tp]"), page.input_value("[name=dp]")
+        written = page.input_value("[name=plan]")
+        assert by_field == ("2", "4") or ("tp=2" in written and "dp=4" in written)
+        assert "tp=3" not in written
+        assert page.locator(".toolbar nav").is_visible()
+
+
 def test_tiles_of_an_answer_fill_their_rows(browser, server):
     """The last tile of each row ends where the row ends."""
     page = opened(browser, server, f"/?{WHOLE}")

@@ -33,7 +33,10 @@ OF_TRAFFIC = {field: name for name, field in OF_TRAFFIC_FIELDS.items()}  # of a 
 OF_TRAFFIC |= {"traffic": "prompt"}
 OPTIONS = {"objective": "objectives", "batch": "gbs"}  # options of the command line → fields of a form
 FREE = ("plan", "changes", "settings")  # fields of a form that hold several words
-NAMED = re.compile(r"--(?P<option>[a-z][a-z-]*)|\b(?P<dotted>(?:plan|traffic|batch|run)\.\w+)\b(?!=)")
+NAMED = re.compile(
+    r"--(?P<option>[a-z][a-z-]*)|\b(?P<dotted>(?:plan|traffic|batch|run)\.\w+)\b(?!=)"
+    rf"|\b(?P<plan>{'|'.join(Plan.model_fields)})(?= to )"
+)
 EDIT = re.compile(
     rf"\b(?:write|set|use|add) (?:--)?(?P<name>{'|'.join((*FIELDS, *Plan.model_fields))})(?:=| to | (?=\d))"
 )
@@ -175,7 +178,7 @@ def in_labels(text: str) -> str:
     """
     text = COMMAND.sub("", text.replace(COMMAND_LINE, "form"))
     text = EDIT.sub(lambda found: f"set {_label(found['name'])} to ", text)
-    return NAMED.sub(lambda found: _label(found["option"] or found["dotted"]), text)
+    return NAMED.sub(lambda found: _label(found["option"] or found["dotted"] or found["plan"]), text)
 
 
 def _label(name: str) -> str:
