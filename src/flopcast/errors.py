@@ -198,7 +198,7 @@ class InfeasibleError(FlopcastError):
     def __init__(self, text: str, changes: Sequence[Fix] = ()) -> None:
         """Keep the message and the changes."""
         super().__init__(text, tuple(changes))
-        self.changes = tuple(changes)
+        self.changes: tuple[Fix, ...] = tuple(changes)
 
     def __str__(self) -> str:
         """Return the message alone."""

@@ -66,7 +66,7 @@ class NoPlanFitsError(InfeasibleError):
     def __init__(self, text: str, needed_ratio: Number) -> None:
         """Keep the message and the ratio."""
         super().__init__(text)
-        self.args = (text, needed_ratio)
+        self.args: tuple[object, ...] = (text, needed_ratio)
         self.needed_ratio = needed_ratio
 
 
