@@ -45,23 +45,23 @@ def placed(plan, beside, **limits):
 
 
 @all_cases(
-    "plan, beside, device_shares, host_shares",
+    "plan, beside, blocks, device_shares, host_shares",
     [
-        ("dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1", False, (0.1, 0.4, 1.0), (0.4,)),
-        ("dp=4 tp=2 mbs=2 gbs=16 zero=2", True, (0.3, 0.6), ()),
+        ("dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1", False, 4, (0.1, 0.4, 1.0), (0.4,)),
+        ("dp=4 tp=2 mbs=2 gbs=16 zero=2", True, 3, (0.2, 0.4, 0.6, 0.8), ()),
     ],
 )
 def test_the_regret_against_every_choice_is_at_most_a_percent(
-    plan, beside, device_shares, host_shares, monkeypatch
+    plan, beside, blocks, device_shares, host_shares, monkeypatch
 ):
     """For some limits of the devices' memory, and of the host's beside one of these."""
     options = tuple({**each, "zero": 2 if beside else 1} for each in OPTIONS)
     monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(options))
-    whole = placed(plan, beside)
+    whole = placed(plan, beside, blocks=blocks)
     book, kept = load_book(whole.cluster), KeptResults(16384)
     monkeypatch.setattr(per_layer, "KeptResults", lambda _: kept)  # shared by all limits of memory
     search = _Search(whole, book, options, kept)
-    plans = [search.mixed(whole.plan, choice) for choice in product(range(3), repeat=4)]
+    plans = [search.mixed(whole.plan, choice) for choice in product(range(3), repeat=blocks)]
     plans += [layout_of(whole.plan, option) for option in options]
     reports = [predict(whole.model_copy(update={"plan": one}), book, kept) for one in dict.fromkeys(plans)]
     need = np.array([one.memory.high_bytes for one in reports])
@@ -72,7 +72,7 @@ def test_the_regret_against_every_choice_is_at_most_a_percent(
     limits = [(np.quantile(need, share), 1e12) for share in device_shares]
     limits += [(np.quantile(need, 0.4), np.quantile(host, share)) for share in host_shares]
     for device_bytes, host_limit_bytes in limits:
-        asked = placed(plan, beside, memory_bytes=float(device_bytes))
+        asked = placed(plan, beside, blocks=blocks, memory_bytes=float(device_bytes))
         found = best_per_layer(with_host(asked, float(max(host_limit_bytes, 1.0))), book, placements=True)
         fits = (need <= device_bytes) & (host <= host_limit_bytes)
         assert found.best.step_time_s <= 1.01 * step_s[fits].min()

@@ -41,6 +41,7 @@ from flopcast.workload.layouts import layout_of
 
 BUDGETS = ((1.0, 1.02, 1.05, 1.1), (1.0, 0.99, 0.97, 0.93))  # by all blocks, and by one
 MOST_MOVES = 12  # of single blocks, each the best of all
+WORSE = 2  # of these in a row that are no better than the best choice before
 FEW_OPTIONS = 6  # of which moves try all; of more, only those that a choice has already
 MOST_KEPT = 4096
 ALIKE = ((), ("tensor_parallel",), ("tensor_parallel", "zero"))  # fields of options that are tried together
@@ -298,15 +299,22 @@ def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
 
 
 def _moved(search: _Search, base: Plan, best: Tried, choice: Choice) -> Tried:
-    """Return the plan that no near choice improves."""
-    every = range(len(search.options))
+    """Return the best plan of a series of near choices.
+
+    A move may be slower, because it may free the memory that a faster choice needs. After WORSE such moves
+    in a row, the series ends.
+    """
+    every, visited, worse = range(len(search.options)), {choice}, 0
     for _ in range(MOST_MOVES):
         options = every if len(every) <= FEW_OPTIONS else sorted(set(choice))
-        tried = [(search.try_plan(search.mixed(base, other)), other) for other in _near(choice, options)]
-        nearest, other = min(tried, key=lambda one: one[0].step_time_s, default=(best, choice))
-        if nearest.step_time_s >= best.step_time_s * (1.0 - CHANGE_RATIO):
+        others = [other for other in _near(choice, options) if other not in visited]
+        tried = [(search.try_plan(search.mixed(base, other)), other) for other in others]
+        nearest, choice = min(tried, key=lambda one: one[0].step_time_s, default=(best, choice))
+        visited.add(choice)
+        if nearest.step_time_s < best.step_time_s * (1.0 - CHANGE_RATIO):
+            best, worse = nearest, 0
+        elif (worse := worse + 1) == WORSE:
             break
-        best, choice = nearest, other
     return best
 
 
