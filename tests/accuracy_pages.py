@@ -13,9 +13,13 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
+import numpy as np
+
 from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
 from flopcast.cli.calibrate_constants import as_markdown as constants_as_markdown
+from flopcast.cost.unknown_site import DEVICE, FRAMEWORK, SOFTWARE, site_log_sigmas
 from flopcast.garbage import collect_rarely
+from flopcast.lab.calibration.site_fit import fit_sites
 from flopcast.lab.published.predictions import PublishedTables
 from flopcast.lab.validation.decision_statistics import by_source as by_question
 from flopcast.lab.validation.decision_statistics import of_sweeps
@@ -48,6 +52,12 @@ COLLECTED_6 = ROOT / "tests" / "lab" / "validation" / "collected_runs_6.csv"
 COLLECTED_7 = ROOT / "tests" / "lab" / "validation" / "collected_runs_7.csv"
 COLLECTED_8 = ROOT / "tests" / "lab" / "validation" / "collected_runs_8.csv"
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
+REACH = 1.6449  # sigmas of a 90 % interval
+NO_FITTED_RUN = {  # what is unknown of a site → what no fitted run has
+    (FRAMEWORK,): "the framework on the device, but its library",
+    (FRAMEWORK, DEVICE): "the library on the device, but on another",
+    (FRAMEWORK, DEVICE, SOFTWARE): "the library",
+}
 WAYS = {  # choice of constants → its name in the README, the option of the command, the page
     "none": ("never fitted: only measured kernels and data sheets", "--no-constants", ""),
     "others": (
@@ -579,6 +589,48 @@ def error_cell(errors):
     return ", ".join(percent(found[key]) for key in ("median", "mape", "p90"))
 
 
+def sites_table(sites):
+    """A line for each family and for what no fitted run shows of a site (catalog/constants/sites.json)."""
+    lines = [
+        "| no fitted run has … | sources, runs | measurements in the 90 % interval without `unknown_site` "
+        "(slower, faster than the interval) | sigma of faster, slower sites | measurements in the 90 % "
+        "interval with sigmas that were fitted to other sources |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for kind in sorted(
+        {(site.family, site.unknowns) for site in sites}, key=lambda kind: (kind[0], len(kind[1]))
+    ):
+        family, unknown = kind
+        members = [site for site in sites if (site.family, site.unknowns) == kind]
+        gaps, own = (
+            np.concatenate([getattr(site, name) for site in members])
+            for name in ("log_gap_factors", "log_sigma_factors")
+        )
+        beyond = [f"{np.mean(side * gaps > REACH * own):.0%}" for side in (1, -1)]
+        inside = f"{np.mean(np.abs(gaps) <= REACH * own):.0%} ({', '.join(beyond)})"
+        sides = ", ".join(f"{sigma:.2g}" for sigma in site_log_sigmas(unknown, family, sigmas_of(sites)))
+        held = np.concatenate([in_wide_interval(site, sites) for site in members])
+        cells = f"{len(members)}, {gaps.size} | {inside} | {sides} | {np.mean(held):.0%}"
+        lines.append(f"| {family}: {NO_FITTED_RUN[unknown]} | {cells} |".replace("%", " %"))
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def sigmas_of(sites):
+    """Sigmas of `unknown_site[...]` that are fitted to these residuals."""
+    return {one.name: one.level for one in fit_sites(sites)}
+
+
+def in_wide_interval(site, sites):
+    """Whether each run of a site is in the interval with sigmas that were fitted to other sources."""
+    levels = sigmas_of([other for other in sites if other.source != site.source])
+    own = np.array(site.log_sigma_factors)
+    low, high = (
+        REACH * np.hypot(own, sigma) for sigma in site_log_sigmas(site.unknowns, site.family, levels)
+    )
+    gaps = np.array(site.log_gap_factors)
+    return (-low <= gaps) & (gaps <= high)
+
+
 def residuals(measured):
     """Tables of residuals by way of judging, and before and after each term that can be switched."""
     rows = {way: measured.published.judged(way).rows for way in ("none", "others", "catalogue")}
@@ -589,6 +641,7 @@ def residuals(measured):
         "residuals": residuals_table(by_way),
         "residuals.terms": residuals_table(by_term),
         "residuals.releases": releases_table(measured),
+        "residuals.sites": sites_table(shipped().sites),
     }
 
 
