@@ -26,6 +26,8 @@ class Slice(NamedTuple):
 
 
 def varint(data, at):
+    if at < len(data) and data[at] < 0x80:  # as most numbers
+        return data[at], at + 1
     value = shift = 0
     while True:
         if at >= len(data):
