@@ -26,10 +26,12 @@ DEPLOYMENTS = "deployments.yaml"
 COLLECTED = "collected_serving.yaml"
 COLLECTED_2 = "collected_serving_2.yaml"
 COLLECTED_3 = "collected_serving_3.yaml"
+COLLECTED_4 = "collected_serving_4.yaml"
 FILES = {  # beside shared/data
     DEPLOYMENTS: ROOT / "src" / "flopcast" / "catalog" / "runs" / DEPLOYMENTS,
     **{
-        name: ROOT / "tests" / "lab" / "validation" / name for name in (COLLECTED, COLLECTED_2, COLLECTED_3)
+        name: ROOT / "tests" / "lab" / "validation" / name
+        for name in (COLLECTED, COLLECTED_2, COLLECTED_3, COLLECTED_4)
     },
 }
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
@@ -37,6 +39,7 @@ FITTED = "fitted"
 OLDER = "development: the uncertainty of older releases was fitted on this table"
 AFTER_ERROR = "development: nothing was fitted on this table, but we corrected a cause of its error"
 AFTER_BLIND = "development: nothing was fitted on this table, but we corrected causes of its blind errors"
+BLIND = "blind: first prediction"
 ON_H100 = "`streamed_s` was fitted on H100; all other constants were fitted on aiconfigurator"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
     (POINTS, FITTED, "", "catalogue"),
@@ -55,6 +58,7 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     (COLLECTED, AFTER_BLIND, "", "catalogue"),
     (COLLECTED_2, AFTER_BLIND, "", "catalogue"),
     (COLLECTED_3, AFTER_BLIND, "", "catalogue"),
+    (COLLECTED_4, BLIND, "", "catalogue"),
 )
 WITH_OLDER = (DEPLOYMENTS, "serving/apex_h100_mistral.csv", "serving/mlperf_inference_v5.1_llm.csv")
 BETWEEN_TOKENS = ("silicon_tpot_ms", "median_itl_ms", "tpot_mean_ms", "mean_tpot_s")
@@ -73,6 +77,7 @@ PARTS = {  # group by which rows of a table are shown as well, and its names
     COLLECTED: ("engine", ("vllm", "sglang", "tensorrt-llm", "llama.cpp")),
     COLLECTED_2: ("engine", ("vllm", "sglang")),
     COLLECTED_3: ("engine", ("vllm", "sglang")),
+    COLLECTED_4: ("engine", ("vllm", "sglang", "tensorrt-llm", "lmdeploy")),
 }
 HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "not predicted")
 

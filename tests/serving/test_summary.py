@@ -6,7 +6,9 @@ from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flopcast import predict_serving, serving_job
 from flopcast.library.traffic_text import slo_of, traffic_of
+from flopcast.serving import serve
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.percentiles import Spread, spread_of
 from flopcast.serving.requests import Limits, independent_requests
@@ -204,3 +206,16 @@ def test_the_share_of_kv_blocks_is_that_of_the_tokens_in_flight():
     mean = 20 * (context * weights).sum() / weights.sum() / LIMITS.kv_tokens
     assert summary.mean_kv_share == pytest.approx(mean, rel=0.1)
     assert summary.mean_kv_share < summary.peak_kv_share <= 1
+
+
+def test_the_stable_rate_of_a_saturated_engine_is_played_once(monkeypatch):
+    """A short run does not show that the queue grows, so that its rate is compared with the stable rate."""
+    played = []
+    monkeypatch.setattr(serve, "saturation_per_s", lambda *args: played.append(args) or 1.0)
+    traffic = "rate=28/s prompt=1000 output=200 requests=64"
+    job = serving_job(
+        "llama-3.1-8b", engine="vllm", cluster="dgx-h100", gpus=1, plan="tp=1", traffic=traffic
+    )
+
+    assert predict_serving(job).saturation_per_s == 1.0
+    assert len(played) == 2  # of passes as predicted, and of passes as slow as the intervals allow

@@ -49,6 +49,7 @@ class Simulation:
     kinds: list[Instances]
     play: Play
     known: dict[Number, Served] = field(default_factory=dict)  # by the ratio by which passes are longer
+    stable_rates: dict[Number, float] = field(default_factory=dict)  # by the same ratio
 
     def served(self, ratio: Number) -> Served:
         """Return the requests as served with passes that are longer by a ratio; they are played once."""
@@ -173,11 +174,15 @@ def keeps_up(job: ServingJob, simulation: Simulation, served: Served, ratio: Num
 
 def _saturation_per_s(job: ServingJob, simulation: Simulation, ratio: Number) -> float:
     """Return the largest stable rate of one replica, from a run that is long enough to become steady."""
+    if ratio in simulation.stable_rates:
+        return simulation.stable_rates[ratio]
     requests = simulation.requests
     if job.traffic.trace is None and requests.size < DEFAULT_REQUESTS:
         traffic = _of_one_replica(job).traffic.model_copy(update={"requests": DEFAULT_REQUESTS})
         requests = requests_of(traffic, None, job.image_tokens)
-    return saturation_per_s(requests, lambda given: simulation.play(given, ratio))
+    found = saturation_per_s(requests, lambda given: simulation.play(given, ratio))
+    simulation.stable_rates[ratio] = found
+    return found
 
 
 def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:

@@ -15,6 +15,7 @@ from flopcast.lab.serving_runs.score import score_runs
 TABLE = Path(__file__).with_name("collected_serving.yaml")
 SECOND = TABLE.with_name("collected_serving_2.yaml")
 THIRD = TABLE.with_name("collected_serving_3.yaml")
+FOURTH = TABLE.with_name("collected_serving_4.yaml")
 SLOW = "gcp-v6e"  # many small passes: half of the time of the test
 
 
@@ -48,8 +49,12 @@ def test_half_of_the_predictions_are_near_what_was_measured():
 
 
 def test_further_collections_are_predicted_as_well_as_their_blind_scores():
-    """The blind medians were 16 % and 15 %. Long outputs and thousands of prompts would take minutes."""
-    for table, requests, least in ((SECOND, 500, 25), (THIRD, 128, 15)):
+    """The blind medians were 16, 15 and 22 %. Long outputs and thousands of prompts would take minutes."""
+    for table, requests, least, median in (
+        (SECOND, 500, 25, 0.2),
+        (THIRD, 128, 15, 0.2),
+        (FOURTH, 128, 15, 0.25),
+    ):
         runs = [
             run
             for run in SERVING.read(table)
@@ -59,6 +64,6 @@ def test_further_collections_are_predicted_as_well_as_their_blind_scores():
         found = statistics(score_runs(runs).rows)
 
         assert len(runs) > least
-        assert found["median"] <= 0.2
+        assert found["median"] <= median
         assert abs(found["bias"]) <= 0.1
         assert found["inside"] >= 0.65
