@@ -1,13 +1,13 @@
 """Compare the speed of this tree with its parent commit: `python -m benchmarks check [--against COMMIT]`.
 
-Answers: did a figure take more than 15 % more processor seconds than at the parent commit?
+Answers: did a figure take more than 15 % more CPU seconds than at the parent commit?
 Elsewhere: the figures themselves (predictions.py, sweeps.py, search.py).
 
 The source of the parent is copied to a temporary folder. The programs of this tree measure the source
 of both trees, one after the other in every round, and the medians of five rounds are compared. A figure
 that is above the limit is measured once more with as many rounds, and all of its rounds count. Exit
 code 1: a figure is above the limit. A figure that the parent cannot run, because its source has other
-interfaces, is not judged. This runs on demand: processor seconds of a busy machine are too uncertain
+interfaces, is not judged. This runs on demand: CPU seconds of a busy machine are too uncertain
 for a test.
 """
 
@@ -27,7 +27,7 @@ from benchmarks.timing import RUNS, process_s
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_RATIO = 1.15
 PYTHON = (sys.executable, "-m")
-COMMANDS = {  # figure → a process whose processor seconds are compared
+COMMANDS = {  # figure → a process whose CPU seconds are compared
     "help": (*PYTHON, "flopcast", "--help"),
     "cold prediction, plan given": (
         *PYTHON, "flopcast", "predict", "--model", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64",
@@ -45,7 +45,7 @@ Measure = Callable[[str, Path], float | None]  # figure, tree → seconds; None 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """The processor seconds of one figure in both trees, a value for each round."""
+    """The CPU seconds of one figure in both trees, a value for each round."""
 
     name: str
     parent_s: tuple[float, ...]
@@ -129,7 +129,7 @@ def _known(name: str, seconds: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def processor_s(name: str, tree: Path) -> float | None:
-    """Return the processor seconds of a figure's process with the source of a tree; None if it fails."""
+    """Return the CPU seconds of a figure's process with the source of a tree; None if it fails."""
     path = os.pathsep.join((str(tree / "src"), str(ROOT)))
     try:
         return process_s(COMMANDS[name], extra_environment={"PYTHONPATH": path})[0]

@@ -109,7 +109,7 @@ def get(connection: http.client.HTTPConnection, path: str, body: object = None) 
 
 
 def processor_s(pid: int) -> float:
-    """Return the processor seconds of a process and those that it started."""
+    """Return the CPU seconds of a process and those that it started."""
     ticks = 0
     for one in (pid, *children(pid)):
         fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()

@@ -1,11 +1,11 @@
 """One tool predicts jobs in a process of its own: `python -m benchmarks.peer_programs TOOL FOLDER ROUNDS`.
 
-Answers: how is a job handed to each tool, and how many processor seconds does the tool take for it?
+Answers: how is a job handed to each tool, and how many CPU seconds does the tool take for it?
 Elsewhere: which jobs, and how the tools compare (peers.py).
 
 Reads a JSON list of jobs (`peers.jobs_of_suite`) on stdin. Prints JSON: `step_times_s`, one per job, and
-`rounds_s`, the processor seconds of each job in each of ROUNDS further rounds. The process imports only the
-tool that is named, from FOLDER, so that its processor seconds are those of this tool.
+`rounds_s`, the CPU seconds of each job in each of ROUNDS further rounds. The process imports only the
+tool that is named, from FOLDER, so that its CPU seconds are those of this tool.
 """
 
 import contextlib
@@ -166,7 +166,7 @@ def main(tool: str, folder: Path, rounds: int) -> None:
 
 
 def _round_s(predict: Predict, jobs: list[Facts]) -> list[float]:
-    """Return the processor seconds that the prediction of each job takes."""
+    """Return the CPU seconds that the prediction of each job takes."""
     taken_s = []
     for facts in jobs:
         begin_s = time.process_time()

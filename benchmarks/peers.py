@@ -2,7 +2,7 @@
 
     python -m benchmarks peers --calculon DIR --llm-analysis DIR
 
-Answers: how many processor seconds does each tool take for the same jobs, and how far is each from the
+Answers: how many CPU seconds does each tool take for the same jobs, and how far is each from the
 measured seconds of a step?
 Elsewhere: how each tool is called (peer_programs.py).
 
@@ -45,7 +45,7 @@ class PeerError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What one tool predicted, and the processor seconds that it took."""
+    """What one tool predicted, and the CPU seconds that it took."""
 
     tool: str
     step_times_s: tuple[float, ...]  # per job
@@ -129,7 +129,7 @@ class _Timed:
 
 
 def _answer(tool: str, folder: Path, jobs: list[Facts], *, rounds: int) -> tuple[float, Facts]:
-    """Return the processor seconds of a tool's process, and what it printed."""
+    """Return the CPU seconds of a tool's process, and what it printed."""
     command = [sys.executable, "-m", "benchmarks.peer_programs", tool, str(folder), str(rounds)]
     try:
         seconds, printed = process_s(command, standard_input=json.dumps(jobs))
@@ -203,8 +203,8 @@ def errors_of(result: Result, measured_s: Sequence[float]) -> list[float]:
 
 
 def seconds_lines(results: Sequence[Result]) -> list[str]:
-    """Return a line for each kind of prediction: processor seconds, and flopcast's over each peer's."""
-    lines = [f"{'processor seconds':44}" + "".join(f" {each.tool:>13}" for each in results)]
+    """Return a line for each kind of prediction: CPU seconds, and flopcast's over each peer's."""
+    lines = [f"{'CPU seconds':44}" + "".join(f" {each.tool:>13}" for each in results)]
     for name, seconds in (
         ("cold: one job, from start to end", [each.cold_s for each in results]),
         ("warm: one more job", [each.warm_s for each in results]),

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     scenarios = part(int(arguments[0])) if arguments else list(grid())
     taken = swept(scenarios)
     print(f"scenarios          {len(scenarios)}, of them {taken.invalid} invalid")
-    print(f"processor seconds  {taken.cpu_s:.2f}, of them {taken.job_s:.2f} to make jobs")
+    print(f"CPU seconds  {taken.cpu_s:.2f}, of them {taken.job_s:.2f} to make jobs")
     print(f"rate               {len(scenarios) / taken.cpu_s:.1f} per processor second")
     return 0
 

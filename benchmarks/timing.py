@@ -1,6 +1,6 @@
 """Processor seconds of calls and processes: what the benchmarks measure alike.
 
-Answers: how many processor seconds does a call, or a process from start to end, take?
+Answers: how many CPU seconds does a call, or a process from start to end, take?
 Processor seconds are user and system time, which a busy machine changes less than wall time.
 """
 
@@ -15,7 +15,7 @@ RUNS = 5
 
 
 def taken_s(call: Callable[[], object]) -> float:
-    """Return the processor seconds of one call in this process."""
+    """Return the CPU seconds of one call in this process."""
     begin_s = time.process_time()
     call()
     return time.process_time() - begin_s
@@ -24,7 +24,7 @@ def taken_s(call: Callable[[], object]) -> float:
 def process_s(
     command: Sequence[str], *, standard_input: str = "", extra_environment: Mapping[str, str] | None = None
 ) -> tuple[float, str]:
-    """Return the processor seconds of a process from start to end, and what it printed on stdout.
+    """Return the CPU seconds of a process from start to end, and what it printed on stdout.
 
     Modules are compiled and kept, as after the first start. Other children of this process must not end
     meanwhile.
@@ -48,7 +48,7 @@ def keeping_compiled_modules() -> dict[str, str]:
 
 
 def children_s() -> float:
-    """Return the processor seconds of all child processes that have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

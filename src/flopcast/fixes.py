@@ -99,6 +99,11 @@ def write(value: object, name: str = "") -> Fix:
     return Fix(f"write {name}={value}" if name else f"write {value}", ({name: value},))
 
 
+def anew(text: str) -> Fix:
+    """Return the fix that writes a whole text of several words anew."""
+    return Fix(f'write "{text}"', ({"": text},))
+
+
 def in_place(right: object, wrong: object) -> Fix:
     """Return the fix that replaces a wrong value, or a part of it."""
     return Fix(f"write {right} in place of {wrong}", ({"": right},), str(wrong))

@@ -13,9 +13,10 @@ from flopcast.argument_checks import check_job, known_arguments
 from flopcast.errors import told_as
 from flopcast.files.exported import Exported
 from flopcast.files.yaml_text import read_yaml
+from flopcast.requests.argument_names import without_options
 from flopcast.requests.job_files import job_of, read_file
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.resolve import resolve, without_options
+from flopcast.requests.resolve import resolve
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
 from flopcast.units import Number

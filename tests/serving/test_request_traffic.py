@@ -84,7 +84,7 @@ def test_all_errors_are_reported_together():
 @all_cases(
     ("text", "field", "word"),
     [
-        (LENGTHS, "concurrency", "either rate_per_s or concurrency, or a trace instead"),
+        (LENGTHS, "concurrency", "exactly one of rate_per_s, concurrency and trace"),
         ("rate=4/s output=1", "prompt_tokens", "prompt=2000"),
         ("rate=4/s prompt=1", "output_tokens", "output=2000"),
         (f"rate=0 {LENGTHS}", "rate_per_s", "above 0"),

@@ -97,10 +97,7 @@ def jitter(suite: str) -> None:
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
 
 
-@command.command(
-    "score",
-    short_help="Report the errors of efficiency curves on measurements that they were not fitted to.",
-)
+@command.command("score", short_help="Report the errors of efficiency curves on held-out measurements.")
 @click.option(
     "--data",
     type=FOLDER,
@@ -110,7 +107,7 @@ def jitter(suite: str) -> None:
 @click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
-    """Report the error of efficiency curves on measurements that they were not fitted to.
+    """Report the error of efficiency curves on held-out measurements.
 
     For every kernel class, the command leaves out some measurements of DATA, fits a curve to the others,
     and predicts the measurements that it left out. It leaves out a random fifth, then all measurements with

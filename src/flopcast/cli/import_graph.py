@@ -37,7 +37,7 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     only for --module and for names such as timm:resnet50. With --module, flopcast calls a Python function
     in your environment. The tensors that the function creates contain no data. The function returns a model
     and the arguments of its forward method. For models of timm and transformers, the function may return
-    only the model.
+    the model alone.
 
     A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of the library timm,
     transformers or diffusers. The library creates the model without weights. For transformers and

@@ -111,7 +111,7 @@ class SaveTimes:
     write_s : of the slowest node, to storage
     blocked_s : while training stands still
     background_s : while the write goes on beside training
-    background_fraction : speed of training that is lost meanwhile
+    background_fraction : share of the speed of training that is lost during this time
     restore_s : while all ranks read the checkpoint again
     """
 

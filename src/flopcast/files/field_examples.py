@@ -4,8 +4,9 @@ Answers: which value might a user write for this field?
 Elsewhere: the texts around it (field_faults.py), defaults of fields (the nouns in spec/ and layers/).
 """
 
-from flopcast.fixes import Fix, write
+from flopcast.fixes import Fix, in_words, write
 
+BLOCK: dict[str, object] = {"count": 32, "mixer": {"heads": 32}, "feed_forward": {"ffn_hidden": 11008}}
 EXAMPLES = {  # names of fields, most of which have no default → typical values, as files write them
     "model": "llama-3-8b",
     "cluster": "dgx-h100:2",
@@ -19,7 +20,7 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "hidden": "4096",
     "name": "mine",
     "vocabulary": "32000",
-    "blocks": "[{count: 32, mixer: {heads: 32}, feed_forward: {ffn_hidden: 11008}}]",
+    "blocks": in_words([BLOCK]),
     "mixer": "{heads: 32, kv_heads: 8}",
     "feed_forward": "{ffn_hidden: 11008, activation: swiglu}",
     "heads": "32",
@@ -138,9 +139,12 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "phases": "[{name: main, tokens: 1T}]",
 }
 OF_BLOCKS = (  # fields of blocks that people write beside the name of a model, and their names elsewhere
-    ("mixer", "heads", "num_attention_heads"), ("mixer", "kv_heads", "kv_heads"),
-    ("mixer", "kv_heads", "num_key_value_heads"), ("feed_forward", "ffn_hidden", "intermediate_size"),
-    ("feed_forward", "ffn_hidden", "ffn_hidden"), ("feed_forward", "num_experts", "num_experts"),
+    ("count", "", "num_layers"), ("count", "", "num_hidden_layers"),
+    ("mixer", "heads", "num_attention_heads"), ("mixer", "heads", "heads"), ("mixer", "heads", "n_heads"),
+    ("mixer", "kv_heads", "kv_heads"), ("mixer", "kv_heads", "num_key_value_heads"),
+    ("mixer", "head_size", "head_size"), ("mixer", "head_size", "head_dim"),
+    ("feed_forward", "ffn_hidden", "intermediate_size"), ("feed_forward", "ffn_hidden", "ffn_hidden"),
+    ("feed_forward", "num_experts", "num_experts"),
     ("feed_forward", "top_k", "top_k"),
 )  # fmt: skip
 MEANT = {  # keys of other programs, or of other parts of a job → what to write instead
@@ -155,7 +159,6 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "num_microbatches": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "grad_accum": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "gpus": "add --gpus {value} to the command, or write the number of nodes after the cluster: dgx-h100:2",
-    "heads": "write it in the mixer of blocks: [{{count: 32, mixer: {{heads: {value}}}, feed_forward: …}}]",
     "dropout": "set dropout in the mixer of blocks, or model.embedding_dropout, instead",
     "batch_size": "set plan.global_batch to {value} instead",
     "lora": "remove it, and add --lora {value} to the command",

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from flopcast.errors import SpecError
 from flopcast.field_text import field_text
 from flopcast.files.field_examples import EXAMPLES, MEANT
-from flopcast.files.nearest_names import alternatives, nearest
+from flopcast.files.nearest_names import alternatives, nearest, with_other_numbers
 from flopcast.files.other_forms import OTHER_VALUES, as_fraction, as_list, in_other_form
 from flopcast.fixes import Fix, set_to, such_as
 from flopcast.records import dataclass
@@ -315,8 +315,7 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
         near = [word for word in near if word.endswith(digits[0])]
     near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]
-    letters = str(value).rstrip("0123456789")  # of int3, which is nearer to int4 than to bf16
-    near += [word for word in words if digits and letters and word.rstrip("0123456789") == letters]
+    near += with_other_numbers(str(value), words)  # int3 is nearer to int4 than to bf16
     choices = words if len(words) > 1 else [str(number) for number in numbers]
     if usual in ("none", "0") and value and str(value).lower() not in OFF:
         choices.sort(key=usual.__eq__)  # who writes a value does not want the feature off

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from flopcast.errors import Problem
-from flopcast.files.field_examples import MEANT, OF_BLOCKS
+from flopcast.files.field_examples import BLOCK, MEANT, OF_BLOCKS
 from flopcast.files.nearest_names import nearest
 from flopcast.fixes import Edit, Fix, in_words
 from flopcast.meant_quantities import meant_quantity
@@ -70,11 +70,22 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "every_steps": "every interval",
     "device_time_between_failures_s": "mtbf mtbf-s time-between-failures",
 }
+OF_TIERS = re.compile(r"bandwidth|bw\b|latency")  # a key that states the speed of a network of a cluster
+INSIDE_NODES = re.compile(r"intra|nvlink|scale_up|xgmi")
 GLUED = re.compile(r"(\w+) ?(?:=|::?)\s*([{\[]?)")  # a key with the "=" or ":" that should end it
 
 
-def unknown_field(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
+def unknown_field(
+    key: str,
+    value: object,
+    known: Iterable[str],
+    field: str,
+    where: str,
+    whole: Mapping[str, object] | None = None,
+) -> Problem:
     """Return the fault of a key that its mapping does not have; the fix names the key that was meant.
+
+    `whole` is the mapping, if it is the description of a part and changes no entry of the catalogue.
 
     >>> unknown_field("tp_size", 2, ["tensor_parallel"], "plan.tp_size", "").fix
     'did you mean tensor_parallel?'
@@ -90,7 +101,7 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     words = value.split() if isinstance(value, str) else words
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
-    elsewhere = _as_part(key, value, words) or MEANT.get(key, "").format(value=plain)
+    elsewhere = _as_part(key, value, words, names, whole or {}) or MEANT.get(key, "").format(value=plain)
     if key in ("seq", "sequence_length") and "replicas" in names:  # a plan of serving
         elsewhere = f"remove {key}: the traffic states the lengths of prompts and outputs"
     elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere
@@ -108,25 +119,53 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
 
 
-def _as_part(key: str, value: object, words: Sequence[str]) -> Fix | None:
+def _as_part(
+    key: str,
+    value: object,
+    words: Sequence[str],
+    known: Collection[str] = (),
+    whole: Mapping[str, object] | None = None,
+) -> Fix | None:
     """Return the fix that writes a part of a job in place of an unknown key; None if no part is meant.
 
-    `words` are the settings inside the value.
+    `words` are the settings inside the value, and `known` the keys of the mapping. `whole` is as in
+    `unknown_field`.
 
     >>> print(_as_part("top_k", 2, []))
     write blocks: {0: {feed_forward: {top_k: 2}}} in place of it
     """
-    edit: Edit = {also: {"blocks": {"0": {part: {name: value}}}} for part, name, also in OF_BLOCKS}.get(
-        key, {}
-    )
+    edit: Edit = {}
+    for part, name, also in OF_BLOCKS:
+        if also == key and part != "count":
+            edit = {"blocks": {"0": {part: {name: value}}}}
+        if also == key and whole and "blocks" not in whole:
+            edit = {"blocks": [_block_of(whole)]}
+    if "tiers" in known and (quantity := OF_TIERS.search(key)):
+        tier = "0" if INSIDE_NODES.search(key) else "1"
+        field = "latency_s" if quantity[0] == "latency" else "bytes_per_s"
+        edit = {"tiers": {tier: {field: meant_quantity(str(value), units_of(field)) or value}}}
     if key == "plan":
         edit = {"changes": " ".join(f"{key}.{word}" for word in words)}
     if key == "node" and not isinstance(value, int):
         edit = {"groups": {"0": {"node": value}}}
     nodes = ", for the nodes of the first group" if key == "node" else ""
-    for name, part in edit.items():
-        return Fix(f"write {name}: {in_words(part)} in place of it{nodes}", (edit,))
+    for name, new in edit.items():
+        return Fix(f"write {name}: {in_words(new)} in place of it{nodes}", (edit,))
     return None
+
+
+def _block_of(model: Mapping[str, object]) -> dict[str, object]:
+    """Return the block with the sizes that a model states beside its name.
+
+    >>> _block_of({"hidden": 512, "heads": 8})["mixer"]
+    {'heads': 8}
+    """
+    block = dict(BLOCK)
+    for part, name, also in OF_BLOCKS:
+        if also in model:
+            inner = block[part]
+            block[part] = inner | {name: model[also]} if isinstance(inner, dict) else model[also]
+    return block
 
 
 def _changes(path: str, value: object) -> Iterator[str]:
@@ -136,7 +175,8 @@ def _changes(path: str, value: object) -> Iterator[str]:
     ['cluster.groups.0.node.devices=4']
     """
     if not isinstance(value, Mapping):
-        yield f"{path}={in_words(value)}"
+        text = in_words(value)
+        yield f'{path}="{text}"' if " " in text else f"{path}={text}"
         return
     for key, inner in value.items():
         yield from _changes(f"{path}.{key}".lstrip("."), inner)

@@ -51,6 +51,21 @@ def nearest(
     return sorted(near, key=lambda name: (-alike[name], -_in_common(names[name], short), name))[:most]
 
 
+def with_other_numbers(written: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that differ from `written` only in the number at the end, the nearest first.
+
+    >>> with_other_numbers("fp6", ["fp16", "fp32", "fp8", "bf16"])
+    ['fp8', 'fp16', 'fp32']
+    """
+    letters = written.rstrip("0123456789")
+    if letters in ("", written) or not (number := int(written[len(letters) :])):
+        return []
+    numbers = {
+        name: int(name[len(letters) :]) for name in known if re.fullmatch(rf"{re.escape(letters)}\d+", name)
+    }
+    return sorted(numbers, key=lambda name: max(numbers[name], number) / max(min(numbers[name], number), 1))
+
+
 def has_words(name: str, written: str, *, whole: bool = False) -> bool:
     """Return whether each word of what was written begins a word of a name or, with `whole`, is one.
 
@@ -159,13 +174,11 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
 
     if (same := OTHER_VALUES.get(text)) in values:
         return f"did you mean {same}?"
-    letters = text.rstrip("0123456789")
-    kind = [word for word in values if letters and word.rstrip("0123456789") == letters]
     digits = {word: word[len(word.rstrip("0123456789")) :] for word in (text, *values)}
     alike = [  # float32 is no slip of the pen for float16
         word for word in values if sum(map(str.__ne__, digits[word], digits[text])) < 2
     ]
-    near = difflib.get_close_matches(text, alike, n=1) or kind
+    near = difflib.get_close_matches(text, alike, n=1) or with_other_numbers(text, values)
     if near:
         return f"did you mean {near[0]}?"
     usual = next((word for word, meaning in values.items() if meaning == default and word), "")

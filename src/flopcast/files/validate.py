@@ -150,12 +150,7 @@ def _problem(
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
-        names = [*names_at(noun, parts[:-1]), *OF_FILES.get(full[:-1], ())]
-        raw = value_at(data, location)
-        unknown = unknown_field(
-            str(location[-1]), value if raw is None else raw, names, field, document.where(full)
-        )
-        return _of_another_kind(unknown, noun, parts)
+        return _unknown(noun, parts, full, value_at(data, location) or value, document)
     if (named := contradicted(detail)) in (value if isinstance(value, dict) else ()):
         full = (*full, named)
         field, value = dotted(full), value[named]
@@ -197,6 +192,16 @@ def _problem(
     return Problem(field, value, needed or words.allowed, words.because, fix, where=where, fault=fault)
 
 
+def _unknown(noun: type[BaseModel], parts: Path, full: Path, value: object, document: Document) -> Problem:
+    """Return the fault of a key, at `full` in the document, that its mapping does not have."""
+    holder = value_at(document.data, full[:-1])
+    described = holder if isinstance(holder, dict) and "base" not in holder else {}
+    of_files = OF_FILES.get(full[:-1], ())
+    names = [*names_at(noun, parts[:-1]), *(of_files[:1] if described else of_files)]
+    key, where = str(full[-1]), document.where(full)
+    return _of_another_kind(unknown_field(key, value, names, dotted(full), where, described), noun, parts)
+
+
 def _as_written(location: Path, data: object) -> Path:
     """Return a location without the positions in a list that was written as a text, "1,2,4"."""
     for end, part in enumerate(location):
@@ -213,7 +218,8 @@ def _is_given(data: object, location: Path) -> bool:
 
 def value_at(data: object, location: Path) -> object:
     """Return the value at a location of the data before its units were converted."""
-    for part in location:
+    for each in location:
+        part = str(each) if isinstance(data, dict) and each not in data else each  # of a changed list
         is_entry = isinstance(data, list) and isinstance(part, int) and part < len(data)
         holds = is_entry or (isinstance(data, dict) and part in data)
         data = data[part] if holds else getattr(data, str(part), None)  # type: ignore[index]

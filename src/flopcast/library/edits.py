@@ -15,6 +15,7 @@ from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
+from flopcast.fixes import anew
 from flopcast.quantities import joined_units
 from flopcast.records import replace
 from flopcast.spec.batch import Batch
@@ -82,18 +83,17 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         As `plan_words`.
     """
     words: dict[str, object] = {}
-    problems = []
-    text = joined_units(text)
+    problems, text = list[Problem](), joined_units(text)
     bare = re.sub(r"[{}\"]", "", text) if text[:1] == "{" else text  # of YAML or JSON
     spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", bare)
     joined = (text if spaced == text else spaced.strip()).replace(";", ",")
     joined = _name_and_number(part).sub(r"\1=", joined)
     if (joined := UNEQUAL.sub(r"\1=", SPACED.sub("=", joined))) != text:
         allowed = "settings NAME=VALUE with spaces between them"
-        because = "only an equals sign without spaces joins a name and its value"
+        because = "an equals sign without spaces joins a name and its value"
         because = "spaces separate settings, and commas separate values" if ";" in text else because
-        joined = re.sub(r",\s+(?=\w+=)", " ", joined)
-        raise SpecError([Problem(part, text, allowed, because, f'write "{joined}"', where=where)])
+        fix: str = anew(re.sub(r",\s+(?=\w+=)", " ", joined))
+        raise SpecError([Problem(part, text, allowed, because, fix, where)])
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
@@ -106,13 +106,12 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             problems.append(Problem(part, text, allowed, because, fix, where=where))
         elif _joins_settings(part, value):
             allowed, because = "settings with spaces between them", "commas separate values of one setting"
-            fix = f'write "{re.sub(r",(?=[a-z_]+=)", " ", word)}"'
-            problems.append(Problem(part, word, allowed, because, fix, where=where))
+            fix = anew(re.sub(r",\s*(?=[A-Za-z_]+=)", " ", text))
+            problems.append(Problem(part, text, allowed, because, fix, where))
         elif part == "plan" and not equals and name not in _flags_of_plans():
             allowed, because = "settings NAME=VALUE", f"{word} has no value"
-            fix = (
-                f"write {word}={EXAMPLES.get(name, '2')}" if name in Plan.model_fields else f"remove {word}"
-            )
+            usual = EXAMPLES.get(name, "2")
+            fix = f"write {word}={usual}" if name in Plan.model_fields else f"remove {word}"
             if re.search(r"\.(ya?ml|json)$", word):
                 because = f"{word} is the name of a file"
                 fix = f"write the settings of the file, such as {EXAMPLES['plan']}"
@@ -121,7 +120,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             twice = name in words
             fix = f"remove all but one {short}" if twice else f"write {short}=1"
             wrong = f"{short} is given twice" if twice else "no value follows the equals sign"
-            problems.append(Problem(f"{part}.{name}", word, f"one {short}=value", wrong, fix, where=where))
+            problems.append(Problem(f"{part}.{name}", word, f"one {short}=value", wrong, fix, where))
         words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)
@@ -332,7 +331,8 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 
 def _not_a_change(change: str, run: object) -> Problem:
     allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
-    because = "there is no such file or model, and a change of the job needs an equals sign"
+    because = "a change of the job needs an equals sign"
+    because = because if "." in change else f"there is no such file or model, and {because}"
     fix = f"remove {change}"
     if re.search(r"\.(ya?ml|json|toml|sh|csv|log)$", change):
         fix = f"check the path {change}, or remove it"

@@ -65,13 +65,14 @@ def _parts(cost: CheckpointCost) -> str:
 
 
 def _writing(cost: CheckpointCost) -> str:
-    times, place = cost.times, cost.checkpoint.to.replace("_", " ")
+    times, to = cost.times, cost.checkpoint.to
+    place = {"nvme": "NVMe"}.get(to, f"the {to.replace('_', ' ')}")
     if times.write_s == 0:
         return "nothing: the copy stays in host memory, and is lost if the node fails"
     if cost.checkpoint.how.waits_for_write:
-        return f"{show_seconds(times.write_s)} to the {place}, while training waits"
-    slower = f"{times.background_fraction:.0%} slower meanwhile"
-    return f"{show_seconds(times.write_s)} to the {place}; training is {slower}"
+        return f"{show_seconds(times.write_s)} to {place}, while training waits"
+    slower = f"{times.background_fraction:.0%} slower during this time"
+    return f"{show_seconds(times.write_s)} to {place}; training runs {slower}"
 
 
 def checkpoint_as_json(cost: CheckpointCost) -> dict[str, object]:

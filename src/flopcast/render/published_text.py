@@ -32,8 +32,8 @@ def _lines(published: Published) -> Iterator[str]:
     rows = published.rows
     if rows:
         yield published.constants_sentence
-        yield "errors of step times (predicted over measured − 1); full: rows without assumptions;"
-        yield "trivial: FLOP × bubble over the efficiency of the other rows with the same device,"
+        yield "errors of step times (predicted over measured − 1); full: rows without assumptions; trivial:"
+        yield "of FLOP × bubble divided by the mean efficiency of the other rows with the same device,"
         yield "precision and family; width: median half-width of the 90 % intervals; memory: median error"
         yield "of the memory peaks that sources print; once: mean error if repeats of a configuration count"
         yield "once; repeat, release: error of a perfect prediction, within a release and between releases"
@@ -124,8 +124,8 @@ def _not_fitting(published: Published) -> Iterator[str]:
     share = len(wrong) / len(published.rows)
     verdict = "within" if share <= TARGET_FRACTION else "above"
     yield (
-        f"predicted not to fit, although they ran: {len(wrong)} of {len(published.rows)} ({share:.1%},"
-        f" {verdict} the target of {TARGET_FRACTION:.0%})"
+        f"runs that fitted, but are predicted not to fit: {len(wrong)} of {len(published.rows)}"
+        f" ({share:.1%}, {verdict} the target of {TARGET_FRACTION:.0%})"
     )
     for row in sorted(wrong, key=lambda row: -row.used_fraction):
         filled = ", ".join(row.largest_categories)
@@ -135,12 +135,13 @@ def _not_fitting(published: Published) -> Iterator[str]:
 def _left_out(published: Published) -> Iterator[str]:
     """Yield a text about rows that are not predicted, by source and reason, and rows seen before."""
     yield f"rows that are not predicted: {len(published.left_out)}"
-    for (source, reason), number in reasons(published.left_out).items():
-        cut = reason if len(reason) <= REASON_WIDTH else reason[: REASON_WIDTH - 1] + "…"
-        yield f"  {number:4} {source:26} {cut}"
     if len(published.left_out) <= MOST_EXPLAINED:
         for row in published.left_out:
             for problem in row.problems:
                 yield indent(str(replace(problem, where=row.where)), "  ")
+    else:
+        for (source, reason), number in reasons(published.left_out).items():
+            cut = reason if len(reason) <= REASON_WIDTH else reason[: REASON_WIDTH - 1] + "…"
+            yield f"  {number:4} {source:26} {cut}"
     if published.twice:
         yield f"rows that are in two tables and count once: {len(published.twice)}"

@@ -232,8 +232,8 @@ def _times(report: ServingReport) -> list[str]:
         if share >= 0.0005:
             seconds = show_seconds(share * report.iteration_s)
             rows.append([f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", bar(share)])
-    which = "a mean decode iteration" if report.pools else "a mean iteration"
-    head = f"where the time of {which} goes: {show_seconds(report.iteration_s)}"
+    which = "an average decode iteration" if report.pools else "an average iteration"
+    head = f"where the time goes in {which} ({show_seconds(report.iteration_s)})"
     return [head, *aligned(rows, "<>><")]
 
 

@@ -17,7 +17,7 @@ from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, POSITIONS
 def network_seconds(priced: Priced, micro_batches: int) -> Number:
     """Return the seconds of a step in which the busiest stage's messages occupy the cluster's last tier.
 
-    Latencies do not count, because the links are free for other messages meanwhile. If micro-batches
+    Latencies do not count, because the links are free for other messages during this time. If micro-batches
     differ, all count as the first kind.
 
     Parameters

@@ -225,7 +225,13 @@ def unmendable(job: Job, fixed: Mapping[str, object]) -> tuple[Problem, ...]:
     settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
     implied = dict(_implied(fixed)) | dict(_of_groups(job, fixed))
     problems = check(job.model_copy(update={"plan": job.plan.model_copy(update=implied)}))
-    return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)
+    usual = check(job.model_copy(update={"plan": plan_of(job, {**implied, **fixed})}))
+    with_replicas = {each.field: each for each in usual}  # that use the remaining devices
+    return tuple(
+        with_replicas.get(each.field, each)
+        for each in problems
+        if not each.field.startswith("plan") or each.field in settled
+    )
 
 
 def with_fitting_values(

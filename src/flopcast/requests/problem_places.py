@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
+from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, resolve
 from flopcast.fixes import Fix, in_words, set_to, with_names
@@ -19,6 +20,11 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS
 
 OTHER_STACK = "choose --stack "  # begins a fix by other software
+WORDS = re.compile(r"(?=.*[a-z])[\w.-]+(?:, [\w.-]+)* or [\w.-]+")  # that a field allows
+WORD = re.compile(r"[\w.-]+(?=,| or |$)")
+SUPPORTS = "flopcast supports no other value"
+MOST_WORDS = 16  # of which each is tried
+MOST_TRIALS = 4  # of fixes, each after the ones before
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -85,13 +91,50 @@ def with_accepted_fixes(
     """Return the faults of a job; where it refuses the value of a fix, too, the fault has its next fix.
 
     All fixes that edit one value are tried together. Faults that they reveal in the same part of the job
-    are added, so that no further run reports them.
+    are added, so that no further run reports them. Several faults of one text have the same fix, the
+    text with all corrections.
 
     Parameters
     ----------
     problems, document : the faults of a document
     check : raises an error unless a document describes a job
     """
+    every, corrected = _tried(problems, document, check, MOST_TRIALS)
+    for home in IN_TEXT:
+        wrong, text = value_at(document.data, home), value_at(corrected.data, home)
+        inside = [each for each in every if path_of(each.field)[: len(home)] == home]
+        if len(inside) < 2 or not (isinstance(wrong, str) and isinstance(text, str) and wrong != text):
+            continue
+        if all(path_of(field)[: len(home)] != home for field, _ in _faults_after(check, corrected)):
+            fix = _of_text(home, text, document)
+            every = [replace(each, fix=fix) if each in inside else each for each in every]
+    return every
+
+
+def _with_allowed_words(
+    problem: Problem, right: str, document: Document, check: Callable[[Document], object]
+) -> Problem:
+    """Return the fault of a word; of the words that its field allows, only those that the job allows.
+
+    `document` has the word `right` in place of the wrong one.
+    """
+    listed = WORD.findall(problem.allowed) if WORDS.fullmatch(problem.allowed) else []
+    accepted = []
+    for word in listed[:MOST_WORDS]:
+        proposed = replace(problem, value=right, fix=set_to({problem.field: word}))
+        data = document.data if word == right else _edited(document.data, proposed)
+        if all(field != problem.field for field, _ in _faults_after(check, replace(document, data=data))):
+            accepted.append(word)
+    if accepted in ([], listed):
+        return problem
+    because = problem.because.replace(SUPPORTS, f"with the rest of this job, {SUPPORTS}")
+    return replace(problem, allowed=alternatives(accepted), because=because)
+
+
+def _tried(
+    problems: Sequence[Problem], document: Document, check: Callable[[Document], object], trials: int
+) -> tuple[list[Problem], Document]:
+    """Return the same, and the document after all fixes."""
     data, right, parts, new = document.data, dict[str, str](), set[object](), dict[str, Path]()
     lines, places = dict(document.lines), dict(document.places)
     for problem in problems:
@@ -105,9 +148,10 @@ def with_accepted_fixes(
             parts.add(name)
             lines |= {at: lines[path]} if path in lines else {}
             if document.places.get(path, "").startswith(ARGUMENT):
-                places |= {at: f"{ARGUMENT}{dotted(at)}={problem.value}"}
-    if not right:
-        return list(problems)
+                place = f"{ARGUMENT}{dotted(at)}={problem.value}"
+                places |= {at: document.places[path] if isinstance(value, dict) else place}
+    if not right or not trials:
+        return list(problems), document
     changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
     try:
         check(changed)
@@ -119,13 +163,43 @@ def with_accepted_fixes(
     except InfeasibleError:
         pass
     parts_alone = [each for each in left if getattr(each.fix, "part", "") not in ("", str(each.value))]
+    problems = [
+        _with_allowed_words(each, right[each.field], changed, check) if each.field in right else each
+        for each in problems
+    ]
     again = {each.field: each for each in left if each.field in right and each not in parts_alone}
     first = [_refused_twice(each, again.get(each.field), right.get(each.field, "")) for each in problems]
     renamed = {each.field: dotted(new[each.field]) for each in problems if each.field in new}
     values = {each.field: each for each in left if each.field in renamed.values() and each.edits}
     first = [_with_value(each, values.get(renamed.get(each.field, ""))) for each in first]
     further = [each for each in left if each.field not in (*again, *values)]
-    return [*first, *as_typed(further, changed, ())]
+    others, corrected = _tried(_causes(further, changed, check), changed, check, trials - 1)
+    return [*first, *as_typed(others, changed, ())], corrected
+
+
+def _faults_after(check: Callable[[Document], object], document: Document) -> set[tuple[str, str]]:
+    """Return the field and the reason of each fault of a document."""
+    try:
+        check(document)
+    except SpecError as error:
+        return {(each.field, each.because) for each in error.problems}
+    except InfeasibleError:
+        pass
+    return set()
+
+
+def _causes(
+    problems: Sequence[Problem], document: Document, check: Callable[[Document], object]
+) -> list[Problem]:
+    """Return the faults of a document without those that the fix of another one removes, too."""
+    left = list(problems)
+    for problem in problems:
+        data = _edited(document.data, problem)
+        if problem not in left or len(left) < 2 or data == document.data:
+            continue
+        after = _faults_after(check, replace(document, data=data))
+        left = [each for each in left if each is problem or (each.field, each.because) in after]
+    return left
 
 
 def _with_value(problem: Problem, second: Problem | None) -> Problem:
@@ -146,6 +220,8 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     """Return the fault of a value; `second` is that of its usual spelling `right`, if it has one."""
     if second is None:
         return problem
+    if getattr(problem.fix, "is_example", False):
+        return replace(problem, fix=second.fix) if second.edits else problem
     part = getattr(problem.fix, "part", "")  # the word that the user wrote
     if part and not second.edits:
         return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
@@ -164,12 +240,15 @@ def _edited(data: object, problem: Problem) -> object:
     The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
     """
     path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
-    if not problem.edits or len(problem.edits[0]) > 1 or getattr(problem.fix, "is_example", False):
+    if not problem.edits or len(problem.edits[0]) > 1:
         return data
     ((name, value),) = problem.edits[0].items()
     if problem.fault == UNKNOWN_KEY:
         return _with_key(data, path, name, value)
-    names += [short for short, name in long_names(Plan).items() if name in names]
+    holder = value_at(data, path[:-1])
+    names += [problem.field, *(short for short, name in long_names(Plan).items() if name in names)]
+    if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
+        path = (*path[:-1], next((each for each in names if each in holder), path[-1]))
     wrong, right = getattr(problem.fix, "part", "") or str(problem.value), in_words(value)
     if (name and name.removeprefix("--") not in names) or (
         isinstance(value, str) and value[:1] in ('"', "[", "{")
@@ -178,7 +257,7 @@ def _edited(data: object, problem: Problem) -> object:
     for end in range(len(path), 0, -1):
         text = value_at(data, path[:end])
         if isinstance(text, str) and wrong in text:
-            named = re.search(rf"\b(?:{'|'.join(names)})={re.escape(wrong)}(?![\w.])", text)
+            named = re.search(rf"\b(?:{'|'.join(map(re.escape, names))})={re.escape(wrong)}(?![\w.])", text)
             found = named or re.search(rf"(?<![\w-]){re.escape(wrong)}", text)
             if found is None:
                 continue
@@ -211,10 +290,15 @@ def _in_text(problem: Problem, document: Document) -> Problem:
             value = in_words(*problem.edits[0].values())
             right, found = re.subn(rf"(?<![\w.]){re.escape(str(problem.value))}(?![\w.])", value, text)
             right = right if found else f"{value} {text}"
-            place = document.where(home)
-            start = f"{home[-1]}: " if place[-1:].isdigit() else f"{place} " if place[:2] == "--" else ""
-            return replace(problem, fix=f'write {start}"{right}"', where=place)
+            return replace(problem, fix=_of_text(home, right, document), where=document.where(home))
     return problem
+
+
+def _of_text(home: Path, text: str, document: Document) -> str:
+    """Return the fix that writes a part of the job in short form anew."""
+    place = document.where(home)
+    start = f"{home[-1]}: " if place[-1:].isdigit() else f"{place} " if place[:2] == "--" else ""
+    return f'write {start}"{text}"'
 
 
 def _with_cause(problem: Problem, changes: Sequence[str]) -> Problem:

@@ -7,15 +7,14 @@ Later words win: options replace what the file says, KEY=VALUE changes both. `gp
 and `price` states what its devices cost, whoever named it.
 """
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from flopcast.errors import InfeasibleError, Problem, SpecError, collected, spec_error
+from flopcast.files.validate import build
 from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
-from flopcast.fixes import Fix
-from flopcast.library.edits import edited_document, long_names, placed
+from flopcast.library.edits import edited_document, in_long_names, long_names, placed
 from flopcast.records import replace
 from flopcast.requests.cluster_options import (
     devices_of_plan,
@@ -26,14 +25,15 @@ from flopcast.requests.cluster_options import (
     with_usual_cluster,
     with_usual_size,
 )
+from flopcast.requests.corrected_source import source_and_faults
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
-from flopcast.requests.job_files import NOUNS, ReadFile, built, checked_job, job_of, read_file
+from flopcast.requests.job_files import AUTO, NOUNS, ReadFile, built, checked_job, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.own_files import OF_JOB, is_config
 from flopcast.requests.problem_places import as_typed, with_accepted_fixes
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
-from flopcast.requests.sources import read_source, with_described_model, with_model
+from flopcast.requests.sources import with_described_model, with_model
 from flopcast.requests.training_options import (
     with_adapters,
     with_plan_options,
@@ -45,6 +45,7 @@ from flopcast.requests.usual_values import stated_cluster, with_defaults, with_u
 from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
 
 WRITTEN = (
     "model",
@@ -55,9 +56,6 @@ WRITTEN = (
     "loader",
     *OF_SERVING,
 )  # parts that options replace
-OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
-WITH_VALUE = re.compile(rf'{OPTION.pattern} ("[^"]*"|[A-Z]+\b|(?=\S*[\d.])[\w.:/-]*\w)')
-LOG = re.compile(r'write log="(.+)", which .*')  # of a log that was given as a job
 Made = TypeVar("Made")
 Make = Callable[[Document, ReadFile], Made]  # from a document and what reads the files that it names
 
@@ -129,8 +127,8 @@ def made_from(
     SpecError
         Every fault of the request, and what `make` raises.
     """
-    request = with_named_model(request)
-    source = request.source or _source_of(request)
+    request = _with_named_model(request)
+    source, misread = (request.source, ()) if request.source else _source_of(request)
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
@@ -154,24 +152,24 @@ def made_from(
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
     document = with_price(document, request.price, anew=False)
-    problems = (*unsized, *mistyped, *twofold, *untargeted)
+    problems = (*misread, *unsized, *mistyped, *twofold, *untargeted)
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
+    check = check or make
     try:
-        made = make(document, read)
+        if not problems:
+            return make(document, read)
+        check(document, read)
     except SpecError as error:
-        faults = with_accepted_fixes(error.problems, document, lambda given: (check or make)(given, read))
+        faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
         every = as_typed((*problems, *faults), document, request.changes)
         named = names_cluster(document, request)
         follows = _follows(named_cluster=named, unsized=bool(unsized), untargeted=bool(untargeted))
         raise SpecError(each for each in every if each.field not in follows) from None
     except InfeasibleError:
-        if problems:  # no plan is possible on what was not meant
-            raise SpecError(problems) from None
-        raise
-    if problems:
-        raise SpecError(problems)
-    return made
+        if not problems:  # else no plan is possible on what was not meant
+            raise
+    raise SpecError(problems)
 
 
 def _follows(*, named_cluster: bool, unsized: bool, untargeted: bool) -> set[str]:
@@ -181,10 +179,18 @@ def _follows(*, named_cluster: bool, unsized: bool, untargeted: bool) -> set[str
     return fields if named_cluster else fields | {"--gpus"}
 
 
-def _source_of(request: JobRequest) -> JobSource:
-    """Return what the files of a request hold; an error of theirs has the faults of the options too."""
+def _source_of(request: JobRequest) -> tuple[JobSource, tuple[Problem, ...]]:
+    """Return what `source_and_faults` returns; an error of files has the faults of the options, too."""
     try:
-        return read_source(request)
+        return source_and_faults(request)
+    except SpecError as error:
+        raise SpecError((*error.problems, *_faults_of_options(request))) from None
+
+
+def _with_named_model(request: JobRequest) -> JobRequest:
+    """Return the request with its model; an error of a name has the faults of the options, too."""
+    try:
+        return with_named_model(request)
     except SpecError as error:
         raise SpecError((*error.problems, *_faults_of_options(request))) from None
 
@@ -206,6 +212,11 @@ def _faults_of_options(request: JobRequest) -> list[Problem]:
     for key in NOUNS.keys() & data.keys():
         with collected(problems):
             built(key, data[key], document)
+    with collected(problems):
+        document, plan = in_long_names(document, "plan", data.get("plan"))
+        if isinstance(plan, dict) and request.engine is None:
+            words = {name: value for name, value in plan.items() if name != AUTO}
+            build(Plan, document, {"global_batch": 1} | words, ("plan",))
     return problems
 
 
@@ -293,35 +304,3 @@ def _others(batch: object, name: str) -> dict[str, object]:
         return {}
     long = long_names(Batch)
     return {key: value for key, value in batch.items() if long.get(key, key) != name}
-
-
-def without_options(problem: Problem) -> Problem:
-    """Return a fault without command line: with arguments of Python, or fields of a request.
-
-    The place is left out where the field says it.
-
-    >>> problem = without_options(
-    ...     Problem(where="--seq", field="batch.seq", value=0, allowed="", because="", fix="see --seq"))
-    >>> problem.where, problem.fix
-    ('argument seq', 'see seq')
-    """
-    option = OPTION.fullmatch(problem.where)
-    named = option is not None and problem.field.partition(".")[0] == option[1]
-    where = OPTION.sub(r"argument \1", problem.where).replace(COMMAND_LINE, "arguments")
-    words = {
-        name: OPTION.sub(r"\1", WITH_VALUE.sub(_as_argument, getattr(problem, name)))
-        for name in ("field", "allowed", "because", "fix")
-    }
-    text = LOG.sub(r'write flopcast.diagnose(job, log="\1")', words["fix"])
-    edits = [{OPTION.sub(r"\1", name): new for name, new in edit.items()} for edit in problem.edits]
-    words["fix"] = Fix(
-        text, edits, getattr(problem.fix, "part", ""), getattr(problem.fix, "is_example", False)
-    )
-    return replace(problem, where="" if named else where, **words)
-
-
-def _as_argument(option: re.Match[str]) -> str:
-    """Return an option with a value as an argument of Python: seq=4096 for --seq 4096."""
-    name, value = option.groups()
-    is_plain = value[0] == '"' or value.isupper() or re.fullmatch(r"\d+(\.\d+)?(e\d+)?", value)
-    return f"{name}={value}" if is_plain else f'{name}="{value}"'

@@ -6,7 +6,7 @@ Elsewhere: the job of a request (resolve.py), the question itself (search/questi
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, product
 from typing import TypeVar
@@ -29,6 +29,7 @@ from flopcast.search.space import Space
 from flopcast.search.space_words import space_values
 from flopcast.spec.plan import Plan
 from flopcast.units import Number
+from flopcast.workload.suggested_fixes import advised
 
 Made = TypeVar("Made")
 DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
@@ -36,6 +37,7 @@ OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
 OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
 NO_LIMIT: Number | None = 1e15  # seconds or dollars
 OPTION_OF = {"objective": "--objective", "tokens": "--tokens"}  # faults of a question
+DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 COMPARED = ("stack.tensor_overlap",)  # settings of which a change may list several values to try
 OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
 
@@ -115,11 +117,29 @@ def question_of(request: SearchRequest) -> Question:
         ),
         None,
     )
+    if question is not None and not faults.found:
+        faults.found.extend(_impossible_degrees(question, words))
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
         raise SpecError(replace(each, field=OPTION_OF.get(each.field, each.field)) for each in problems)
     return question
+
+
+def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield the faults of degrees of which no value is possible for any job of a question."""
+    jobs = tuple(question.sized())
+    for name in (each for each in DEGREES if each in words and getattr(question.space, each)):
+        broken = []
+        for job, value in product(jobs, getattr(question.space, name)):
+            own = [each for each in advised(job, {name: value}) if each.field == f"plan.{name}"]
+            if not own:
+                break
+            broken += own
+        else:
+            nearest = [edit[name] for each in broken for edit in each.edits if name in edit]
+            fix = set_to({name: tuple(dict.fromkeys(nearest))}) if nearest else broken[0].fix
+            yield replace(broken[0], value=str(words[name]), fix=fix, where="--plan")
 
 
 def _varied(changes: Sequence[str]) -> list[tuple[str, ...]]:

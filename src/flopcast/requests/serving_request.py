@@ -7,10 +7,10 @@ clusters (resolve.py), whether the job can be predicted (serving/checks.py).
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.misplaced_keys import with_sections
-from flopcast.files.other_forms import OTHER_VALUES
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
@@ -25,8 +25,9 @@ from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from
-from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving
+from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving, refuse_other_words
 from flopcast.search.deployments.choose import chosen_deployment
+from flopcast.serving.checks import serving_problems
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.requests import Requests
 from flopcast.serving.unknown_release import release_age
@@ -53,6 +54,7 @@ OF_TRAINING = (
     "checkpoint",
     "loader",
 )
+Answer = TypeVar("Answer")
 Complete = Callable[[ServingJob], tuple[ServingJob, list[str]]]  # adds what a plan leaves out, with notes
 TRACED = 2_000  # requests of a trace that determine the deployment
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
@@ -78,20 +80,26 @@ def answered(
         Every fault of the files and the other values, options of training among them.
     """
 
-    def job_in(document: Document, read: ReadFile) -> ServingJob:
-        return serving_job_of(with_usual_size(document), read, complete or with_best_degrees)
+    def of_job(answer: Callable[[ServingJob], Answer]) -> Callable[[Document, ReadFile], Answer]:
+        def answer_of(document: Document, read: ReadFile) -> Answer:
+            job = serving_job_of(with_usual_size(document), read, complete or with_best_degrees)
+            try:
+                return answer(job)
+            except SpecError as error:
+                raise SpecError(with_places(error.problems, document)) from None
 
-    def answer_of(document: Document, read: ReadFile) -> Made:
-        job = job_in(document, read)
-        try:
-            return answer(job)
-        except SpecError as error:
-            raise SpecError(with_places(error.problems, document)) from None
+        return answer_of
 
     refuse_options_of_serving(request)
     if wrong := list(_options_of_training(request)):
         raise SpecError(wrong)
-    return made_from(request, answer_of, job_in)
+    return made_from(request, of_job(answer), of_job(check_serving))
+
+
+def check_serving(job: ServingJob) -> None:
+    """Raise SpecError if a serving job cannot be predicted, with every rule that it breaks."""
+    if problems := serving_problems(job, _longest(job.traffic)):
+        raise SpecError(problems)
 
 
 def _options_of_training(request: JobRequest) -> Iterator[Problem]:
@@ -190,38 +198,9 @@ def _deployment(data: object, document: Document) -> Deployment:
     document, words = in_long_names(document, "plan", data)
     nested = _nested(words)
     if isinstance(nested, dict):
-        _refuse_other_words(nested, document)
+        refuse_other_words(nested, document)
         nested = with_drafting(nested, document)
     return build(Deployment, document, nested, ("plan",))
-
-
-def _refuse_other_words(words: dict[str, object], document: Document) -> None:
-    """Refuse what people write for the format of weights, for drafting and for pools, with the right words.
-
-    Raises
-    ------
-    SpecError
-        Each such word, with the edit that states what it means.
-    """
-    problems = []
-    for name, value in words.items():
-        if name in ("precision", "quantization"):
-            right = OTHER_VALUES.get(str(value), value)
-            allowed, because = f"weights={right}", "weights and the KV cache have separate formats"
-        elif name == "drafting" and isinstance(value, str):
-            allowed, because = f"draft={value}", "the method of drafting is stated as draft"
-        elif name in ("prefill", "decode") and not (value is None or isinstance(value, dict)):
-            allowed = "prefill.tp=2 decode.tp=4"
-            because = "a pool has degrees and replicas, each of which is a setting of its own"
-        else:
-            continue
-        where = document.where(("plan", name))
-        fix = f'write "{allowed}"'
-        if where[-1:].isdigit() and " " not in allowed:  # in a file
-            fix = f"write {allowed.replace('=', ': ')} in place of {name}"
-        problems.append(Problem(f"plan.{name}", value, allowed, because, fix, where))
-    if problems:
-        raise SpecError(problems)
 
 
 def _nested(words: object) -> object:

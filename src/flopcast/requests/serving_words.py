@@ -1,15 +1,18 @@
 """Whether a request serves or trains.
 
-Answers: does a request have a part that only serving has?
+Answers: does a request have a part that only serving has, and does a plan have words that only other
+software has?
 Elsewhere: the serving job that it describes (serving_request.py), which loads more.
 """
 
 from collections.abc import Collection
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.other_forms import OTHER_VALUES
+from flopcast.files.yaml_text import Document
+from flopcast.requests.corrected_source import source_and_faults
 from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.sources import read_source
 from flopcast.requests.words import with_named_model
 
 OF_SERVING = ("engine", "traffic", "slo")
@@ -72,7 +75,36 @@ def _keys(request: JobRequest) -> Collection[object]:
     if request.source is None and request.files and is_graph(request.files[0]):
         return ()
     try:
-        source = request.source or read_source(with_named_model(request))
+        source = request.source or source_and_faults(with_named_model(request))[0]
     except SpecError:
         return ()
     return source.document.data.keys() if isinstance(source.document.data, dict) else ()
+
+
+def refuse_other_words(words: dict[str, object], document: Document) -> None:
+    """Refuse what people write for the format of weights, for drafting and for pools, with the right words.
+
+    Raises
+    ------
+    SpecError
+        Each such word, with the edit that states what it means.
+    """
+    problems = []
+    for name, value in words.items():
+        if name in ("precision", "quantization"):
+            right = OTHER_VALUES.get(str(value), value)
+            allowed, because = f"weights={right}", "weights and the KV cache have separate formats"
+        elif name == "drafting" and isinstance(value, str):
+            allowed, because = f"draft={value}", "the method of drafting is stated as draft"
+        elif name in ("prefill", "decode") and not (value is None or isinstance(value, dict)):
+            allowed = "prefill.tp=2 decode.tp=4"
+            because = "a pool has degrees and replicas, each of which is a setting of its own"
+        else:
+            continue
+        where = document.where(("plan", name))
+        fix = f'write "{allowed}"'
+        if where[-1:].isdigit() and " " not in allowed:  # in a file
+            fix = f"write {allowed.replace('=', ': ')} in place of {name}"
+        problems.append(Problem(f"plan.{name}", value, allowed, because, fix, where))
+    if problems:
+        raise SpecError(problems)

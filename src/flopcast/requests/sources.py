@@ -79,7 +79,7 @@ def read_source(request: JobRequest) -> JobSource:
         empty = Document(COMMAND_LINE, {}, {})
         return JobSource(document=with_model(empty, request.files[0], request.size, request.autocast))
     if commands:
-        return source_of(commands[0].encode(), COMMAND, request, _reader_in(Path()))
+        return source_of(commands[0].encode(), COMMAND, request, reader_in(Path()))
     place, *further = map(Path, request.files)
     place = _in_folder(place)
     if further:
@@ -88,10 +88,10 @@ def read_source(request: JobRequest) -> JobSource:
         documents = [parsed(read_file(one), str(one)) for one in (place, *further)]
         document, kind = joined(documents, request.kind)
         return _read_foreign(document, replace(request, kind=kind))
-    return source_of(read_file(place), str(place), request, _reader_in(place.parent))
+    return source_of(read_file(place), str(place), request, reader_in(place.parent))
 
 
-def _reader_in(folder: Path) -> Callable[[str, str], bytes]:
+def reader_in(folder: Path) -> Callable[[str, str], bytes]:
     """Return what reads a file that a command names, in the folder of its script or where it runs."""
 
     def read(path: str, where: str) -> bytes:

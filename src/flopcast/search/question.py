@@ -7,6 +7,7 @@ Elsewhere: the space (space.py), objectives (objectives.py), the answer (find.py
 from collections.abc import Iterator, Sequence
 
 from flopcast.errors import Problem, SpecError
+from flopcast.fixes import in_place
 from flopcast.records import dataclass, field
 from flopcast.search.equal_parts import of_parts
 from flopcast.search.objectives import OBJECTIVES, Objective
@@ -211,7 +212,7 @@ def _unknown(name: str, objectives: Sequence[str]) -> Problem:
     allowed, because = ", ".join(OBJECTIVES), "flopcast does not rank plans by other objectives"
     same = (objective for other, objective in OTHER_NAMES.items() if other in name)
     right = near[0] if near else next(same, "step_time")
-    fix = f"write {right} in place of {name}"
+    fix: str = in_place(right, name)
     if not near and any(each in OBJECTIVES for each in objectives):
         fix = f"remove {name}"
     return Problem("objective", name, allowed, because, fix)

@@ -85,12 +85,12 @@ def wrong_numbers(given: object, name: str, error: NotAllowedError) -> NotAllowe
 def _meant_numbers(given: object, allowed: str) -> str:
     """Return the numbers that a wrong text probably means, in a form that is allowed.
 
-    >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "<=8", "8,16,x", "eight", "any")]
-    ['2..8', '1..8', '8,16', '8', 'all']
+    >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "<=8", "8,16,x", "8,sixteen", "any")]
+    ['2..8', '1..8', '8,16', '8,16', 'all']
     >>> _meant_numbers("on", ZERO_STAGES[0]), _meant_numbers("off", ZERO_STAGES[0])
     ('1', '0')
     """
-    text = in_digits(str(given))
+    text = ",".join(in_digits(word.strip()) for word in str(given).split(","))
     if (below := re.fullmatch(r"\s*<(=?)\s*([2-9]|[1-9]\d+)\s*", text)) and "all" in allowed:
         return f"1..{int(below[2]) - (not below[1])}"
     if ends := re.fullmatch(r"\s*([1-9]\d*)\s*(?:-|–|:|to|\.{3})\s*(\d+)\s*", text):

@@ -198,7 +198,6 @@ def _setting(word: str) -> tuple[str, object]:
     if equals and name in SETTINGS:
         return SETTINGS[name], value
     words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
-    because = "the short form of a checkpoint consists of these words,"
     from difflib import get_close_matches  # only a wrong word needs it
 
     near = (
@@ -213,7 +212,7 @@ def _setting(word: str) -> tuple[str, object]:
     right = f"every={word}" if word.isdecimal() else f"{near[0]}{equals}{value}" if near else ""
     fix = in_place(right, word) if right else f"remove {word}"
     fix = "leave out the checkpoint" if word == "none" else fix
-    raise NotAllowedError(f"words of this list: {words}", f"{because} and {word!r} is none of them", fix)
+    raise NotAllowedError(f"words of this list: {words}", f"{word!r} is none of these words", fix)
 
 
 def _quantity(word: str, unit: str, allowed: str) -> float:

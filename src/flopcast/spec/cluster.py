@@ -78,7 +78,7 @@ class Device(StrictModel):
         Whether 8-bit tensor cores read operands in only one memory layout (Hopper, Ada), so that operands
         of the forward and the backward pass need a transposed copy.
     writes_results_after : bool
-        Whether grouped GEMMs in 8 and 4 bits write 16-bit results only after the whole GEMM (Blackwell).
+        Whether the epilogue of 8- and 4-bit grouped GEMMs does not overlap with the main loop (Blackwell).
     collective_slowdown_fraction : float
         Fraction of its speed that compute loses while a collective runs at the same time. The default, 0.3,
         lies between two estimates. NCCL's 24 thread blocks occupy 18 % of the 132 multiprocessors of an

@@ -49,6 +49,18 @@ def _unequal_stages(case: Case) -> Ways:
     return {"pipeline_parallel": nearest_divisor(blocks, stages), "virtual_stages": 1}
 
 
+def _dividing_degrees(case: Case) -> str:
+    """Return the values of the degree that does not divide the blocks with which the other one does."""
+    degrees = {name: first(getattr(case.plans, name)) for name in ("pipeline_parallel", "virtual_stages")}
+    del degrees[_uneven_degree(case)]
+    ((other, degree),) = degrees.items()
+    blocks = case.model.num_blocks
+    if degree == 1 or blocks % degree:
+        return f"a divisor of the {blocks} blocks: {listed(divisors(blocks))}"
+    limit = blocks // degree
+    return f"a divisor of {blocks} blocks / {other} = {limit}: {listed(divisors(limit))}"
+
+
 def _uneven_degree(case: Case) -> str:
     """Return the degree that does not divide the blocks: stages, or only chunks of a stage."""
     stages = first(case.plans.pipeline_parallel)
@@ -102,7 +114,7 @@ RULES: tuple[Rule, ...] = (
             c.model.learned_positions == 0 or c.batch.sequence_length <= c.model.learned_positions
         ),
         allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
-        because="the table of learned positions has no row for later positions",
+        because="the position-embedding table has learned_positions rows, one per position of a sequence",
         fix=lambda c: {"learned_positions": c.batch.sequence_length},
     ),
     Rule(
@@ -126,11 +138,7 @@ RULES: tuple[Rule, ...] = (
             or uneven(c.plans)
             | (c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0)
         ),
-        allowed=lambda c: (
-            "a degree for which pipeline_parallel · virtual_stages (now "
-            f"{first(c.plans.pipeline_parallel)} · {first(c.plans.virtual_stages)}) divides the "
-            f"{c.model.num_blocks} blocks: {listed(divisors(c.model.num_blocks))}"
-        ),
+        allowed=_dividing_degrees,
         because="without stage_layers, this stack puts the same number of blocks into every chunk",
         fix=_unequal_stages,
     ),

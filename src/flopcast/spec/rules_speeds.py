@@ -96,7 +96,9 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _outside(c),
         allowed=lambda c: up_to(0, _most(c.site.slow[_outside(c)[0]], c.cluster) - 1),
         because="devices and hosts are numbered from 0",
-        fix=lambda c: {f"site.slow[{_outside(c)[0]}].index": 0},
+        fix=lambda c: {
+            f"site.slow[{_outside(c)[0]}].index": _most(c.site.slow[_outside(c)[0]], c.cluster) - 1
+        },
     ),
     Rule(
         field="site.slow",

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from flopcast.fixes import in_place, write
+from flopcast.fixes import in_place
 from flopcast.quantities import fraction_of
 from flopcast.spec.written_lists import entries_of, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
@@ -90,10 +90,10 @@ def _of_word(word: str) -> dict[str, object]:
         raise NotAllowedError(allowed, because, in_place(right, word))
     if not 0 < fraction <= 1:
         allowed = "a speed above 0 and at most 1 after the colon"
-        because = "it is the speed of this part divided by the speed of the others"
+        because = "the number is the speed of the slow part divided by the speed of the others"
         percent = f"{fraction / 100:g}" if 10 < fraction <= 100 else "0.5"
         slowed = f"{1 / fraction:.2g}" if 1 < fraction <= 10 else percent  # who writes 1.25 times the time
-        raise NotAllowedError(allowed, because, write(f"{index}:{slowed}", kind.strip()))
+        raise NotAllowedError(allowed, because, in_place(f"{kind}={index}:{slowed}", word))
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
 
 

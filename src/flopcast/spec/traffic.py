@@ -49,8 +49,8 @@ class Traffic(StrictModel):
     trace : str or None
         Name of a file with recorded requests: their times, lengths and shared beginnings.
     rate_per_s : float or None
-        Requests that arrive in a second on average, all turns of conversations counted ("rate" for short):
-        a number, or a text such as "4/s" and "240/min".
+        Average number of requests that arrive in a second ("rate" for short): a number, or a text such as
+        "4/s" and "240/min". Each turn of a conversation counts as a request.
     concurrency : int or None
         Number of conversations that are open at any time, each with one request at most. When one ends, the
         next begins. A conversation has one request unless `turns` is larger.
@@ -139,7 +139,7 @@ class Traffic(StrictModel):
     @classmethod
     def _one_load(cls, value: int | None, info: ValidationInfo) -> int | None:
         """Refuse a rate beside a concurrency, and traffic without a rate, a concurrency and a trace."""
-        allowed = "either rate_per_s or concurrency, or a trace instead"
+        allowed = "exactly one of rate_per_s, concurrency and trace"
         rate = info.data.get("rate_per_s")
         if value is not None and rate is not None:
             because = "both determine when requests arrive"

@@ -17,7 +17,7 @@ from flopcast.files.yaml_text import COMMAND_LINE
 from flopcast.fixes import Edit, Fix, in_words, with_names
 from flopcast.records import replace
 from flopcast.render.error_json import fault, input_faults
-from flopcast.requests.resolve import without_options
+from flopcast.requests.argument_names import without_options
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui.form_fields import FIELDS
@@ -86,6 +86,8 @@ def _with_short_field(problem: Problem) -> Problem:
     name = OF_TRAFFIC.get(problem.field.rpartition("traffic.")[2], "")
     if name and "." in problem.field and not problem.where:
         problem = replace(problem, field=name, where=REQUEST)
+    if problem.field in OPTIONS and not problem.where:
+        problem = replace(problem, field=OPTIONS[problem.field])
     return replace(problem, fix=with_names(problem.fix, SHORT_NAMES | OF_TRAFFIC))
 
 

@@ -280,7 +280,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         because = "the log is empty, or has no complete line"
         fix = "give the lines that the run printed for its steps, with their line ends"
         return _fault(name, "a log with printed steps", because, fix, 1)
-    allowed = "a training log; formats known are\n" + "\n".join(
+    allowed = "a training log in one of these formats:\n" + "\n".join(
         f"    {one}: {known.example}" for one, known in FORMATS.items()
     )
     bad = sum(reading.num_bad.values())

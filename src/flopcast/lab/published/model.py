@@ -11,6 +11,7 @@ counts. They are compared with the FLOP per token that the model counts; measure
 from typing import Any
 
 from flopcast.errors import SpecError
+from flopcast.files.nearest_names import nearest
 from flopcast.lab.published.cells import assumed_heads
 from flopcast.lab.published.known_names import KnownModel, model_of
 from flopcast.lab.validation.run import PASSES, Architecture, Run
@@ -22,6 +23,10 @@ from flopcast.spec.model import Model
 
 MOST_DOCUMENTS = 64  # in a sequence: shorter ones leave less attention than printed digits tell
 ROUNDING_FRACTION = 0.01  # rates are printed with three or four digits
+SAME_NAME = 0.85  # of letters in common, from which a name is a misspelling of a catalogue's
+# sizes that a row of an unknown model states, and their columns
+SIZES = {"num_layers": "layers", "hidden": "hidden", "ffn_hidden": "ffn_hidden", "heads": "heads",
+         "vocabulary": "vocab", "gated": "gated_mlp"}  # fmt: skip
 CLOSE_FRACTION = 0.05  # further off, the row counts by a formula of its own, and nothing is concluded
 VOCABULARY_TOLERANCE = 0.02  # tables print padded vocabularies or bare ones
 
@@ -45,7 +50,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
                     run.model,
                     "a model of the catalogue, or a row that states all sizes",
                     because,
-                    catalog.unknown_name("models", run.model).fix,
+                    _right_model(run),
                 )
             ]
         )
@@ -55,6 +60,15 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
     own = catalog.model(known.base)
     _agrees(run, own)
     return {"base": known.base} | _as_many_layers(run, own, assumed) | _other_vocabulary(run, own, assumed)
+
+
+def _right_model(run: Run) -> str:
+    """Return the fix of a row whose model is unknown: a similar name, or the sizes that the row lacks."""
+    near = nearest(run.model, catalog.names("models"), least_ratio=SAME_NAME)
+    missing = [column for name, column in SIZES.items() if getattr(run.architecture, name) is None]
+    sizes = f"fill these columns of the row: {', '.join(missing)}"
+    ways = [*(f"write {name} in the column model_name" for name in near), *([sizes] if missing else [])]
+    return ", or ".join(ways) or "leave the row out"
 
 
 def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]:

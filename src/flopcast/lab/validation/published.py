@@ -56,6 +56,7 @@ Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
 MEASURED = "a step time in seconds"
+COLUMNS = "step_time_s, tokens_per_s_per_gpu, tokens_per_s_total, samples_per_s or tflops_per_gpu"
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
 
@@ -239,7 +240,9 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     if measured_s is None:
         other = "".join(f", in place of {each.split(' ')[0]}" for each in run.unused if "time" in each)
         fix = f"write the time in seconds in the column step_time_s{other}"
-        raise SpecError([run.fault("step_time_s", None, MEASURED, "the row states no measured time", fix)])
+        allowed = f"a value in one of the columns {COLUMNS}"
+        fault = run.fault("step_time_s", None, allowed, "the row states no measured time", fix)
+        raise SpecError([replace(fault, fault="is missing")])
     peak_flop = _peak_flop_per_s(job) * measured_s
     mfu_ratio = counted_flop(job, causal=True) / peak_flop
     executed_ratio = mfu_ratio + recomputed_flop(job, causal=True) / peak_flop
