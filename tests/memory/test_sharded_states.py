@@ -56,6 +56,17 @@ def test_two_units_are_whole_at_once_or_one_without_prefetch():
     assert alone.category("gathered_parameters") == [2.0 * max(HEAD, BLOCK_PARAMETERS)]
 
 
+@all_cases(("whole", "elements"), [("unit", BLOCK_PARAMETERS), ("weight", 4 * HIDDEN**2)])
+def test_a_compiler_makes_one_weight_whole_instead_of_a_unit(whole, elements):
+    """XLA gathers each weight for its GEMM; the largest of a block with a small table is one of the MLP."""
+    stack = stack_with(sharding={"whole": whole}, gradients={"dtype": "fp16", "overlap": True})
+
+    memory = Kept("dp=64 zero=3 gbs=64", stack=stack, model=GPT.model_copy(update={"vocabulary": 512}))
+
+    assert memory.category("gathered_parameters") == [2 * 2.0 * elements]
+    assert memory.category("unreduced_gradients") == [(2.0 + 2.0) * elements]
+
+
 def test_a_root_unit_stays_whole_beside_the_blocks():
     memory = kept("dp=64 zero=3 gbs=64", ends="root")
 

@@ -13,6 +13,8 @@ References
 What each ZeRO stage keeps: arXiv:1910.02054, section 5. Two units at once: arXiv:2304.11277, section 3.4.
 """
 
+from functools import reduce
+
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
@@ -160,5 +162,8 @@ def _at_the_ends(programs: Programs) -> Counts:
 
 
 def _elements(layer: Layer, programs: Programs) -> Counts:
-    """Return the elements that are gathered for the backward of one layer, (plans, 1)."""
-    return unit_elements(layer.read_backward, programs.stack, programs.plans)
+    """Return the elements of one layer that are whole at once in its backward, (plans, 1)."""
+    weights, by_weight = layer.read_backward, programs.stack.sharding.whole == "weight"
+    groups = [(weight,) for weight in weights] if by_weight else [weights]
+    sizes = (unit_elements(group, programs.stack, programs.plans) for group in groups)
+    return reduce(np.maximum, sizes, ZERO)

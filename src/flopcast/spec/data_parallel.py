@@ -152,6 +152,10 @@ class Sharding(StrictModel):
         How embedding and head are gathered. "own_units": each of them is a unit. "root": both are gathered
         together before the forward pass and kept until the end of the backward pass, like the root module
         of FSDP1.
+    whole : str
+        What is whole on each rank at the same time, and limits memory. "unit": all parameters of a unit,
+        and then all its gradients. "weight": one weight, because a compiler places the all-gather and the
+        reduction of each weight next to its GEMM. The times of both are predicted for messages of a unit.
     keeps_last_unit : bool
         Whether the parameters of the last unit are kept after the forward pass, because the backward pass
         begins with them.
@@ -186,6 +190,7 @@ class Sharding(StrictModel):
     holds_in_pipeline: bool = True
     prefetch_units: Literal[0, 1] = 1
     ends: Literal["own_units", "root"] = "own_units"
+    whole: Literal["unit", "weight"] = "unit"
     keeps_last_unit: bool = False
     keeps_low_precision: bool = False
     gradient_dtype: Literal["fp16", "bf16", "fp32"] = "fp32"

@@ -130,8 +130,9 @@ def test_first_scores_of_the_fifth_collection_are_of_all_rows_but_two(found_5):
 
 
 def test_first_scores_of_the_eighth_collection_are_of_all_rows_but_two(found_8):
+    """Since then, LoRA of Falcon is predicted, whose feed-forward layer has no gate."""
     assert len(printed(TABLE_8)) == 2 + sum(int(first[0]) for first in FIRST_SCORES_OF_COLLECTED_8.values())
-    assert {row.source for row in found_8.left_out} == {"optimum-habana-base", "colossalai-h200"}
+    assert [row.source for row in found_8.left_out] == ["colossalai-h200"]
 
 
 def test_first_scores_of_the_sixth_collection_are_of_all_rows_but_eleven(found_6):
@@ -156,11 +157,12 @@ def test_first_scores_of_the_sixth_collection_are_of_all_rows_but_eleven(found_6
         ("found_5", "dense", 0.2, 0.65),
         ("found_5", "experts", 0.26, 0.8),
         ("found_6", "dense", 0.2, 0.85),
-        ("found_6", "experts", 0.15, 0.9),
+        ("found_6", "experts", 0.16, 0.9),
+        ("found_8", "dense", 0.22, 0.7),
     ],
 )
 def test_half_of_the_collected_runs_are_near_and_most_inside(request, table, family, median_error, inside):
-    """Runs of users (`found_2` to `found_6`) are farther off: docs/accuracy/journal.md says why."""
+    """Runs of users (`found_2` to `found_8`) are farther off: docs/accuracy/journal.md says why."""
     rows = [row for row in request.getfixturevalue(table).rows if row.family == family]
 
     assert statistics.median(abs(row.relative_error) for row in rows) <= median_error
@@ -208,6 +210,17 @@ def test_maxtext_on_tpu_runs_under_the_stack_of_maxtext(found):
 
     assert {row.job.stack.name for row in rows} == {"maxtext"}
     assert all(row.job.plan.sequence_parallel == (row.job.plan.tensor_parallel > 1) for row in rows)
+
+
+def test_of_the_newest_runs_of_maxtext_on_tpu_most_are_predicted_to_fit(found_8):
+    """All of them ran. The others keep outputs of activation functions, or run many experts: journal.md."""
+    rows = [row for row in found_8.rows if row.job.stack.name == "maxtext"]
+    tiled = [row for row in rows if "num_vocab_tiling" in row.run.notes]
+
+    assert (len(rows), len(tiled)) == (20, 3)
+    assert sum(not row.fits for row in rows) <= 4
+    assert all(row.job.model.mtp == 0 for row in rows)
+    assert {row.job.stack.memory.logit_bytes for row in tiled} == {2.0 / 16}
 
 
 def test_dispatchers_and_overlap_of_megatron_lm_are_those_of_its_table(found_2):

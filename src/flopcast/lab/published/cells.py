@@ -172,12 +172,12 @@ def implied_degrees(run: Run, plan: Mapping[str, object]) -> dict[str, int]:
     return dict.fromkeys((name for name in DEGREES[1:3] if name not in plan), 1)
 
 
-def adapters(notes: str) -> dict[str, object]:
+def adapters(notes: str, gated: bool = True) -> dict[str, object]:
     """Return the rank and the targets of adapters that remarks mention, for software without defaults of
     its own.
 
     Rank 8, and adapters only on queries and values, are the defaults of peft's LoraConfig and of its
-    targets for Llama.
+    targets for Llama. Only a `gated` feed-forward layer has a gate that can have adapters.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def adapters(notes: str) -> dict[str, object]:
     if re.search(r"attention only", notes):
         targets = ["q", "k", "v", "out"]
     if re.search(r"all[- ]linear|every projection", notes):
-        targets = ["q", "k", "v", "out", "gate", "up", "down"]
+        targets = ["q", "k", "v", "out", *(["gate"] if gated else []), "up", "down"]
     return {"rank": int(rank[1] or rank[2]) if rank else 8, "targets": targets}
 
 

@@ -188,12 +188,15 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
     experts: dict[str, object] = {}
     for default in defaults:
         experts |= default.experts
+        if default.model:
+            document |= default.model
+            assumed.append(f"model {dict(default.model)}: {default.because}")
         if default.adapters:
             document["adapters"] = dict(default.adapters)
             assumed.append(f"adapters {dict(default.adapters)}: {default.because}")
             if run.says("QLoRA"):
                 document["adapters"] |= {"base_dtype": "nf4"}
-    stated = cells.adapters(run.notes)
+    stated = cells.adapters(run.notes, run.architecture.gated is not False)
     if stated and "adapters" not in document:
         document["adapters"] = stated | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
         assumed.append(f"adapters {stated}: from the remarks; everything else as in PEFT")

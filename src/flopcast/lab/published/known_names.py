@@ -61,12 +61,13 @@ class KnownModel(StrictModel):
 class Default(StrictModel):
     """A default of the software for rows that match `where`, with its documentation.
 
-    `plan`: fields that the row omits. `stack` and `experts` contain changes to the stack and to the
-    model's experts, and `adapters` contains the trained adapters.
+    `plan`: fields that the row omits. `model`, `stack` and `experts` contain changes to the model, to the
+    stack and to the model's experts, and `adapters` contains the trained adapters.
     """
 
     where: Mapping[str, str] = Field(default_factory=dict)
     plan: Changes = Field(default_factory=dict)
+    model: Changes = Field(default_factory=dict)
     stack: Changes = Field(default_factory=dict)
     experts: Changes = Field(default_factory=dict)
     adapters: Changes = Field(default_factory=dict)
