@@ -151,6 +151,7 @@ def test_a_value_in_the_place_of_a_job_is_reported_with_the_call_that_makes_one(
         "flopcast.job('run.sh')": lambda: flopcast.search_plans("run.sh"),
         "flopcast.job('llama-2-7b')": lambda: flopcast.compare(asked, "llama-2-7b"),
         "plan=flopcast.Plan(...)": lambda: flopcast.predict(asked.model_copy(update={"plan": "tp=2"})),
+        "write model= before a description of a model": lambda: flopcast.job(asked.model),
         "flopcast.predict(job)": lambda: flopcast.report_page(asked),
         "did you mean tp?": lambda: flopcast.search_plans(asked, {"tpp": 2}),
     }

@@ -7,6 +7,8 @@ Elsewhere: values inside jobs (files/validate.py), HTTP requests (ui/request_val
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
+from pathlib import Path
+from types import NoneType
 from typing import ParamSpec, TypeVar
 
 from flopcast.errors import Problem, SpecError, spec_error
@@ -44,6 +46,11 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
             words = words if args[0].keys() <= {*known} or not takes_parts else f"model={dict(args[0])!r}"
             fix = f"write flopcast.{function.__name__ if takes_parts else 'job'}({words})"
             problems.append(Problem(first, args[0], "a text or a path", because, fix))
+        elif args and not isinstance(args[0], (str, Path, NoneType)):
+            because = f"{first} is a path or the name of a model"
+            fix = "write model= before a description of a model" if "model" in known else "pass a path"
+            fault = f"is of type {type(args[0]).__name__}"
+            problems.append(Problem(first, args[0], "a text or a path", because, fix, fault=fault))
         for name in kwargs.keys() - {first, *known}:
             short = short_name(name, Batch.model_fields[name]) if name in Batch.model_fields else ""
             near = [short] if short in known else nearest(name, known, least_ratio=NEAR)

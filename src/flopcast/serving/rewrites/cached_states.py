@@ -45,6 +45,7 @@ def prompts_of(run: EnginePass) -> EnginePass:
     A prompt that is computed whole has half as many pairs for each token as it has tokens. Chunks have more
     pairs, but no more tokens than the pass.
 
+    >>> from flopcast.dtypes import constant
     >>> whole = EnginePass(new_tokens=constant(2048), sequences=constant(0), cached_tokens=constant(0),
     ...                    pairs=constant(2 * 1024**2 / 2))
     >>> found = prompts_of(whole)
