@@ -6,6 +6,7 @@ from a schema.
 """
 
 import math
+from functools import lru_cache
 
 from flopcast.quantities import PREFIXES
 
@@ -25,6 +26,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }  # longest first: the first that ends a field's name gives the units it takes
 
 
+@lru_cache(maxsize=4096)
 def units_of(field: str) -> tuple[str, ...]:
     """Return units that the field's name states; empty if it states none.
 

@@ -212,7 +212,8 @@ def same_in_section(key: str, known: Iterable[str]) -> list[str]:
     """
     section, name = _parts(key)
     same = {other for names in OTHER_NAMES.values() if name in names.split() for other in names.split()}
-    return [each for each in known if _parts(each)[0] == section and _parts(each)[1] in same]
+    parts = ((each, *_parts(each)) for each in known) if same else ()
+    return [each for each, of_section, other in parts if of_section == section and other in same]
 
 
 def _parts(key: str) -> tuple[str, str]:

@@ -110,10 +110,11 @@ def unknown_key(
 
 def _nearest(key: str, known: Collection[str], least_fraction: float) -> str | None:
     """Return the known key that is most like a key or means the same in other programs; None if none is."""
-    alike, snake = (
-        difflib.get_close_matches(each, known, n=1, cutoff=least_fraction) for each in (key, _snake(key))
-    )
-    return next(iter((*alike, *same_in_section(key, known), *snake)), None)
+    snake = _snake(key)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=least_fraction) or same_in_section(key, known)
+    if not near and snake != key:
+        near = difflib.get_close_matches(snake, known, n=1, cutoff=least_fraction)
+    return next(iter(near), None)
 
 
 def _snake(key: str) -> str:

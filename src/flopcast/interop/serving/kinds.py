@@ -55,6 +55,9 @@ KINDS: Mapping[str, LaunchFormat] = {
     "trtllm": LaunchFormat(**_TABLE["trtllm"], read=trtllm.read, model="model"),
     "tgi": LaunchFormat(**_TABLE["tgi"], read=tgi.read),
 }
+_FIRST_WORD = re.compile(
+    "|".join(f"(?:{program.split()[0]})" for kind in KINDS.values() for program in kind.programs)
+)
 
 
 def has_command(text: str) -> bool:
@@ -80,12 +83,14 @@ def program_of(words: Sequence[str]) -> tuple[str, int]:
     ('vllm', 5)
     """
     names = [word.rpartition("/")[2] for word in words]
+    begins = [start for start, name in enumerate(names) if _FIRST_WORD.fullmatch(name)]
     found, end = "", 0
     for kind, one in KINDS.items():
         for program in one.programs:
             parts = program.split()
-            for start in range(len(names) - len(parts) + 1):
-                fits = all(re.fullmatch(part, names[start + at]) for at, part in enumerate(parts))
+            for start in begins:
+                own = names[start : start + len(parts)]
+                fits = len(own) == len(parts) and all(map(re.fullmatch, parts, own))
                 if fits and start + len(parts) > end:
                     found, end = kind, start + len(parts)
     return found, end
