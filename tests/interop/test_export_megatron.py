@@ -125,6 +125,7 @@ UNSAYABLE = {
     "zb_h1": ("dp=8 pp=2 gbs=64 schedule=zb_h1 zero=1", "plan.schedule"),
     "every": ("dp=16 gbs=64 recompute=full:every:2", "plan.recompute_method"),
     "8-bit moments": ("dp=16 gbs=64 optimizer=adamw_8bit", "plan.optimizer"),
+    "fp32": ("dp=16 gbs=64 precision=fp32", "plan.precision"),
     "hybrid shards": ("dp=16 gbs=64 zero=1 dp_shard=8", "plan.data_shard"),
 }
 

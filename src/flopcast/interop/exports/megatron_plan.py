@@ -21,7 +21,7 @@ from flopcast.library import catalog
 from flopcast.spec.job import Job
 from flopcast.spec.offload import fraction_in
 from flopcast.spec.plan import Plan
-from flopcast.spec.precision import SIXTEEN_BITS
+from flopcast.spec.precision import RECIPES, SIXTEEN_BITS
 from flopcast.spec.stack import Stack
 
 UNDER_DEEPSPEED = ("gpt-neox-deepspeed", "megatron-deepspeed", "deepspeed-zero")
@@ -165,6 +165,8 @@ def _placements(job: Job, base: str) -> Flags:
 def _precision(plan: Plan) -> Flags:
     if plan.precision in SIXTEEN_BITS:
         return [f"--{plan.precision}"]
+    if plan.precision not in RECIPES:
+        return ["--bf16"]  # no flag names fp32, so that the comparison with the job fails
     if plan.precision in FP4_RECIPES:
         return ["--bf16", "--fp4-format e2m1", f"--fp4-recipe {FP4_RECIPES[plan.precision]}"]
     recipe = word_of(FP8_RECIPES, plan.precision)
@@ -275,7 +277,7 @@ def _states(job: Job) -> Flags:
 
 def _narrow(job: Job) -> Flags:
     own = job.stack.narrow
-    if job.plan.precision in SIXTEEN_BITS:
+    if job.plan.precision not in RECIPES:
         return []
     ends = own.wide_first_blocks or own.wide_last_blocks
     return [
