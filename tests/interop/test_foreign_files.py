@@ -169,7 +169,7 @@ REFUSED = {
     "axolotl/dpo_unknown_model.yml": [(1, "base_model"), (5, "rl"), (8, "load_in_8bit"), (15, "deepspeed")],
     "axolotl/llama3_70b_qlora_offload.yaml": [(21, "plan.zero")],
     "torchtune/qwen2_7b_qlora.yaml": [(2, "plan.zero")],  # on one device it is planned
-    "torchtune/llama32_kd_vision.yaml": [(10, "dtype"), (11, "enable_activation_offloading")],
+    "torchtune/llama32_kd_vision.yaml": [(11, "enable_activation_offloading")],
     "llm-foundry/dbrx_like.yaml": [
         (8, "model.ffn_config.ffn_type"),
         (9, "model.attn_config.kv_n_heads"),
