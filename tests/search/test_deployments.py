@@ -174,6 +174,9 @@ def test_what_the_user_states_is_kept_and_too_much_traffic_gets_the_nearest():
     assert any(
         "does not serve this traffic" in text or "comes closest" in text for text in crowded.assumptions
     )
+    words = f"pools=no max_sequences={crowded.engine.max_sequences} max_tokens={crowded.engine.max_tokens}"
+    nearest = search_deployments(crowded, words).nearest[0].report.job.plan
+    assert chosen_degrees(crowded.plan) == chosen_degrees(nearest)
 
 
 def test_deployments_that_probably_miss_a_limit_come_last():

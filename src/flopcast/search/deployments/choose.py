@@ -5,7 +5,7 @@ experts: which data-parallel and expert-parallel degrees?
 Elsewhere: the search over all fields of a deployment (find.py), which ranks in the same way.
 
 All combinations are estimated. The most promising ones are simulated once each, without
-intervals, until some of them serve the traffic.
+intervals, until some of them serve the traffic. If none does, as many are simulated as in a search.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.records import dataclass
-from flopcast.search.deployments.find import LIKELY, TIED_RATIO
+from flopcast.search.deployments.find import LIKELY, SIMULATED, TIED_RATIO, TINY, excess_ratio
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.screen import promising, screened
 from flopcast.search.deployments.space import DeploymentSpace
@@ -25,8 +25,6 @@ from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
 
 AT_ONCE = 4  # deployments that are simulated before they are compared
-MOST = 16  # deployments that are simulated
-TINY = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +100,7 @@ def chosen_deployment(
     found = [each for each in screened(job, space, book, requests) if each is not None]
     if not found:
         return None
-    ordered = promising(found, DeploymentQuestion(jobs=(job,), space=space), 2 * MOST)[:MOST]
+    ordered = promising(found, DeploymentQuestion(jobs=(job,), space=space), 2 * SIMULATED)[:SIMULATED]
     tried: list[_Trial] = []
     best: _Trial | None = None
     limits = {name: getattr(job.plan, name) for name in ("max_sequences", "max_tokens")}
@@ -145,13 +143,12 @@ def _trials(job: ServingJob, book: CurveBook, trace: Requests | None) -> Iterabl
         return
     served = simulation.served(1.0)
     found = summarise(served, job.slo)
-    ratios = [one.reached_s / one.limit_s for one in found.objectives]
+    arrive = None
     if not keeps_up(job, simulation, served):
         arrive = (job.traffic.rate_per_s or 0.0) / job.engines
-        ratios.append(max(arrive / max(found.requests_per_s, TINY), 1.0 + TINY))
     yield _Trial(
         job=job,
-        excess_ratio=max(ratios, default=0.0),
+        excess_ratio=excess_ratio(found.objectives, arrive, found.requests_per_s),
         device_s=job.devices / max(found.output_tokens_per_s * job.busy_engines, TINY),
         end_to_end_s=found.end_to_end.mean_s,
     )

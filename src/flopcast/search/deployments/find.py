@@ -5,7 +5,7 @@ Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), how the
 (render/deployments_text.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +21,14 @@ from flopcast.serving.checks import serving_problems
 from flopcast.serving.requests import Requests
 from flopcast.serving.serve import serve
 from flopcast.serving.serving_report import ServingReport
+from flopcast.serving.summary import Objective
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
 SIMULATED = 48
 LIKELY = 0.5
+TINY = 1e-9
 TIED_RATIO = 1.01  # of losses that are as good as equal: a simulation of other requests differs by more
 
 
@@ -221,9 +223,20 @@ def _in_order(ranked: list[RankedDeployment]) -> tuple[RankedDeployment, ...]:
 
 
 def _shortfall(each: RankedDeployment) -> tuple[Number, ...]:
-    """Return how far a deployment is from what is asked: its worst ratio to a limit, then its loss."""
+    """Return how far a deployment is from what is asked, then its loss."""
     report = each.report
-    ratios = [one.reached_s / one.limit_s for one in report.summary.objectives]
-    if report.saturation_per_s is not None:
-        ratios.append(10.0)
-    return max(ratios, default=1.0), each.losses[0]
+    arrive = None if report.saturation_per_s is None else report.job.traffic.rate_per_s or 0.0
+    return max(
+        excess_ratio(report.summary.objectives, arrive, report.requests_per_s.value), 1.0
+    ), each.losses[0]
+
+
+def excess_ratio(objectives: Iterable[Objective], arrive_per_s: Number | None, end_per_s: Number) -> Number:
+    """Return the largest ratio of a latency to its limit, and of arrivals to requests that end.
+
+    `arrive_per_s` is None if the engines keep up. If they do not, the ratio is more than 1.
+    """
+    ratios = [one.reached_s / one.limit_s for one in objectives]
+    if arrive_per_s is not None:
+        ratios.append(max(arrive_per_s / max(end_per_s, TINY), 1.0 + TINY))
+    return max(ratios, default=0.0)
