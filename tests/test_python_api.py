@@ -137,6 +137,19 @@ def test_faults_name_arguments_and_no_options(words, place, fix):
     assert "--" not in str(caught.value)
 
 
+@pytest.mark.parametrize("slow", [("host=3", 0.5), [("host=3", 0.5)], {"host=3": 0.5}])
+def test_a_slow_part_that_is_written_as_a_pair_has_its_text_as_the_fix(slow):
+    with pytest.raises(flopcast.SpecError, match=r"fix:     set slow to host=3:0\.5"):
+        flopcast.job(**WORDS, slow=slow)
+
+
+def test_a_search_marks_the_recommended_plan(asked):
+    found = flopcast.search_plans(asked, "gbs=512 dp=32,64 cp=1 zero=1 mbs=1 recompute=none")
+
+    lines = str(found).splitlines()[2:]
+    assert [line.startswith("1 recommended") for line in lines] == [True] + [False] * (len(lines) - 1)
+
+
 def test_values_without_their_names_are_reported():
     with pytest.raises(flopcast.SpecError, match="write NAME='dgx-h100'"):
         flopcast.job("llama-3-8b", "dgx-h100", gpus=8)

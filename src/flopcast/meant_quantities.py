@@ -29,6 +29,7 @@ _LEAST, _MOST = 16.0, 1e6  # smaller ones may be the bytes of one element
 _TIMES = re.compile(
     r"(\d[\d.]*)\s*(d(?:ays?)?|h(?:ou)?r?s?|m(?:in)?(?:ute)?s?|s(?:ec)?(?:ond)?s?)(?![a-z])"
 )
+_CENTS = re.compile(r"(?i)(?:us\s*)?(?:cents?|ct|¢)\s*(.*)")
 _OTHER_TIMES = {"m": (1, "min"), "w": (7, "d")}
 
 
@@ -40,6 +41,8 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
 
     >>> meant_quantity("2 USD", ("USD/h",)), meant_quantity("2 EUR/day", ("USD/h",))
     ('2 USD/h', '')
+    >>> meant_quantity("20 cents per hour", ("USD/h",)), meant_quantity("20 ct", ("USD/h",))
+    ('0.2 USD/hour', '0.2 USD/h')
     >>> meant_quantity("80 gb", ("B",)), meant_quantity("1,5 s", ("s",)), meant_quantity("80", ("B",))
     ('80 GB', '1.5 s', '80 GB')
     >>> meant_quantity("5", ("s",), "3 us"), meant_quantity("1h30m", ("s", "min", "h"))
@@ -50,6 +53,8 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     if match is None:
         return ""
     number, written = match.groups()
+    if "USD/h" in units and (cents := _CENTS.fullmatch(written)):
+        number, written = f"{float(number) / 100:.10g}", f"USD{PER.sub('/', cents[1]) or '/h'}"
     if "s" in units and (parts := _TIMES.findall(text))[1:]:  # 5min30s
         summands = [meant_quantity(f"{each} {unit}", units) for each, unit in parts]
         return f"{sum(parse_quantity(each, units) for each in summands):.10g} s" if all(summands) else ""

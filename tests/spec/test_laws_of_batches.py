@@ -41,6 +41,7 @@ def test_documents_of_the_mean_length_have_as_many_pairs_as_the_documents_themse
 
     mean = batch.mean_document_tokens
 
+    assert Batch(documents=documents) == batch
     assert batch.documents_by_kind.item() * mean**2 == pytest.approx(sum(each**2 for each in documents))
     assert min(documents) <= mean * (1 + 1e-12)
     assert mean <= max(documents) * (1 + 1e-12)

@@ -87,7 +87,8 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     bare = re.sub(r"[{}\"]", "", text) if text[:1] == "{" else text  # of YAML or JSON
     spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", bare)
     joined = (text if spaced == text else spaced.strip()).replace(";", ",")
-    joined = _name_and_number(part).sub(r"\1=", joined)
+    glued, name_and_number = _names_and_numbers(part)
+    joined = glued.sub(lambda found: name_and_number.sub(r" \1=\2", found[0]).strip(), joined)
     if (joined := UNEQUAL.sub(r"\1=", SPACED.sub("=", joined))) != text:
         allowed = "settings NAME=VALUE with spaces between them"
         because = "an equals sign without spaces joins a name and its value"
@@ -128,10 +129,10 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
 
 
 @cache
-def _name_and_number(part: str) -> re.Pattern[str]:
-    """Return the pattern of a name of a setting directly before its number: "tp8" for "tp=8"."""
+def _names_and_numbers(part: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of a word of names directly before their numbers, "tp8pp2", and of each name."""
     names = "|".join({*_long_names_of(part), *_long_names_of(part).values()})
-    return re.compile(rf"(?<!\S)({names})(?=\d+(?:[\s,]|$))")
+    return re.compile(rf"(?<!\S)(?:(?:{names})\d+)+(?=[\s,]|$)"), re.compile(rf"({names})(\d+)")
 
 
 @cache

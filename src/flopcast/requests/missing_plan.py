@@ -273,6 +273,7 @@ def with_fitting_values(
         name: _number_in(problem.fix if problem.fault else str(problem.value))
         for name, problem in wrong.items()
     }
+    numbers |= {name: job.cluster.node.devices for name, problem in wrong.items() if problem.value == "max"}
     given = {name: number for name, number in numbers.items() if number}
     likely = plan_of(job, {**fields_of(job.plan), **given})
     if any(problem.fault for problem in wrong.values()):

@@ -210,6 +210,9 @@ def rl_request(document: Document) -> RlRequest:
         raise SpecError([_with_storage(each, rollout) for each in problems] if rollout else problems)
     if faults := list(_contradictions(rollout, training, plan)):
         raise SpecError(with_places(faults, document))
+    unstated = {"prompts", "samples"} - plan.model_fields_set
+    notes = tuple(f"{name} {getattr(plan, name)}" for name in sorted(unstated))
+    rollout = rollout.model_copy(update={"assumptions": (*rollout.assumptions, *notes)})
     return RlRequest(rollout, training, plan)
 
 

@@ -120,6 +120,7 @@ class SearchResult(Summarised):
     def summary(self) -> Summary:
         """Return the first SHOWN_PLANS plans and the best of each setting, with the run if it is known.
 
+        The first plan is the recommended one: the simplest of those that are tied with the fastest.
         If nothing is feasible, the table holds the nearest plan.
         """
         from flopcast.render.page.table import Cell, size
@@ -129,7 +130,8 @@ class SearchResult(Summarised):
         runs = [run_of(one.played, self.question.total_tokens) for one in (*plans, *best)]
         rows: list[tuple[Cell, ...]] = [
             (
-                str(self.plans.index(one) + 1 if self.plans else 1),
+                str(self.plans.index(one) + 1 if self.plans else 1)
+                + " recommended" * (one is next(iter(self.plans), None)),
                 one.played.job.plan.short(),
                 f"{one.played.job.cluster.name} × {one.played.job.cluster.num_devices}",
                 first.show(first.shown(one.losses[0].value)),

@@ -107,7 +107,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         fix = "choose fewer prefill or decode replicas (plan.decode.replicas), or a larger cluster"
         allowed, stated = f"at most {devices} devices in total", max(plan.pools[-1].replicas, 1)
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
-    elif job.replicas * plan.devices > devices:
+    elif job.replicas * plan.devices > devices and plan.pipeline_parallel <= job.model.num_blocks:
         most, needed = devices // plan.devices, job.replicas * plan.devices
         field, value, allowed = "replicas", job.replicas, f"at most {most}, for {devices} devices"
         because = f"{job.replicas} replicas of {plan.devices} devices need {needed} devices"
@@ -127,7 +127,8 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     blocks = job.model.num_blocks
     if plan.pipeline_parallel > blocks:
         because = "each pipeline stage needs at least one block"
-        fix = set_to({"plan.pipeline_parallel": blocks})
+        room = job.cluster.num_devices * plan.pipeline_parallel // plan.devices
+        fix = set_to({"plan.pipeline_parallel": max(1, min(blocks, room))})
         allowed = f"at most {blocks}, the number of blocks of the model"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:

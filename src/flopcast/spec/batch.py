@@ -4,10 +4,11 @@ Answers: tokens of a sequence; pairs of tokens that attention meets; which micro
 kind. How many sequences form a micro-batch and a step is the plan's (`micro_batch`, `global_batch`).
 """
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, TypeAdapter, model_validator
 
 from flopcast.dtypes import Counts
 from flopcast.layers.images import Image, Images, images_text
@@ -87,7 +88,8 @@ class Batch(StrictModel):
     ----------
     sequence_length : int
         Number of tokens of each sequence, padding included (short name: seq); 32k is 32,768. If
-        micro-batches differ, this is the length of the longest sequence.
+        micro-batches differ, this is the length of the longest sequence. By default, the sum of the
+        `documents`.
     documents : tuple of int
         Number of tokens of each document in a packed sequence, if tokens attend only to their own document.
         The cost of attention is then proportional to Σ length² instead of sequence_length². The lengths
@@ -137,6 +139,19 @@ class Batch(StrictModel):
     def lengths(self) -> tuple[int, ...]:
         """Return tokens of every document of a sequence; a single one if nothing is packed."""
         return self.documents or (self.sequence_length,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _length_of_documents(cls, given: object) -> object:
+        """Return the fields of a batch with the sum of its documents as the length, if it states none."""
+        stated = given.keys() & {"sequence_length", "seq"} if isinstance(given, Mapping) else ()
+        if not isinstance(given, Mapping) or stated or not given.get("documents"):
+            return given
+        try:
+            length = sum(TypeAdapter(Documents).validate_python(given["documents"]))
+        except ValueError:
+            length = 1  # only the wrong documents are reported
+        return {**given, "sequence_length": length}
 
     @property
     def mean_document_tokens(self) -> float:

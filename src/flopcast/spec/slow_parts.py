@@ -73,7 +73,20 @@ def _parts(given: object) -> object:
     ValueError
         A word of another form.
     """
+    entries = given if isinstance(given, (list, tuple)) else ()
+    pairs = [entries] if _is_pair(entries) else [each for each in entries if _is_pair(each)]
+    if pairs:
+        words = ",".join(f"{name}:{fraction}" for name, fraction in pairs)
+        because = "each entry describes one slow device, host or link"
+        raise NotAllowedError("a text, or a mapping by kind and index", because, {"slow": words})
     return entries_of(given, _of_word, _of_entries)
+
+
+def _is_pair(entry: object) -> bool:
+    """Return whether an entry is a part without its speed, and the speed: ("device=3", 0.8)."""
+    if not isinstance(entry, (list, tuple)) or len(entry) != 2 or not isinstance(entry[0], str):
+        return False
+    return isinstance(entry[1], (int, float)) and "=" in entry[0]
 
 
 def _of_word(word: str) -> dict[str, object]:
@@ -102,7 +115,8 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
     for kind, parts in given.items():
         if not isinstance(parts, Mapping):
             because = "each entry describes one slow device, host or link"
-            fix = {"slow": EXAMPLE}
+            usual = f"{kind}:{parts}" if "=" in str(kind) else EXAMPLE
+            fix = {"slow": usual}
             raise NotAllowedError(f"a mapping from indices to fractions for {kind}", because, fix)
         for index, fraction in parts.items():
             yield {"kind": kind, "index": index, "speed_fraction": fraction}
