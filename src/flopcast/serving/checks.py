@@ -127,9 +127,11 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     blocks = job.model.num_blocks
     if plan.pipeline_parallel > blocks:
         because = "each pipeline stage needs at least one block"
-        room = job.cluster.num_devices * plan.pipeline_parallel // plan.devices
-        fix = set_to({"plan.pipeline_parallel": max(1, min(blocks, room))})
-        allowed = f"at most {blocks}, the number of blocks of the model"
+        most = min(blocks, job.cluster.num_devices * plan.pipeline_parallel // plan.devices) or 1
+        allowed, fix = (
+            f"at most {blocks}, the number of blocks of the model",
+            set_to({"plan.pipeline_parallel": most}),
+        )
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
         because = "speculative decoding with pipeline stages is not supported yet"
