@@ -123,15 +123,11 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
 def _of_plan(job: ServingJob) -> Iterator[Problem]:
     plan = job.plan
     yield from of_tower(job)
-    ranks = plan.tensor_parallel
-    blocks = job.model.num_blocks
+    ranks, blocks = plan.tensor_parallel, job.model.num_blocks
     if plan.pipeline_parallel > blocks:
-        because = "each pipeline stage needs at least one block"
-        most = min(blocks, job.cluster.num_devices * plan.pipeline_parallel // plan.devices) or 1
-        allowed, fix = (
-            f"at most {blocks}, the number of blocks of the model",
-            set_to({"plan.pipeline_parallel": most}),
-        )
+        because, room = "each pipeline stage needs at least one block", job.cluster.num_devices
+        most = min(blocks, room * plan.pipeline_parallel // plan.devices) or 1
+        fix, allowed = set_to({"plan.pipeline_parallel": most}), f"at most {blocks}, the number of blocks"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
         because = "speculative decoding with pipeline stages is not supported yet"
