@@ -82,8 +82,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     SpecError
         As `plan_words`.
     """
-    words: dict[str, object] = {}
-    problems, text = list[Problem](), joined_units(text)
+    words, problems, text = dict[str, object](), list[Problem](), joined_units(text)
     bare = re.sub(r"[{}\"]", "", text) if text[:1] == "{" else text  # of YAML or JSON
     spaced = re.sub(r"\s*;\s*(?=[A-Za-z_]+[\s=:])|(?<!\S)-+(?=[a-z])", " ", bare)
     joined = (text if spaced == text else spaced.strip()).replace(";", ",")

@@ -120,8 +120,7 @@ class SearchResult(Summarised):
     def summary(self) -> Summary:
         """Return the first SHOWN_PLANS plans and the best of each setting, with the run if it is known.
 
-        The first plan is the recommended one: the simplest of those that are tied with the fastest.
-        If nothing is feasible, the table holds the nearest plan.
+        The first plan is the recommended one. If nothing is feasible, the table holds the nearest plan.
         """
         from flopcast.render.page.table import Cell, size
 
