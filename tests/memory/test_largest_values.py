@@ -43,6 +43,14 @@ def test_the_command_and_the_page_give_the_same_values():
     assert all(f"{value:,}" in text for _, *values in rows for value in values)
 
 
+def test_a_plan_with_interleaved_stages_has_a_largest_micro_batch():
+    staged = job("llama-3-8b", cluster="dgx-a100:1", seq=1024, plan="dp=4 pp=2 vpp=2 zero=1 mbs=1 gbs=64")
+
+    plain, full = largest_values(staged, "batch")
+
+    assert 1 <= plain.fits < plain.tight < full.tight
+
+
 def test_nothing_fits_if_the_smallest_value_is_too_large():
     large = job("llama-3-70b", **WORDS)
 

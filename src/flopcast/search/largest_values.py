@@ -115,8 +115,11 @@ def _last(holds: Callable[[int], bool], most: int) -> int:
 
 
 def _with_micro_batch(job: Job, size: int) -> Job:
-    """Return the job with a micro-batch, and the nearest global batch that it divides."""
-    unit = job.plan.data_parallel * size
+    """Return the job with a micro-batch, and the nearest global batch that it divides.
+
+    Interleaved stages need a number of micro-batches that is a multiple of the number of stages.
+    """
+    unit = job.plan.data_parallel * job.plan.pipeline_parallel * size
     whole = max(1, round(job.plan.global_batch / unit)) * unit
     return job.model_copy(
         update={"plan": job.plan.model_copy(update={"micro_batch": size, "global_batch": whole})}
