@@ -148,7 +148,7 @@ def _each_cause(problems: Iterable[Problem]) -> list[Problem]:
     causes: dict[object, dict[tuple[str, str], Problem]] = {}
     for each in problems:
         cause = (each.where, each.field, str(each.value), each.fix, each.fault)
-        causes.setdefault(cause, {})[each.allowed, each.because] = each
+        causes.setdefault(cause, {}).update(dict.fromkeys(each.conditions, each))
     return [
         replace(next(iter(same.values())), allowed=numbered(allowed), because=numbered(because))
         for same in causes.values()

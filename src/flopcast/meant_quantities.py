@@ -63,6 +63,7 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
         return f"{number} {usual[2]}"
     if not written:
         return f"{number} {_LARGE.get(units[0], units[0]) if _LEAST <= float(number) < _MOST else units[0]}"
+    written = re.sub(r"(?i)^usd", "USD", written)
     written = re.sub(r"(?i)^(k|m|g|t)(?:ilo|eg|ig|era)s?$", r"\1", written)  # "96 gigs"
     times, unit = _OTHER_TIMES.get(written, (1000, unit_symbol(written.removeprefix("k").strip())))
     if (written in _OTHER_TIMES or written[:1] == "k") and unit in WITHOUT_PREFIX and unit in units:

@@ -145,6 +145,7 @@ OF_BLOCKS = (  # fields of blocks that people write beside the name of a model, 
     ("mixer", "head_size", "head_size"), ("mixer", "head_size", "head_dim"),
     ("feed_forward", "ffn_hidden", "intermediate_size"), ("feed_forward", "ffn_hidden", "ffn_hidden"),
     ("feed_forward", "num_experts", "num_experts"),
+    ("feed_forward", "num_experts", "n_experts"), ("feed_forward", "num_experts", "num_local_experts"),
     ("feed_forward", "top_k", "top_k"),
 )  # fmt: skip
 MEANT = {  # keys of other programs, or of other parts of a job → what to write instead

@@ -7,6 +7,7 @@ Elsewhere: keys that stand in the wrong section (misplaced_keys.py), unknown key
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from flopcast.errors import Problem
 from flopcast.files.field_examples import BLOCK, MEANT, OF_BLOCKS
@@ -85,7 +86,7 @@ def unknown_field(
 ) -> Problem:
     """Return the fault of a key that its mapping does not have; the fix names the key that was meant.
 
-    `whole` is the mapping, if it is the description of a part and changes no entry of the catalogue.
+    `whole` is the mapping.
 
     >>> unknown_field("tp_size", 2, ["tensor_parallel"], "plan.tp_size", "").fix
     'did you mean tensor_parallel?'
@@ -135,15 +136,16 @@ def _as_part(
     write blocks: {0: {feed_forward: {top_k: 2}}} in place of it
     """
     edit: Edit = {}
-    for part, name, also in OF_BLOCKS:
-        if also == key and part != "count":
-            edit = {"blocks": {"0": {part: {name: value}}}}
-        if also == key and whole and "blocks" not in whole:
-            edit = {"blocks": [_block_of(whole)]}
+    if key in (also for part, _, also in OF_BLOCKS if whole or part != "count"):
+        model = whole or {key: value}
+        is_changed = not whole or "base" in whole
+        edit = {"blocks": {"0": _sizes_of(model)} if is_changed else [BLOCK | _sizes_of(model)]}
     if "tiers" in known and (quantity := OF_TIERS.search(key)):
         tier = "0" if INSIDE_NODES.search(key) else "1"
         field = "latency_s" if quantity[0] == "latency" else "bytes_per_s"
         edit = {"tiers": {tier: {field: meant_quantity(str(value), units_of(field)) or value}}}
+    if "groups" in known and re.fullmatch(r"(?:num_)?(?:gpus?|devices)_per_node", key):
+        edit = {"groups": {"0": {"node": {"devices": value}}}}
     if key == "plan":
         edit = {"changes": " ".join(f"{key}.{word}" for word in words)}
     if key == "node" and not isinstance(value, int):
@@ -154,17 +156,16 @@ def _as_part(
     return None
 
 
-def _block_of(model: Mapping[str, object]) -> dict[str, object]:
-    """Return the block with the sizes that a model states beside its name.
+def _sizes_of(model: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields of a block whose values a model states beside its name.
 
-    >>> _block_of({"hidden": 512, "heads": 8})["mixer"]
-    {'heads': 8}
+    >>> _sizes_of({"hidden": 512, "heads": 8, "kv_heads": 2, "num_layers": 6})
+    {'count': 6, 'mixer': {'heads': 8, 'kv_heads': 2}}
     """
-    block = dict(BLOCK)
+    block: dict[str, Any] = {}
     for part, name, also in OF_BLOCKS:
-        if also in model:
-            inner = block[part]
-            block[part] = inner | {name: model[also]} if isinstance(inner, dict) else model[also]
+        if also in model and not (part == "count" and "base" in model):
+            block[part] = block.get(part, {}) | {name: model[also]} if name else model[also]
     return block
 
 

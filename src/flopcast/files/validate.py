@@ -173,7 +173,7 @@ def _problem(
     if isinstance(text, str) and parts and isinstance(parts[-1], int) and words.allowed == "a number":
         words = replace(words, allowed="whole numbers with commas between them")
     if right and parts[-1:] != location[-1:] and isinstance(text, str) and "," in text:
-        fix = set_to({name: text.replace(str(value), right)})
+        fix = set_to({name: ",".join(dict.fromkeys(text.replace(str(value), right).split(",")))})
     if location and isinstance(location[-1], int):  # an entry of a list
         fix = in_place(right, value) if right else fix
     if is_option(where) and (where not in OF_WORDS or len(full) < 2):
@@ -195,11 +195,12 @@ def _problem(
 def _unknown(noun: type[BaseModel], parts: Path, full: Path, value: object, document: Document) -> Problem:
     """Return the fault of a key, at `full` in the document, that its mapping does not have."""
     holder = value_at(document.data, full[:-1])
-    described = holder if isinstance(holder, dict) and "base" not in holder else {}
+    whole = holder if isinstance(holder, dict) else {}
     of_files = OF_FILES.get(full[:-1], ())
-    names = [*names_at(noun, parts[:-1]), *(of_files[:1] if described else of_files)]
+    is_changed = not whole or "base" in whole
+    names = [*names_at(noun, parts[:-1]), *(of_files if is_changed else of_files[:1])]
     key, where = str(full[-1]), document.where(full)
-    return _of_another_kind(unknown_field(key, value, names, dotted(full), where, described), noun, parts)
+    return _of_another_kind(unknown_field(key, value, names, dotted(full), where, whole), noun, parts)
 
 
 def _as_written(location: Path, data: object) -> Path:

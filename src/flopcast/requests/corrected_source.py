@@ -55,6 +55,8 @@ def _correction(problem: Problem) -> tuple[str, str]:
     wrong = problem.field if problem.fault else str(problem.value)
     if meant := re.fullmatch(rf"{MEANT}([^ ,?]+)\?", problem.fix):
         return wrong, meant[1]
+    if swapped := re.fullmatch(r"write (\S+) in place of (\S+)", problem.fix):
+        return swapped[2], swapped[1]
     edit = problem.edits[0] if problem.edits else {}
     right = in_words(*edit.values()) if len(edit) == 1 else ""
     return getattr(problem.fix, "part", "") or wrong, "" if " " in right else right

@@ -24,7 +24,7 @@ WORDS = re.compile(r"(?=.*[a-z])[\w.-]+(?:, [\w.-]+)* or [\w.-]+")  # that a fie
 WORD = re.compile(r"[\w.-]+(?=,| or |$)")
 SUPPORTS = "flopcast supports no other value"
 MOST_WORDS = 16  # of which each is tried
-MOST_TRIALS = 4  # of fixes, each after the ones before
+MOST_FAULTS = 16  # after which no further trial looks for more
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -99,7 +99,7 @@ def with_accepted_fixes(
     problems, document : the faults of a document
     check : raises an error unless a document describes a job
     """
-    every, corrected = _tried(problems, document, check, MOST_TRIALS)
+    every, corrected = _tried(problems, document, check)
     for home in IN_TEXT:
         wrong, text = value_at(document.data, home), value_at(corrected.data, home)
         inside = [each for each in every if path_of(each.field)[: len(home)] == home]
@@ -132,9 +132,12 @@ def _with_allowed_words(
 
 
 def _tried(
-    problems: Sequence[Problem], document: Document, check: Callable[[Document], object], trials: int
+    problems: Sequence[Problem],
+    document: Document,
+    check: Callable[[Document], object],
+    earlier: Sequence[Problem] = (),
 ) -> tuple[list[Problem], Document]:
-    """Return the same, and the document after all fixes."""
+    """Return the same, and the document after all fixes; `earlier` are the faults of earlier trials."""
     data, right, parts, new = document.data, dict[str, str](), set[object](), dict[str, Path]()
     lines, places = dict(document.lines), dict(document.places)
     for problem in problems:
@@ -150,14 +153,14 @@ def _tried(
             if document.places.get(path, "").startswith(ARGUMENT):
                 place = f"{ARGUMENT}{dotted(at)}={problem.value}"
                 places |= {at: document.places[path] if isinstance(value, dict) else place}
-    if not right or not trials:
+    if not right or len(earlier) > MOST_FAULTS:
         return list(problems), document
     changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
     try:
         check(changed)
     except SpecError as error:
         parts |= {path_of(field)[0] for field in right}
-        known = {(each.field, each.because) for each in problems}
+        known = {(each.field, each.because) for each in (*earlier, *problems)}
         left = [each for each in error.problems if (each.field, each.because) not in known]
         left = [each for each in left if path_of(each.field)[:1] and path_of(each.field)[0] in parts]
     except InfeasibleError:
@@ -173,7 +176,7 @@ def _tried(
     values = {each.field: each for each in left if each.field in renamed.values() and each.edits}
     first = [_with_value(each, values.get(renamed.get(each.field, ""))) for each in first]
     further = [each for each in left if each.field not in (*again, *values)]
-    others, corrected = _tried(_causes(further, changed, check), changed, check, trials - 1)
+    others, corrected = _tried(_causes(further, changed, check), changed, check, (*earlier, *problems))
     return [*first, *as_typed(others, changed, ())], corrected
 
 

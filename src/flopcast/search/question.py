@@ -201,7 +201,12 @@ def _of_batches(question: Question) -> Iterator[Problem]:
         yield Problem("objective", "step_time", "tokens_per_s if global batches differ", because, fix)
 
 
-OTHER_NAMES = {"throughput": "tokens_per_s", "mfu": "tokens_per_s_per_device", "cheapest": "cost"}
+OTHER_NAMES = {
+    "throughput": "tokens_per_s",
+    "mfu": "tokens_per_s_per_device",
+    "cheapest": "cost",
+    "price": "cost",
+}
 
 
 def _unknown(name: str, objectives: Sequence[str]) -> Problem:
@@ -211,8 +216,8 @@ def _unknown(name: str, objectives: Sequence[str]) -> Problem:
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
     allowed, because = ", ".join(OBJECTIVES), "flopcast does not rank plans by other objectives"
     same = (objective for other, objective in OTHER_NAMES.items() if other in name)
-    right = near[0] if near else next(same, "step_time")
-    fix: str = in_place(right, name)
-    if not near and any(each in OBJECTIVES for each in objectives):
+    right = near[0] if near else next(same, "")
+    fix: str = in_place(right or "step_time", name)
+    if not right and any(each in OBJECTIVES for each in objectives):
         fix = f"remove {name}"
     return Problem("objective", name, allowed, because, fix)

@@ -23,6 +23,7 @@ from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.search.offload_choices import offload_choices
 from flopcast.search.shard_choices import shard_choices
 from flopcast.search.space_words import ALL, NUMBERS, numbers, placements, wrong_numbers
+from flopcast.slips import meant
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Offload
@@ -36,7 +37,7 @@ from flopcast.strict_model import NotAllowedError, StrictModel, words
 
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
-RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE, MODES = ("none", "selective", "full"), "none, selective or full"
 USUAL_CHUNKS = (1, 2, 3, 4, 6)  # on a stage, that are tried whether they divide the blocks or not
 Exchange = Literal["ring", "all_gather", "all_to_all"]
 SHORT_NAMES = {"num_devices": "gpus"}  # as options and files write them
@@ -61,6 +62,9 @@ def _or_word(schema: dict[str, Any]) -> None:
 def _known_modes(given: tuple[str, ...]) -> tuple[str, ...]:
     """Return the recompute modes that a plan accepts."""
     for word in given:
+        if word.partition(":")[0] not in RECOMPUTE and len(given) > 1:
+            right = ",".join(filter(None, (meant(mode, MODES) if mode == word else mode for mode in given)))
+            raise NotAllowedError(MODES, f"flopcast has no mode {word}", {"recompute": right})
         Plan(recompute=word)
     return given
 

@@ -89,7 +89,9 @@ def _of_word(word: str) -> dict[str, object]:
         allowed = f"a kind of state ({kinds}) and a memory ({tiers}), such as optimizer:host"
         memory = rest[0] if rest else ""
         tier = OTHER_NAMES.get(memory, memory if memory in TIERS else TIERS[0])
-        known = OTHER_KINDS.get(kind, kind if kind in KINDS else KINDS[0])
+        begun = next((each for each in KINDS if each.startswith(kind[:4])), KINDS[0])
+        tier = next((each for each in TIERS if each in memory), tier)
+        known = OTHER_KINDS.get(kind, begun)
         shares = [memory] if fraction_of(memory) is not None else []  # no memory, but a fraction is stated
         meant = ":".join([known, tier, *shares, *rest[1:]])
         because = "each entry of offload consists of a kind of state and a memory"

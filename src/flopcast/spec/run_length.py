@@ -55,12 +55,13 @@ class RunLength(StrictModel):
             )
         except ValueError:
             right = meant_count(value)
+            number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?=[A-Za-z]+$)", value)  # of "2X"
+            usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[info.field_name or ""]
+            right = right or (f"{number[0]}{unit}" if number else "")
             if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
                 begun = re.match(r"\d+(?:\.\d+)?(?=[kMBT]?[./])", value)
                 right = begun[0] + "".join(re.findall(r"(?<=\d)[kMBT]\b", value)) if begun else ""
-            number = re.match(r"[1-9]\d*(?:\.\d+)?(?=[A-Za-z]*$)", value)  # of "2X"
-            usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[info.field_name or ""]
-            right = right or (f"{number[0]}{unit}" if number else usual)
+            right = right or usual
             allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not such a number"
             raise NotAllowedError(allowed, because, {str(info.field_name): right}) from None
 

@@ -1,0 +1,97 @@
+"""Errors that do not depend on each other are reported together, and no fix drops what the user wrote.
+
+Each case is a command line, the file that it reads ("" for none), and the fixes of its errors in order.
+"""
+
+import re
+import shlex
+
+from all_cases import all_cases
+from command_line import flopcast
+
+JOB = "predict llama-3.2-1b --gpus 16"
+H200 = "predict llama-3.1-70b --engine vllm --cluster dgx-h200:1"
+RUN = (
+    "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,precision,"
+    "framework,year,step_time_s\n"
+    "mine-1,mine,train,MyGPT 13B,H100,64,8192,32,2,1,1,512,bf16,Megatron-LM,2025,6.9\n"
+)
+MEGATRON = (
+    "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --tensor-model-paralel-size 2 --bf16 "
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --seq-length 4096 "
+    "--max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 50\n"
+)
+VLLM = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 3 --quantization fp9\n"
+BLOCK = "[{count: 6, mixer: {heads: 8}, feed_forward: {ffn_hidden: 11008}}]"
+TWO_NODES = "model: llama-3.2-1b\ncluster: {base: 'dgx-h100:2'"
+OWN_MODEL = "model: {hidden: 512, heads: 8, num_layers: 6, vocabulary: 32000}\ncluster: dgx-h100:2\n"
+CASES = [
+    (f"{JOB} --slow device=99:0.8,node=1:1.8", "", ['write --slow "device=15:0.8,host=1:0.56"'] * 3),
+    (
+        f"{JOB} --plan 'zero=1 tp=8, gbs=512, recompute=ful'",
+        "",
+        ['write "zero=1 tp=8 gbs=512 recompute=ful"', "set recompute to full"],
+    ),
+    (f"{JOB} --tokens 2X", "", ["set --tokens to 2T"]),
+    (f"{JOB} --plan 'gbs=64 precision=fp7'", "", ["set precision to fp8"]),
+    (f"{JOB} --plan 'tp=8 mbs=3 gbs=100'", "", ["set global_batch to 102"]),
+    (f"{JOB} --checkpoint 'lazy to=/mnt/d every=9h'", "", ['write --checkpoint "lazy nvme every=9h"'] * 2),
+    (f"{JOB} --offload optimizer=cpu,activation:hosts", "", [
+        "write optimizer:host,activations:host in place of optimizer=cpu,activation:hosts"
+    ]),
+    (f"{JOB} --price 2usd", "", ['write --price "2 USD/h"']),
+    (f"{H200} --plan 'tp=3 weights=fp6'", "", ["set weights to fp8", "set plan.tensor_parallel to 4"]),
+    ("search llama-3.2-1b --gpus 8,sixteen", "", ["set --gpus to 8,16"]),
+    ("search llama-3.2-1b --gpus 16 --plan 'tp=3,5 gbs=512'", "", ["set tensor_parallel to 2,4"]),
+    ("search llama-3.2-1b --gpus 16 --plan 'recompute=none,fulll'", "", ["set recompute to none,full"]),
+    ("search llama-3.2-1b --gpus 16 --objective step_time,price", "", ["write cost in place of price"]),
+    ("predict lama-3.2-1b --gpus 16 --plan 'tp=2 recompute=ful'", "", [
+        "did you mean llama-3.2-1b, llama-3.1-8b or llama-3.2-3b? For another model, give its Hugging Face "
+        "config.json, or its export (.pt2 or .onnx)",
+        "set recompute to full",
+    ]),
+    ("predict job.yaml", f"{TWO_NODES}, inter_node_bandwidth: 400 Gb/s}}\n", [
+        "write tiers: {1: {bytes_per_s: 400 Gbit/s}} in place of it"
+    ]),
+    ("predict job.yaml", f"{TWO_NODES}, gpus_per_node: 4}}\n", [
+        "write groups: {0: {node: {devices: 4}}} in place of it"
+    ]),
+    ("predict job.yaml", "model: {base: llama-3-8b, heads: 33}\ncluster: dgx-h100:2\n", [
+        "write blocks: {0: {mixer: {heads: 33}}} in place of it", "set heads to 32, or give head_size"
+    ]),
+    ("predict job.yaml", OWN_MODEL, [
+        "add blocks: [{count: 32, mixer: {heads: 32}, feed_forward: {ffn_hidden: 11008}}]",
+        *[f"write blocks: {BLOCK} in place of it"] * 2,
+    ]),
+    ("validate --runs runs.csv", RUN, [
+        "fill these columns of the row: layers, hidden, ffn_hidden, heads, vocab, gated_mlp"
+    ]),
+    ("predict run.sh --cluster dgx-h100", MEGATRON, [
+        "did you mean --tensor-model-parallel-size?",
+        "change --global-batch-size, so that global_batch is 48",
+    ]),
+    ("predict run.sh --cluster dgx-h100:1", VLLM, ["did you mean fp8?", "set plan.tensor_parallel to 4"]),
+]  # fmt: skip
+
+
+@all_cases("line, text, fixes", CASES)
+def test_independent_errors_are_reported_together_with_fixes_that_keep_all_settings(
+    line, text, fixes, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in re.findall(r"\w+\.(?:yaml|csv|sh)\b", line) if text else ():
+        (tmp_path / name).write_text(text)
+    ended = flopcast(*shlex.split(line))
+
+    assert ended.code == 1
+    assert re.findall("fix: +(.*)", ended.err or ended.out) == fixes
+
+
+def test_an_error_lists_only_words_that_the_rest_of_the_job_allows():
+    allowed = {
+        f"{JOB} --cluster dgx-a100 --plan 'tp=2 gbs=64 precision=fp7'": "fp16, bf16 or fp32",
+        f"{JOB} --plan 'tp=4 pp=4 vpp=3 gbs=64'": "a divisor of 16 blocks / pipeline_parallel = 4: 1, 2, 4",
+    }
+
+    for line, words in allowed.items():
+        assert re.findall("allowed: (.*)", flopcast(*shlex.split(line)).err) == [words]
