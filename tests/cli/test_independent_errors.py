@@ -59,6 +59,9 @@ CASES = [
     ("predict job.yaml", "model: {base: llama-3-8b, heads: 33}\ncluster: dgx-h100:2\n", [
         "write blocks: {0: {mixer: {heads: 33}}} in place of it", "set heads to 32, or give head_size"
     ]),
+    ("predict job.yaml", "model: {base: llama-3-8b, num_heads: 16, n_kv_heads: 4}\ncluster: dgx-h100:2\n", [
+        "write blocks: {0: {mixer: {heads: 16, kv_heads: 4}}} in place of it"
+    ] * 2),
     ("predict job.yaml", OWN_MODEL, [
         "add blocks: [{count: 32, mixer: {heads: 32}, feed_forward: {ffn_hidden: 11008}}]",
         *[f"write blocks: {BLOCK} in place of it"] * 2,

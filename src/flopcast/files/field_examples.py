@@ -138,16 +138,10 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "--log": "train.log",
     "phases": "[{name: main, tokens: 1T}]",
 }
-OF_BLOCKS = (  # fields of blocks that people write beside the name of a model, and their names elsewhere
-    ("count", "", "num_layers"), ("count", "", "num_hidden_layers"),
-    ("mixer", "heads", "num_attention_heads"), ("mixer", "heads", "heads"), ("mixer", "heads", "n_heads"),
-    ("mixer", "kv_heads", "kv_heads"), ("mixer", "kv_heads", "num_key_value_heads"),
-    ("mixer", "head_size", "head_size"), ("mixer", "head_size", "head_dim"),
-    ("feed_forward", "ffn_hidden", "intermediate_size"), ("feed_forward", "ffn_hidden", "ffn_hidden"),
-    ("feed_forward", "num_experts", "num_experts"),
-    ("feed_forward", "num_experts", "n_experts"), ("feed_forward", "num_experts", "num_local_experts"),
-    ("feed_forward", "top_k", "top_k"),
-)  # fmt: skip
+OF_BLOCKS = {  # fields of blocks that people write beside the name of a model → their part of a block
+    "count": "", "heads": "mixer", "kv_heads": "mixer", "head_size": "mixer", "ffn_hidden": "feed_forward",
+    "num_experts": "feed_forward", "top_k": "feed_forward",
+}  # fmt: skip
 MEANT = {  # keys of other programs, or of other parts of a job → what to write instead
     "sequence_length": "set batch.sequence_length, or --seq, instead",
     "seq": "set batch.sequence_length, or --seq, instead",

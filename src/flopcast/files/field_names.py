@@ -40,6 +40,9 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "count": "num-layers num-hidden-layers n-layers n-layer",
     "heads": "num-attention-heads num-heads n-heads n-head",
     "kv_heads": "num-key-value-heads num-query-groups num-kv-heads n-kv-heads",
+    "head_size": "head-dim",
+    "num_experts": "n-experts num-local-experts n-routed-experts",
+    "top_k": "num-experts-per-tok",
     "ffn_hidden": "ffn-hidden-size intermediate-size d-ff",
     "nodes": "num-nodes nnodes n-nodes",
     "devices": "gpus num-gpus gpus-per-node nproc-per-node num-devices",
@@ -132,11 +135,12 @@ def _as_part(
     `words` are the settings inside the value, and `known` the keys of the mapping. `whole` is as in
     `unknown_field`.
 
-    >>> print(_as_part("top_k", 2, []))
+    >>> print(_as_part("top_k", 2, [], ["blocks"]))
     write blocks: {0: {feed_forward: {top_k: 2}}} in place of it
     """
     edit: Edit = {}
-    if key in (also for part, _, also in OF_BLOCKS if whole or part != "count"):
+    meant = _field_of_block(key)
+    if "blocks" in known and (meant not in ("", "count") or (meant and whole)):
         model = whole or {key: value}
         is_changed = not whole or "base" in whole
         edit = {"blocks": {"0": _sizes_of(model)} if is_changed else [BLOCK | _sizes_of(model)]}
@@ -159,14 +163,27 @@ def _as_part(
 def _sizes_of(model: Mapping[str, object]) -> dict[str, object]:
     """Return the fields of a block whose values a model states beside its name.
 
-    >>> _sizes_of({"hidden": 512, "heads": 8, "kv_heads": 2, "num_layers": 6})
+    >>> _sizes_of({"num_layers": 6, "hidden": 512, "num_heads": 8, "kv_heads": 2})
     {'count': 6, 'mixer': {'heads': 8, 'kv_heads': 2}}
     """
     block: dict[str, Any] = {}
-    for part, name, also in OF_BLOCKS:
-        if also in model and not (part == "count" and "base" in model):
-            block[part] = block.get(part, {}) | {name: model[also]} if name else model[also]
+    for key, value in model.items():
+        name = _field_of_block(key)
+        part = OF_BLOCKS.get(name, "")
+        if part:
+            block[part] = block.get(part, {}) | {name: value}
+        elif name and "base" not in model:
+            block[name] = value
     return block
+
+
+def _field_of_block(key: str) -> str:
+    """Return the field of a block that a key beside the name of a model means; "" if it means none.
+
+    >>> _field_of_block("num_heads"), _field_of_block("hidden")
+    ('heads', '')
+    """
+    return key if key in OF_BLOCKS else same_elsewhere(key, OF_BLOCKS)
 
 
 def _changes(path: str, value: object) -> Iterator[str]:

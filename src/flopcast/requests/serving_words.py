@@ -97,7 +97,8 @@ def refuse_other_words(words: dict[str, object], document: Document) -> None:
         elif name == "drafting" and isinstance(value, str):
             allowed, because = f"draft={value}", "the method of drafting is stated as draft"
         elif name in ("prefill", "decode") and not (value is None or isinstance(value, dict)):
-            allowed = f"{name}.tp={value}" if isinstance(value, int) else "prefill.tp=2 decode.tp=4"
+            has_both = words.keys() >= {"prefill", "decode"} and isinstance(value, int)
+            allowed = f"{name}.tp={value}" if has_both else "prefill.tp=2 decode.tp=4"
             because = "a pool has degrees and replicas, each of which is a setting of its own"
         else:
             continue
