@@ -117,6 +117,9 @@ def in_digits(text: str) -> str:
     names, tens = _NAMES.split(), _TENS.split()
     values = {name: number for number, name in enumerate(names)}
     values |= {name: 10 * number for number, name in enumerate(tens, 2)}
-    values |= {f"{ten}-{name}": values[ten] + values[name] for ten in tens for name in names[1:10]}
+    pairs = [(ten, name) for ten in tens for name in names[1:10]]
+    values |= {
+        f"{ten}{mark}{name}": values[ten] + values[name] for ten, name in pairs for mark in ("-", "")
+    }
     text = f"{values.get(first.lower(), first)}{blank}{rest}"
     return re.sub(r"(?<=\d)([kKmMbBtT])\1+$", r"\1", re.sub(r"^(\d+)([kKM])(\d+)$", r"\1.\3\2", text))

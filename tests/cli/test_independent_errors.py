@@ -39,6 +39,8 @@ CASES = [
     (f"{JOB} --offload optimizer=cpu,activation:hosts", "", [
         "write optimizer:host,activations:host in place of optimizer=cpu,activation:hosts"
     ]),
+    (f"{JOB} --plan 'recompute=selective:attn,mlpp'", "", ["set recompute to selective:attention,mlp"]),
+    (f"{JOB} cluster.tiers.0.bandwidth=900GB/s", "", ["did you mean bytes_per_s?"]),
     (f"{JOB} --price 2usd", "", ['write --price "2 USD/h"']),
     (f"{H200} --plan 'tp=3 weights=fp6'", "", ["set weights to fp8", "set plan.tensor_parallel to 4"]),
     ("search llama-3.2-1b --gpus 8,sixteen", "", ["set --gpus to 8,16"]),

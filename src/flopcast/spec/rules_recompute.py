@@ -39,8 +39,14 @@ def _without_unknown(field: str, names: Iterable[str], case: Case) -> Ways:
     unknown = _unknown(case, names)
     if unknown == "all":
         return "write recompute=full, which recomputes all activations"
-    near = get_close_matches(unknown, _modules(case.model), n=1, cutoff=0.5)
-    return in_place(near[0], unknown) if near else f"remove {unknown}"
+    modules = _modules(case.model)
+    near = {
+        name: get_close_matches(name, modules, n=1, cutoff=0.5) for name in given if name not in modules
+    }
+    if len(near) > 1 and all(near.values()):
+        right = (near[name][0] if name in near else name for name in given)
+        return {field.rpartition(".")[2]: ",".join(dict.fromkeys(right))}
+    return in_place(near[unknown][0], unknown) if near.get(unknown) else f"remove {unknown}"
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:
