@@ -7,11 +7,13 @@ from workbench import priced_job
 
 OVERLAPPED = {
     "base": "megatron-2022",
+    "contention": {"kernel_share": 0.0},
     "gradients": {"overlap": True},
     "pipeline": {"transfers": "overlapped"},
 }
 SHARDED = {
     "base": "megatron-core",
+    "contention": {"kernel_share": 0.0},
     "gradients": {"overlap": True},
     "sharding": {"unit_copies": ["unflatten"]},
 }
@@ -54,7 +56,11 @@ PARTS = {
     },
     "gathered under the next forward": {
         "cluster": "dgx-a100:4",
-        "stack": {"base": "megatron-core", "gradients": {"overlap": True, "overlap_gather": True}},
+        "stack": {
+            "base": "megatron-core",
+            "contention": {"kernel_share": 0.0},
+            "gradients": {"overlap": True, "overlap_gather": True},
+        },
         "plan": "dp=8 pp=4 zero=1 gbs=64 precision=bf16",
     },
     "overlapped, interleaved": {

@@ -165,7 +165,11 @@ def test_the_first_micro_batch_adds_to_no_gradient():
 
 
 def test_under_gpipe_the_backward_that_runs_first_adds_to_no_gradient_and_the_last_one_reduces():
-    overlapping = {"base": "megatron-2021", "gradients": {"overlap": True}}
+    overlapping = {
+        "base": "megatron-2021",
+        "contention": {"kernel_share": 0.0},
+        "gradients": {"overlap": True},
+    }
     plan = "dp=2 tp=4 gbs=10 precision=fp16 schedule=gpipe"
     timeline = run_step(priced_job(make_job(stack=overlapping, plan=plan)))
 
@@ -179,7 +183,9 @@ def test_under_gpipe_the_backward_that_runs_first_adds_to_no_gradient_and_the_la
 def test_a_reduction_under_the_last_backward_sticks_out_by_what_is_not_hidden():
     # eight blocks whose backward takes 2 s, whose gradients take 3 s to reduce: the first reduction
     # starts after the first block's backward, then one follows the other: 2 + 8 · 3, of which 8 · 2 hidden
-    job = make_job(stack={"base": "megatron-2022", "gradients": {"overlap": True}})
+    job = make_job(
+        stack={"base": "megatron-2022", "contention": {"kernel_share": 0.0}, "gradients": {"overlap": True}}
+    )
     priced = priced_job(job)
     blocks = next(s.items for s in priced.programs.backward if s.repeat[0, 0] == 8)
     reduce = next(item for item in blocks if item.name == "gradients.reduce")

@@ -174,7 +174,11 @@ def test_reductions_that_stick_out_are_told_by_the_one_that_lasts(slow):
     job = make_job(
         model={"hidden": 1024, "vocabulary": 32000, "blocks": [block]},
         cluster="dgx-a100:8",
-        stack={"base": "megatron-core", "gradients": {"overlap": True}},
+        stack={
+            "base": "megatron-core",
+            "contention": {"kernel_share": 0.0},
+            "gradients": {"overlap": True},
+        },
         plan="dp=64 ep=8 gbs=128 precision=bf16",
     )
     forward = {("mlp.norm", "forward"): 1.0, ("attention.norm", "forward"): 1.0}
@@ -243,7 +247,11 @@ def test_the_widest_contribution_stands_first_not_the_largest_share():
 @pytest.mark.parametrize("reduce_s", [0.0, 0.5, 10.0])
 def test_reductions_of_a_split_backward_follow_the_weight_gradients_of_the_last_micro_batch(reduce_s):
     """Eight blocks on two stages, a second for each pass of each: every layer's reduction in one queue."""
-    stack = {"base": "megatron-2022", "gradients": {"overlap": True, "bucket_elements": 1}}
+    stack = {
+        "base": "megatron-2022",
+        "contention": {"kernel_share": 0.0},
+        "gradients": {"overlap": True, "bucket_elements": 1},
+    }
     job = make_job(stack=stack, plan="dp=4 pp=2 gbs=32 precision=fp16 schedule=zb_h1")
     passes = {("mlp.up", "forward"), ("mlp.up.dgrad", "backward"), ("mlp.up.wgrad", "backward")}
 

@@ -20,7 +20,11 @@ MODEL = {
     "vocabulary": 512,
     "blocks": [{"count": BLOCKS, "mixer": {"heads": 4}, "feed_forward": {"ffn_hidden": 1024}}],
 }
-PLAIN = {"base": "megatron-core", "gradients": {"overlap": True, "copies": []}, "contention": {}}
+PLAIN = {
+    "base": "megatron-core",
+    "gradients": {"overlap": True, "copies": []},
+    "contention": {"kernel_share": 0.0},
+}
 
 
 def changed(**parts):

@@ -24,7 +24,11 @@ from flopcast.workload.program import LAST, MIDDLE
 SECONDS = st.integers(0, 80).map(lambda tenths: tenths / 10)
 IN_A_NODE = {"cluster": "dgx-a100:1", "plan": "dp=4 cp=2 zero=3 gbs=8 context_exchange=all_to_all"}
 
-STACK = {"base": "megatron-core", "gradients": {"overlap": True, "copies": []}}
+STACK = {
+    "base": "megatron-core",
+    "contention": {"kernel_share": 0.0},
+    "gradients": {"overlap": True, "copies": []},
+}
 
 
 def model_of(blocks):
@@ -135,7 +139,7 @@ def test_messages_on_different_tiers_take_nothing_from_each_other(w, c, d):
 
 
 def test_a_reduction_shares_its_link_in_the_micro_batch_that_reduces_alone():
-    stack = {"base": "megatron-2022", "gradients": {"overlap": True}}
+    stack = {"base": "megatron-2022", "contention": {"kernel_share": 0.0}, "gradients": {"overlap": True}}
     job = make_job(stack=stack, plan="dp=4 tp=2 gbs=16 precision=fp16")
     priced = priced_job(job)
     backward = simulate(priced.programs.backward, priced, attribute=False).duration_s[:, 0, 0]
@@ -173,7 +177,14 @@ def test_item_by_item_a_program_with_shared_links_ends_when_the_matrices_say(w, 
 
 
 def test_plans_of_a_batch_share_links_each_as_it_would_alone():
-    job = make_job(stack={"base": "megatron-2022", "gradients": {"overlap": True}}, cluster="dgx-a100:1")
+    job = make_job(
+        stack={
+            "base": "megatron-2022",
+            "contention": {"kernel_share": 0.0},
+            "gradients": {"overlap": True},
+        },
+        cluster="dgx-a100:1",
+    )
     plans = [Plan(dp=dp, tp=8 // dp, gbs=16, precision="fp16") for dp in (8, 4, 2, 1)]
 
     together = [run_step(priced_plans(job, plans), number).step_time_s for number in range(4)]

@@ -70,13 +70,13 @@ class Contention(StrictModel):
     Attributes
     ----------
     kernel_share : float
-        Fraction of the bytes of overlapped communication that kernels send: 1 for NCCL's kernels, 0 for
-        copy engines.
+        Fraction of the bytes of overlapped communication that kernels send: 1 for kernels of NCCL and RCCL
+        (the default), 0 for copy engines.
     reserved_multiprocessors : int
         Number of multiprocessors that run only communication. GEMMs and attention run on the others.
     """
 
-    kernel_share: float = Field(default=0.0, ge=0, le=1)
+    kernel_share: float = Field(default=1.0, ge=0, le=1)
     reserved_multiprocessors: int = Field(default=0, ge=0)
 
 
