@@ -148,7 +148,7 @@ def test_every_kernel_names_factors_that_are_listed(cluster):
         ("gemm.weight_gradient", "gemm_level"),
         ("flash_attention", "attention_level"),
         ("flash_attention.backward", "attention_level"),
-        ("batched_gemm.scores", "attention_level"),
+        ("batched_gemm.scores", "unfused_attention_level"),
         ("softmax", "memory_level"),
         ("adam", "memory_level"),
     ],

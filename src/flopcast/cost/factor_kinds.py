@@ -43,6 +43,11 @@ KINDS: Mapping[str, FactorKind] = {
         label="speed of attention kernels",
         meaning="time of attention kernels in training, divided by their time in benchmarks of the device",
     ),
+    "unfused_attention_level": FactorKind(
+        label="speed of the GEMMs of unfused attention",
+        meaning="time of the GEMMs of unfused attention in training, divided by their time in benchmarks of"
+        " the device",
+    ),
     "memory_level": FactorKind(
         label="speed of memory-bound kernels",
         meaning="time of memory-bound kernels in training, divided by their time in benchmarks of the"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from flopcast.records import dataclass, replace
 
-Family = Literal["gemm_level", "attention_level", "memory_level"]
+Family = Literal["gemm_level", "attention_level", "unfused_attention_level", "memory_level"]
 PowerClass = Literal["products", "attention", "memory"]
 LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
 
@@ -154,7 +154,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     ),
     **dict.fromkeys(("delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
-    "batched_gemm": KernelBase(kind=ATTENTION),
+    "batched_gemm": KernelBase(kind=replace(ATTENTION, family="unfused_attention_level")),
 }
 
 

@@ -62,7 +62,9 @@ FEWEST_ROWS = 8  # a source with fewer rows would distort the factors that all m
 LEAST_SHARE = 0.02  # a run says nothing about a factor with a smaller share of its step
 # A fitted factor's sigma is below 0.9 of its prior; outside of OWNED, its logarithm is 1.5 sigmas from 0.
 SURER, DISTINCT_SIGMAS = 0.9, 1.5
-OF_DEVICE = ("gemm_level", "attention_level", "memory_level", "uncalibrated", "fabric")
+OF_DEVICE = (
+    "gemm_level", "attention_level", "unfused_attention_level", "memory_level", "uncalibrated", "fabric",
+)  # fmt: skip
 OWNED = (*OF_DEVICE, "in_training_derate", "expert_launch")
 
 

@@ -64,8 +64,7 @@ def site_of(
     Returns
     -------
     Site
-        Factors in the order gemm_level, attention_level, memory_level, host; factors without measurements
-        are left out.
+        Factors in the order of `FAMILIES`, then host; factors without measurements are left out.
     """
     listed = list(samples)
     factors = []
