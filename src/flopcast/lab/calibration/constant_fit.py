@@ -62,9 +62,8 @@ FEWEST_ROWS = 8  # a source with fewer rows would distort the factors that all m
 LEAST_SHARE = 0.02  # a run says nothing about a factor with a smaller share of its step
 # A fitted factor's sigma is below 0.9 of its prior; outside of OWNED, its logarithm is 1.5 sigmas from 0.
 SURER, DISTINCT_SIGMAS = 0.9, 1.5
-OF_DEVICE = (
-    "gemm_level", "attention_level", "unfused_attention_level", "memory_level", "uncalibrated", "fabric",
-)  # fmt: skip
+LEVELS = ("gemm_level", "attention_level", "unfused_attention_level", "memory_level")
+OF_DEVICE = (*LEVELS, "uncalibrated", "fabric")
 OWNED = (*OF_DEVICE, "in_training_derate", "expert_launch")
 
 
@@ -273,8 +272,7 @@ def _trust(left: Logs, noise: Counts) -> Counts:
 
 def _mixed(design: _Design, covariance: Logs) -> Logs:
     """Return the sigmas of the factors' logarithms, computed from the covariance of the unknowns."""
-    found: Logs = np.sqrt(((design.mix @ covariance) * design.mix).sum(axis=1))
-    return found
+    return np.asarray(np.sqrt(((design.mix @ covariance) * design.mix).sum(axis=1)))
 
 
 def _unexplained(design: _Design) -> dict[str, float]:
