@@ -285,6 +285,7 @@ def run_passes(
 
     Passes before the split of the backward do not depend on schedule or stages; those before the checkpoint
     do not depend on placements either. They run once for all plans of a split, unless `kept` has the layer.
+    Nor do they depend on the number of recomputed blocks: a layer states whether it is recomputed.
 
     Raises
     ------
@@ -292,6 +293,8 @@ def run_passes(
         A pass changed the FLOP of the layer.
     """
     placed = _with_structure(software, schedule="auto", stage_layers=())
+    if placed.workload.plans.structure.recompute_method != "uniform":  # whose layers are in groups
+        placed = _with_structure(placed, recompute_method="uniform", recompute_layers=1)
     seen: tuple[Software, ...] = (_with_structure(placed, offload=()), placed)
     places = [(each.workload.model.hidden, each.workload.plans.structure, each.stack) for each in seen]
     alike = tuple(kept.of(("software", *place), object) if kept else None for place in places)

@@ -23,7 +23,7 @@ arXiv:2304.11277, sections 3.3 and 3.4. Pipeline stages that gather once:
 `megatron/core/pipeline_parallel/schedules.py`, `param_sync_func` of the interleaved schedule.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -227,14 +227,12 @@ def _units(
     return units
 
 
-def _first(units: Sequence[_Unit]) -> list[Counts]:
-    """Return 1 where a unit is the first that a chunk holds; (plans, chunk classes) each."""
+def _first(units: Sequence[_Unit]) -> Iterator[Counts]:
+    """Yield 1 where a unit is the first that a chunk holds; (plans, chunk classes) each."""
     free: Counts = ONE
-    found = []
     for unit in units:
-        found.append(free * unit.here)
+        yield free * unit.here
         free = free * (1.0 - unit.here)
-    return found
 
 
 def _ahead(unit: _Unit, later: Sequence[_Unit], how: _Gathering) -> list[Segment]:
@@ -247,9 +245,12 @@ def _ahead(unit: _Unit, later: Sequence[_Unit], how: _Gathering) -> list[Segment
     found = [Segment(items=inner, repeat=np.maximum(unit.repeat - 1.0, 0.0))]
     last = unit.here
     for other, follows in zip(later, _first(later), strict=True):
-        gather = _gather(other.weights, how, ahead=True)
-        found.append(Segment(items=(arrive, *gather, *copies, *layer.items), repeat=unit.here * follows))
+        if (repeat := unit.here * follows).any():
+            gather = _gather(other.weights, how, ahead=True)
+            found.append(Segment(items=(arrive, *gather, *copies, *layer.items), repeat=repeat))
         last = last * (1.0 - follows)
+        if not last.any():
+            break
     found.append(Segment(items=(arrive, *copies, *layer.items), repeat=last))
     found = [segment for segment in found if segment.repeat.any()]
     return [*found, *unit.layers[1:]]
