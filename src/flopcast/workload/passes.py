@@ -237,8 +237,6 @@ BEHIND_BACKWARD: dict[str, Pass] = {
 def rewrite_names(stack: Stack) -> tuple[str, ...]:
     """Return the stack's rewrites in order, its attention kernel first.
 
-    Examples
-    --------
     >>> rewrite_names(Stack(name="any", attention_kernel="flash", rewrites=("bias_gelu",)))
     ('flash_attention', 'bias_gelu')
     """
@@ -285,7 +283,6 @@ def run_passes(
 
     Passes before the split of the backward do not depend on schedule or stages; those before the checkpoint
     do not depend on placements either. They run once for all plans of a split, unless `kept` has the layer.
-    Nor do they depend on the number of recomputed blocks: a layer states whether it is recomputed.
 
     Raises
     ------
@@ -293,7 +290,7 @@ def run_passes(
         A pass changed the FLOP of the layer.
     """
     placed = _with_structure(software, schedule="auto", stage_layers=())
-    if placed.workload.plans.structure.recompute_method != "uniform":  # whose layers are in groups
+    if placed.workload.plans.structure.recompute_method != "uniform":  # layers state whether they run again
         placed = _with_structure(placed, recompute_method="uniform", recompute_layers=1)
     seen: tuple[Software, ...] = (_with_structure(placed, offload=()), placed)
     places = [(each.workload.model.hidden, each.workload.plans.structure, each.stack) for each in seen]
