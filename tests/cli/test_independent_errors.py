@@ -14,8 +14,9 @@ H200 = "predict llama-3.1-70b --engine vllm --cluster dgx-h200:1"
 RUN = (
     "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,precision,"
     "framework,year,step_time_s\n"
-    "mine-1,mine,train,MyGPT 13B,H100,64,8192,32,2,1,1,512,bf16,Megatron-LM,2025,6.9\n"
+    "mine-1,mine,train,MyGPT 13B,H100,64,8192,32,2,1,1,512,bf16,Megatron-LM,2025,6.9"
 )
+TOO_MANY = RUN.replace("MyGPT 13B", "Llama 3 8B").replace(",32,2,", ",32,4,")  # ranks
 MEGATRON = (
     "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --tensor-model-paralel-size 2 --bf16 "
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --seq-length 4096 "
@@ -70,6 +71,9 @@ CASES = [
     ]),
     ("validate --runs runs.csv", RUN, [
         "fill these columns of the row: layers, hidden, ffn_hidden, heads, vocab, gated_mlp"
+    ]),
+    ("validate --runs runs.csv", f"{TOO_MANY} s", [
+        "write 6.9 in place of 6.9 s", "set dp to 16"
     ]),
     ("predict run.sh --cluster dgx-h100", MEGATRON, [
         "did you mean --tensor-model-parallel-size?",

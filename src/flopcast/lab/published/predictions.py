@@ -17,7 +17,7 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.cost.unknown_site import UNKNOWN_SITE
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.nearest_names import nearest
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
@@ -123,6 +123,10 @@ class PublishedTables:
         bare = None if levels is None else NO_LEVELS
         known = {**levels_of_other_runs(), **levels} if levels else bare
         broken = [problem for table in self._tables for problem in table.problems]
+        for run in (run for table in self._tables for run in table.corrected):
+            with collected(further := list[Problem]()):
+                self._reproduced(run)
+            broken += [replace(problem, where=run.where) for problem in further]
         unread = {place: name for table in self._tables for place, name in table.unread.items()}
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables

@@ -6,6 +6,7 @@ reported with its line and reason, and the others are kept.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_names import same_elsewhere
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import dotted
+from flopcast.fixes import in_words
 from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, PUBLISHED, Column, Header, Place, header_of
@@ -32,11 +34,15 @@ PARTS = ("architecture", "machine", "mapping", "software", "observed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTable:
-    """The runs of one file, the faults of other rows, and the ids of these rows by their place."""
+    """The runs of one file, the faults of other rows, and the ids of these rows by their place.
+
+    `corrected` are the runs of these rows after all fixes, if their fixes correct them.
+    """
 
     runs: tuple[Run, ...]
     problems: tuple[Problem, ...]
     unread: Mapping[str, str]
+    corrected: tuple[Run, ...] = ()
 
 
 def read_tables(paths: Sequence[Path]) -> list[RunTable]:
@@ -79,6 +85,7 @@ def read_table(path: Path) -> RunTable:
     problems: list[Problem] = []
     places: dict[str, str] = {}
     unread: dict[str, str] = {}
+    corrected: list[Run] = []
     titles = [title for title, column in header.columns.items() if column.to == ("", "id")]
     for line, row in rows:
         place = f"{path}:{line}"
@@ -86,6 +93,10 @@ def read_table(path: Path) -> RunTable:
             run = _run(row, header, place, f"{path.stem}-{line}")
         except SpecError as error:
             problems += error.problems
+            right = {each.field: in_words(*edit.values()) for each in error.problems for edit in each.edits}
+            if len(right) == len(error.problems):
+                with suppress(SpecError):
+                    corrected.append(_run({**row, **right}, header, place, f"{path.stem}-{line}"))
             unread[place] = next(filter(None, ((row.get(title) or "").strip() for title in titles)), place)
             continue
         if run.id in places:
@@ -95,7 +106,7 @@ def read_table(path: Path) -> RunTable:
             continue
         places[run.id] = place
         runs.append(run)
-    return RunTable(runs=tuple(runs), problems=tuple(problems), unread=unread)
+    return RunTable(runs=tuple(runs), problems=tuple(problems), unread=unread, corrected=tuple(corrected))
 
 
 def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
