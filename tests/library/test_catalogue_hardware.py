@@ -308,7 +308,7 @@ def test_a_tpu_multiplies_no_fp16(name):
     with pytest.raises(SpecError) as told:
         predict(small_job(name, "fp16"), load_book(catalog.cluster(name)))
 
-    assert [(p.field, p.allowed) for p in told.value.problems] == [("plan.precision", "bf16")]
+    assert [(p.field, p.allowed) for p in told.value.problems] == [("plan.precision", "bf16, fp32")]
 
 
 WITHOUT_BF16 = ["v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb", "rtx-2080-ti-11gb"]
@@ -322,7 +322,7 @@ def test_pascal_volta_and_turing_have_no_bf16(name):
     with pytest.raises(SpecError) as told:
         predict(small_job(cluster, "bf16"), load_book(catalog.cluster(cluster)))
 
-    assert [(p.field, p.allowed) for p in told.value.problems] == [("plan.precision", "fp16")]
+    assert [(p.field, p.allowed) for p in told.value.problems] == [("plan.precision", "fp16, fp32")]
 
 
 SCALE_UP = {  # links of a device, GB/s of each in one direction

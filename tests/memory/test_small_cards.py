@@ -52,5 +52,5 @@ def test_a_t4_refuses_bf16_and_names_half_precision():
         fine_tuning(precision="bf16", base_dtype="nf4")
 
     (problem,) = told.value.problems
-    assert (problem.field, problem.value, problem.allowed) == ("plan.precision", "bf16", "fp16")
+    assert (problem.field, problem.value, problem.allowed) == ("plan.precision", "bf16", "fp16, fp32")
     assert problem.fix == "set precision to fp16"
