@@ -42,6 +42,10 @@ CASES = [
     ]),
     (f"{JOB} --plan 'recompute=selective:attn,mlpp'", "", ["set recompute to selective:attention,mlp"]),
     (f"{JOB} cluster.tiers.0.bandwidth=900GB/s", "", ["did you mean bytes_per_s?"]),
+    (f"{JOB} --plan 'ep=8 gbs=512'", "", ["set expert_parallel to 1"]),
+    ("export llama-3.2-1b --to deepspeed", "", [
+        "write the format before the job: flopcast export deepspeed JOB"
+    ]),
     (f"{JOB} --price 2usd", "", ['write --price "2 USD/h"']),
     (f"{H200} --plan 'tp=3 weights=fp6'", "", ["set weights to fp8", "set plan.tensor_parallel to 4"]),
     ("search llama-3.2-1b --gpus 8,sixteen", "", ["set --gpus to 8,16"]),

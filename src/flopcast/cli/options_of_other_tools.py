@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import click
 
 from flopcast.files.field_names import OTHER_NAMES
+from flopcast.files.nearest_names import nearest
 
 PLAN = {  # a key of the plan → its long name, whose other names are known, and a usual value
     "dp": ("data_parallel", "8"),
@@ -120,6 +121,10 @@ def _with_value(edit: str, needed: str, option: str, value: str) -> str:
     """Return an edit in which the value that the user gave replaces the example."""
     if needed == "export" and value in ("json", "yaml"):
         return f"remove {option} {value}"
+    if needed == "export":
+        from flopcast.cli.export import USUAL  # only this error needs it
+
+        return edit.replace(USUAL[0], next(iter(nearest(value, USUAL)), USUAL[0]))
     if example := re.search(r"(?<==)\[.*\]|1h(?=\"$)", edit):
         inner = value.replace("_proj", "").strip("[]").replace(" ", "")
         return edit.replace(example[0], f"[{inner}]" if example[0][0] == "[" else inner)

@@ -132,7 +132,10 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
         assumptions.append(precision_assumed(job, choice.plan.precision))
     if of_parts(job) is not None:
         assumptions.append(CHOSEN)
-    return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
+    chosen = job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
+    if problems := causes(chosen):
+        raise SpecError(problems)
+    return chosen
 
 
 @cached_results(64)  # in one session, comparisons, forms and programs ask for the same job again
