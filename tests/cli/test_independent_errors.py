@@ -49,6 +49,8 @@ CASES = [
     (f"{JOB} --price 2usd", "", ['write --price "2 USD/h"']),
     (f"{H200} --plan 'tp=3 weights=fp6'", "", ["set weights to fp8", "set plan.tensor_parallel to 4"]),
     ("search llama-3.2-1b --gpus 8,sixteen", "", ["set --gpus to 8,16"]),
+    ("search llama-3.2-1b --gpus 64..32", "", ["set --gpus to 32..64"]),
+    ("search llama-3.2-1b --gpus 8..64..2", "", ["set --gpus to 8..64"]),
     ("search llama-3.2-1b --gpus 16 --plan 'tp=3,5 gbs=512'", "", ["set tensor_parallel to 2,4"]),
     ("search llama-3.2-1b --gpus 16 --plan 'recompute=none,fulll'", "", ["set recompute to none,full"]),
     ("search llama-3.2-1b --gpus 16 --objective step_time,price", "", ["write cost in place of price"]),

@@ -93,10 +93,10 @@ def _meant_numbers(given: object, allowed: str) -> str:
     text = ",".join(in_digits(word.strip()) for word in str(given).split(","))
     if (below := re.fullmatch(r"\s*<(=?)\s*([2-9]|[1-9]\d+)\s*", text)) and "all" in allowed:
         return f"1..{int(below[2]) - (not below[1])}"
-    if ends := re.fullmatch(r"\s*([1-9]\d*)\s*(?:-|–|:|to|\.{2,3})\s*(\d+)\s*(?:(?:\.\.|:).*)?", text):
-        return f"{ends[1]}..{ends[2]}"
     if rising := re.search(r"(?<=, such as )\d+\.\.\d+", allowed):
         return rising[0]
+    if ends := re.fullmatch(r"\s*([1-9]\d*)\s*(?:-|–|:|to|\.{2,3})\s*(\d+)\s*(?:(?:\.\.|:).*)?", text):
+        return f"{ends[1]}..{ends[2]}"
     if text.lower() in OFF and "0" not in allowed[:30]:
         return "1"
     stated = re.findall(r"(?<![\w.-])[1-9]\d*", text) or re.findall(r"[1-9]\d*", text)[:1]
