@@ -118,6 +118,19 @@ def test_a_job_without_a_plan_that_fits_names_a_placement_that_does():
     assert json.loads(fits.out)["memory"]["fits"]
 
 
+def test_no_placement_of_a_search_is_faster_than_the_proposed_one():
+    """Half of the activations on the host is enough here, and far faster than all of them."""
+    words = ("llama-30b", "--gpus", "8", "--cluster", "aws-p4d")
+    plan = "tp=2 pp=4 vpp=1 mbs=1 gbs=2048 sp zero=0 recompute=none precision=bf16"
+    proposed = json.loads(flopcast("predict", *words, "--plan", plan, "--json").out)["offload_that_fits"]
+    searched = json.loads(flopcast("search", *words, "--plan", plan, "--offload", "auto", "--json").out)
+    refused = flopcast("predict", *words).err
+
+    fastest_s = min(each["step_time_s"] for each in searched["plans"])
+    assert proposed["step_time_s"] <= 1.01 * fastest_s
+    assert "--offload optimizer:host,activations:host:0.5 (" in refused
+
+
 def test_a_search_in_which_nothing_fits_says_what_offload_would_do():
     words = ("search", *TOO_LARGE[:-1], "dp=8 cp=1 gbs=64 mbs=1 zero=2 recompute=full")
 

@@ -44,7 +44,7 @@ def test_plans_screened_for_memory_alone_have_the_memory_of_a_whole_screening(qu
     (job,) = question.sized()
     book = load_book(job.cluster)
     possible = 0
-    for one, plans in batches_on(job, with_placements(question, job).space):
+    for one, plans in batches_on(job, with_placements(question, job, in_parts=False).space):
         whole, alone = (screen(one, plans, each) for each in (book, None))
         possible += int(whole.possible.sum())
         for name in {field.name for field in fields(whole)} - {"step_time_s"}:

@@ -81,7 +81,7 @@ def largest_model(
         if question.limits:
             return plan(layers) is not None
         changed = _changed(job, layers)
-        asked = with_placements(question, changed) if offload else question
+        asked = with_placements(question, changed, in_parts=False) if offload else question
         return asked is not None and some_usual_plan_fits(asked, changed, kept)
 
     def plan(layers: int) -> Plan | None:

@@ -113,7 +113,7 @@ def offload_for_setting(question: Question, job: Job, book: CurveBook) -> Offloa
     job : one of `Question.sized()`
     book : the curves of its cluster
     """
-    placed_question = with_placements(question, job)
+    placed_question = with_placements(question, job, in_parts=True)
     if placed_question is None:
         return None
     kept = KeptResults(MOST_RESULTS, ALIKE)
@@ -137,9 +137,9 @@ def _with_host_update(
     return replace(found, host_update_s=exact.breakdown.get("host_update", 0.0))
 
 
-def with_placements(question: Question, job: Job) -> Question | None:
-    """Return the question with all placements of whole kinds of state; None if the job has none."""
-    choices = offload_choices(job, in_parts=False)[1:]
+def with_placements(question: Question, job: Job, *, in_parts: bool) -> Question | None:
+    """Return the question with all placements, fractions only if `in_parts`; None if the job has none."""
+    choices = offload_choices(job, in_parts=in_parts)[1:]
     if not choices:
         return None
     return replace(question, space=question.space.model_copy(update={"offload": choices}))
@@ -147,7 +147,7 @@ def with_placements(question: Question, job: Job) -> Question | None:
 
 def _each_that_fits(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[OffloadThatFits]:
     """Yield the placements with which the job's plan keeps every rule and fits."""
-    plain, *choices = offload_choices(job, in_parts=False)
+    plain, *choices = offload_choices(job)
     without_s: float | None = None
     for choice in _within_device(job, plain, choices, kept):
         placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
