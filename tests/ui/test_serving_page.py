@@ -1,12 +1,15 @@
 """The page of serving: its answers in a browser, its data, its errors."""
 
+import re
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import pytest
 from browser_at_hand import changed, opened, step_s
+from command_line import flopcast
 from server_at_hand import data
 
 from flopcast import predict_serving, serving_job
+from flopcast.ui.serving import serve_page
 
 SMALL = {
     "model": "llama-3.1-8b",
@@ -42,6 +45,22 @@ def test_a_change_is_answered_as_the_api_and_python_answer(browser, server):
     )
     assert predict_serving(same).latencies["ttft"]["mean"].value == pytest.approx(ttft["value"])
     assert page.complaints == []
+
+
+def test_the_first_lines_say_that_devices_are_idle_and_what_energy_includes():
+    words = {name: value for name, value in SMALL.items() if name != "tp"} | {"gpus": "8", "rate": "1/s"}
+    told = flopcast(
+        *("predict", "llama-3.1-8b", "--engine", "vllm", "--cluster", "dgx-h100", "--gpus", "8"),
+        *("--traffic", "rate=1/s prompt=500 output=50 requests=200"),
+    ).out
+    html = serve_page(words)["html"]
+
+    assert told.split(",")[0] == "llama-3.1-8b on dgx-h100: 1 of 8 × h100-sxm5-80gb"
+    assert "1 of 8 × h100-sxm5-80gb" in html.split("<dl")[0]
+    for lines in (told.split("TTFT")[0], html.split("<dl")[0]):
+        assert "fewest device-seconds to serve this traffic; it uses 1 of 8 devices" in lines
+    (energy,) = re.findall(r"energy    (\S+ kWh) for .* output tokens, node and cooling included", told)
+    assert f"Energy with node and cooling</dt><dd>{energy}<small>for a million output tokens" in html
 
 
 def test_other_settings_are_those_of_the_command_line(server):

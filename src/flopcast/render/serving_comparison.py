@@ -21,7 +21,7 @@ SUBJECTS = {
     "tpot": "the mean TPOT",
     "output_tokens_per_s_per_device": "the output of a device",
     "usd_per_million_output_tokens": "the cost of output tokens",
-    "joules_per_output_token": "the energy of output tokens",
+    "joules_per_output_token": "the device energy of output tokens",
 }
 SHOWN: Mapping[str, tuple[str, Callable[[Number], str]]] = {
     "ttft": ("mean TTFT", show_seconds),
@@ -29,7 +29,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[Number], str]]] = {
     "end_to_end": ("mean end to end", show_seconds),
     "output_tokens_per_s_per_device": ("output per device", lambda value: show(value, "tokens/s")),
     "usd_per_million_output_tokens": ("cost of 1M tokens", show_usd),
-    "joules_per_output_token": ("energy of a token", lambda value: show(value, "J")),
+    "joules_per_output_token": ("device energy of a token", lambda value: show(value, "J")),
 }
 
 

@@ -26,6 +26,7 @@ from flopcast.render.page.table import (
 )
 from flopcast.render.serving_json import as_json
 from flopcast.render.serving_text import LABELS, LIMITS, NAMES, hits_and_preemptions, plan_text
+from flopcast.render.terminal import capital
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
 from flopcast.units import show, show_seconds, show_usd
@@ -36,7 +37,7 @@ def as_html(report: ServingReport, loads: Sequence[ServingReport] = ()) -> str:
     job = report.job
     sections = [*([load_section(loads)] if len(loads) > 1 else []), *sections_of(report)]
     return document(
-        f"Serving {job.model.name} on {job.devices} × {job.cluster.node.device.name}",
+        f"Serving {job.model.name} on {job.machine}",
         sections,
         top=answer(report),
         script=read_text("flopcast.render.page", "report.js"),
@@ -61,9 +62,12 @@ def answer(report: ServingReport) -> str:
     """Return the job, one tile per result, and every warning as HTML."""
     job = report.job
     subject = (
-        f'<p class="subject">{escape(job.model.name)} on {job.devices} ×'
-        f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.engine.label)}."
+        f'<p class="subject">{escape(job.model.name)} on {escape(job.machine)}'
+        f" ({escape(job.cluster.name)}), {escape(job.engine.label)}."
         f" Plan: <code>{escape(plan_text(job))}</code>. Traffic: {escape(job.traffic.text())}</p>"
+    )
+    subject += "".join(
+        f'<p class="subject">{escape(capital(text))}.</p>' for text in job.leading_assumptions
     )
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in _warnings(report))
     first = _latency(report, "ttft", "Time to first token")
@@ -100,9 +104,10 @@ def _rate(report: ServingReport) -> Tile:
 def _costs(report: ServingReport) -> list[Tile]:
     cost = report.usd_per_million_tokens
     found = [NO_PRICE if cost is None else ("Cost", show_usd(cost.value), "for a million output tokens")]
-    if report.joules_per_token is not None:
+    if report.kwh_per_million_tokens is not None:
         watts = "" if report.device_power_w is None else f"; {report.device_power_w.value:.3g} W per device"
-        found.append(("Energy", f"{report.joules_per_token.value:.3g} J", f"for an output token{watts}"))
+        energy = f"{report.kwh_per_million_tokens.value:.3g} kWh"
+        found.append(("Energy with node and cooling", energy, f"for a million output tokens{watts}"))
     return found
 
 

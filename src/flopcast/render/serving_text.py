@@ -38,10 +38,10 @@ def marked_text(report: ServingReport) -> str:
 
 def _answer(report: ServingReport) -> list[str]:
     job = report.job
-    machine = f"{job.devices} × {job.cluster.node.device.name}"
     lines = [
-        f"{job.model.name} on {job.cluster.name}: {machine}, {job.engine.label}",
+        f"{job.model.name} on {job.cluster.name}: {job.machine}, {job.engine.label}",
         f"plan      {plan_text(job)}",
+        *(f"assumed   {text}" for text in job.leading_assumptions),
         f"traffic   {job.traffic.text()}",
     ]
     for metric in ("ttft", "tpot"):
@@ -107,8 +107,8 @@ def _power(report: ServingReport) -> list[str]:
     if watts is None or joules is None or building is None:
         return []
     return [
-        f"power     {watts.value:.3g} W per device, {joules.value:.3g} J for an output token"
-        f" (90 %: {joules.low:.3g} to {joules.high:.3g})",
+        f"power     {watts.value:.3g} W per device; the devices alone use {joules.value:.3g} J for an"
+        f" output token (90 %: {joules.low:.3g} to {joules.high:.3g})",
         f"energy    {building.value:.3g} kWh for a million output tokens, node and cooling included",
     ]
 

@@ -185,3 +185,16 @@ class ServingJob(StrictModel):
     def devices(self) -> int:
         """Return the devices of all instances."""
         return self.replicas * self.plan.devices
+
+    @property
+    def machine(self) -> str:
+        """Return the number of devices with their name: "8 × h100-sxm5-80gb", or "2 of 8 × ..."."""
+        used, there = self.devices, self.cluster.num_devices
+        count = f"{used} of {there}" if used < there else str(used)
+        return f"{count} × {self.cluster.node.device.name}"
+
+    @property
+    def leading_assumptions(self) -> list[str]:
+        """Return the assumptions for the first lines of a report: a plan that leaves devices idle."""
+        few = self.devices < self.cluster.num_devices
+        return [text for text in self.assumptions if few and text.startswith("plan ")]
