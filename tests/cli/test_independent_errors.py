@@ -83,7 +83,7 @@ CASES = [
     ]),
     ("predict run.sh --cluster dgx-h100", MEGATRON, [
         "did you mean --tensor-model-parallel-size?",
-        "change --global-batch-size, so that global_batch is 48",
+        "change --global-batch-size so that global_batch is 48",
     ]),
     ("predict run.sh --cluster dgx-h100:1", VLLM, ["did you mean fp8?", "set plan.tensor_parallel to 4"]),
 ]  # fmt: skip

@@ -39,7 +39,7 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
         key, right = document.keys.get(path, ""), _right_value(problem, path)
         where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
         if key and where.startswith(f"{document.name}:"):
-            fix = f"change {key}, so that {', '.join(problem.edits[0])} is {right}" if right else fix
+            fix = f"change {key} so that {', '.join(problem.edits[0])} is {right}" if right else fix
             fault = fault or f"= {shown(problem.value)} (from {key}) is not allowed"
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"

@@ -71,7 +71,7 @@ def numbers(given: object) -> object:
             raise NotAllowedError(f"a range from 1 or more, such as 1..{last}", "0 cannot be doubled")
         if dots and int(last) < int(first):
             raise NotAllowedError(
-                f"a range that rises, such as {last}..{first}", f"the range {word} is empty"
+                f"an increasing range, such as {last}..{first}", f"the range {word} is empty"
             )
     return tuple(found)
 

@@ -125,7 +125,7 @@ class JobReader(ConfigReader):
             return share
         if devices % share:
             allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
-            because = f"tensor, pipeline and context degrees of this file have the product {share}"
+            because = f"in this file, tensor × pipeline × context degree = {share}"
             known = stated and not stated % share and f"{stated}, as the file states"
             fix = f"set --gpus to {known or f'a multiple of {share}'}, or change these degrees"
             self.fault(shared, allowed, because, fix, f"leads to replicas of {share} ranks")
