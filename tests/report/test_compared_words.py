@@ -122,6 +122,17 @@ def test_a_component_below_half_a_percent_of_both_steps_is_left_out(seconds, sho
     assert (component_label("tp_communication") in components(*pair)) is shown
 
 
+def test_times_of_pipeline_stages_stand_below_a_heading_that_names_the_busiest_stage():
+    staged, whole = sample_report("batched"), sample_report("one stage")
+
+    assert staged.job.plan.pipeline_parallel > 1
+    for pair in ((staged, staged), (staged, whole), (whole, staged)):
+        assert "\ntime on the busiest stage\n" in as_text(versus(*pair), ("a", "b"))
+    alone = as_text(versus(whole, whole), ("a", "b"))
+    assert "\ntime of the step\n" in alone
+    assert "busiest stage" not in alone
+
+
 def test_columns_of_the_table_begin_below_one_another():
     text = lines(compared(0.9))
     start = next(number for number, line in enumerate(text) if line.strip().startswith("A") and number > 1)
@@ -129,5 +140,5 @@ def test_columns_of_the_table_begin_below_one_another():
 
     places = [rows[0].index("A"), rows[0].index("B")]
     for row in rows[1:]:
-        assert all(row[place - 1] == " " for place in places)
+        assert all(row[place - 1] == " " for place in places if place <= len(row))
         assert all(row[place] != " " for place in places if place < len(row))

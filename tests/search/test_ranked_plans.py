@@ -12,6 +12,7 @@ from conftest import make_job
 
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.errors import InfeasibleError
+from flopcast.records import replace
 from flopcast.search import default_plan as choosing
 from flopcast.search import top_candidates as sifting
 from flopcast.search import usual_plans
@@ -82,6 +83,7 @@ class World:
                     step_time_s=step_s,
                     factors=(own,) if self.own_log_sigma_factor else (),
                     expected_bytes=used_bytes,
+                    high_bytes=used_bytes / 0.95,
                     device_used_bytes=used_bytes,
                     capacity_bytes=DEVICE_BYTES,
                     verdict="fits" if used_bytes <= 0.95 * DEVICE_BYTES else "tight",
@@ -268,8 +270,10 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
         " (3 of 7 common plans fit)."
         f" The fastest plan, {second.short()}, is 1.0% faster{more}"
     )
-    left_out = FasterTight(plan=second, ratio=0.9, need="53.1 GiB of 80.0 GiB")
+    varied = replace(alone, num_variants=2)
+    assert varied.sentence() == f"{fastest} (1 of 7 fit, and 2 variants of these){more}"
+    left_out = FasterTight(plan=second, ratio=0.9, need="53.1 GiB expected of 80.0 GiB")
     assert left_out.sentence() == (
-        f'plan "{second.short()}" is 10.0% faster, if a short test run shows that it fits'
-        " (53.1 GiB of 80.0 GiB expected)"
+        f'plan "{second.short()}" is 10.0% faster, if a short test run shows that it fits:'
+        " 53.1 GiB expected of 80.0 GiB"
     )

@@ -114,17 +114,21 @@ def command(
 
 
 def _helpful(made: "Report") -> list[str]:
-    """Return lines about the setting whose change saves the most time; none if the job does not fit."""
+    """Return lines about the setting whose change saves the most time; none if the job does not fit.
+
+    A change of the plan that may not fit is left out if the report already offers the fastest plan of this
+    kind.
+    """
     from flopcast.api import predict
-    from flopcast.lab.diagnosis.settings import best_change
+    from flopcast.lab.diagnosis.settings import OF_PLAN, best_change
     from flopcast.render.diagnosis import most_helpful
     from flopcast.render.trained_text import leading_assumptions
 
     if made.memory.verdict == "does not fit":
         return []
     best = best_change(made, predict)
-    offered = "".join(text for word, text in leading_assumptions(made.job) if word == "faster")
-    if best is not None and best.plan and f'"{best.plan}"' in offered:
+    offered = any(word == "faster" for word, _ in leading_assumptions(made.job))
+    if offered and best is not None and best.is_tight and best.name in OF_PLAN:
         return []
     head = "what else would help" if offered else "what would help most"
     return most_helpful(best, made.step_time_s, head)

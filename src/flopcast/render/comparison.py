@@ -156,15 +156,22 @@ def _runs(first: Report, second: Report) -> list[tuple[str, str, str]]:
 
 
 def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return the components of both steps, largest difference first; omit those below 0.5 %."""
+    """Return the components of both steps, largest difference first, and a heading above them.
+
+    Components below 0.5 % are left out. If a job has several stages, times are those of the busiest one.
+    """
     names = first.breakdown.keys() | second.breakdown.keys()
     pairs = [(name, first.breakdown.get(name, 0.0), second.breakdown.get(name, 0.0)) for name in names]
     pairs.sort(key=lambda row: (-abs(row[1] - row[2]), row[0]))
     least_s = 0.005 * max(first.step_time_s, second.step_time_s)
+    several = any(report.job.plan.pipeline_parallel > 1 for report in (first, second))
     return [
-        ("  " + component_label(name), show_seconds(one), show_seconds(other))
-        for name, one, other in pairs
-        if max(one, other) >= least_s
+        ("time on the busiest stage" if several else "time of the step", "", ""),
+        *(
+            ("  " + component_label(name), show_seconds(one), show_seconds(other))
+            for name, one, other in pairs
+            if max(one, other) >= least_s
+        ),
     ]
 
 

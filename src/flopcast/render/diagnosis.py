@@ -58,8 +58,8 @@ def marked_text(found: SlowStep) -> str:
 def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
     """Return the measured and the predicted step as pairs of a word and its text.
 
-    Texts have marks for a terminal (terminal.py). The words are "measured", "predicted" and "note", in this
-    order; those without a text are left out.
+    Texts have marks for a terminal (terminal.py). The words are "measured", "predicted", "unknown" and
+    "note", in this order; those without a text are left out.
     """
     report = found.report
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
@@ -80,9 +80,20 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
     interval = good("inside the interval") if found.inside else caution("OUTSIDE the interval")
     longer = f"{abs(ratio):.1%} {'shorter' if ratio < 0 else 'longer'}"
     told = f"{predicted}: the measured step is {longer}, {interval}"
-    note = "the run is faster than predicted: check that the job describes this run"
-    is_faster = found.measured_s < report.step_time_low_s
-    return (("measured", measured), ("predicted", told), *((("note", note),) if is_faster else ()))
+    lines = [("measured", measured), ("predicted", told)]
+    if found.unexplained_s > 0:
+        lines.append(("unknown", _unexplained(found)))
+    if found.measured_s < report.step_time_low_s:
+        lines.append(("note", "the run is faster than predicted: check that the job describes this run"))
+    return tuple(lines)
+
+
+def _unexplained(found: SlowStep) -> str:
+    """Return a sentence about the seconds that no measurement explains."""
+    text = f"{show_seconds(found.unexplained_s)} of the difference: the measurements do not show its cause"
+    if any(one.basis in ("predicted", "unsettled") for one in found.suspects):
+        text += "; predicted suspects do not explain it, because the prediction includes them"
+    return text
 
 
 def contradictions(found: SlowStep) -> tuple[str, ...]:
@@ -176,6 +187,7 @@ def as_json(found: SlowStep) -> dict[str, object]:
         "contradictions": [fields_of(one) for one in found.contradictions],
         "describes_run": found.describes_run,
         "inside": found.inside,
+        "unexplained_s": found.unexplained_s,
         "suspects": [fields_of(suspect) for suspect in found.suspects],
         "as_predicted": list(found.cleared),
         "negligible": list(found.negligible),

@@ -30,7 +30,7 @@ class FasterTight:
         """Return the sentence that offers the plan, for the assumptions of a report."""
         return (
             f'{FASTER_PLAN}{self.plan.short()}" is {1 - self.ratio:.1%} faster, if a short test run shows'
-            f" that it fits ({self.need} expected)"
+            f" that it fits: {self.need}"
         )
 
 
@@ -42,8 +42,9 @@ class ChosenPlan:
     and `tight` is true. `tied` of the simulated plans are tied with the fastest (rank.py), and `plan` is
     the simplest of these. `next_best` is the fastest plan or, if that is `plan`, the next one that is no
     variant of it. `next_ratio` is the step time of `next_best` over that of `plan`, and below 1 if the
-    other is faster. If only one plan was simulated, `next_best` is None. `faster_tight` is a plan that was
-    left out, because it may not fit.
+    other is faster. If only one plan was simulated, `next_best` is None. `num_variants` plans were derived
+    from the fitting ones and simulated too. `faster_tight` is a plan that was left out, because it may not
+    fit.
     """
 
     plan: Plan
@@ -53,6 +54,7 @@ class ChosenPlan:
     tied: int = 1
     next_best: Plan | None
     next_ratio: float
+    num_variants: int = 0
     faster_tight: FasterTight | None = None
 
     def sentence(self, fixed: Collection[str] = ()) -> str:
@@ -68,6 +70,8 @@ class ChosenPlan:
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
         start = f"plan completed with {filled}" if fixed and filled else "plan chosen automatically"
         fit = "only just fit" if self.tight else "fit"
+        if self.num_variants:
+            fit += f", and {self.num_variants} variant{'s' * (self.num_variants > 1)} of these"
         if self.next_best is None or self.next_ratio >= 1:
             text = f"{start}: the fastest of the common plans ({self.fitting} of {self.possible} {fit})"
         else:

@@ -102,8 +102,8 @@ class TopCandidates:
             only memory is of use: plans are then counted, and none is kept
         kept : layers and prices of earlier batches of few plans
         before : of other plans of the space that are known
-        feasible_only : whether only `best`, `near` and the counts are of use; no step is then estimated
-            in a batch of few plans without one that has enough memory
+        feasible_only : whether only plans that fit, at least by their expected memory, and the counts are
+            of use; no step is then estimated in a batch of few plans without one of these
 
         Raises
         ------
@@ -323,12 +323,11 @@ def _places(losses: np.ndarray) -> tuple[list[int], bool]:
 
 
 def _some_in_memory(question: Question, job: Job, plans: Plans) -> Worth:
-    """Return a function of screened plans: whether any of them has enough memory."""
+    """Return a function of screened plans: whether any of them fits, at least by its expected memory."""
 
     def some(part: Screened) -> bool:
-        return bool(
-            BatchLosses.of(question, job, plans.global_batch, part, part.step_time_s).in_memory.any()
-        )
+        losses = BatchLosses.of(question, job, plans.global_batch, part, part.step_time_s)
+        return bool((losses.in_memory | part.fits[losses.row]).any())
 
     return some
 

@@ -7,6 +7,8 @@ from judged import GOOD, PREDICTOR, suspects
 from judged import without_plans as found
 
 from flopcast.jobs import job
+from flopcast.render.diagnosis import verdict
+from flopcast.units import show_seconds
 
 JOB = job(**GOOD)
 STEP_S = PREDICTOR.predict(JOB).step_time_s
@@ -125,6 +127,17 @@ def test_what_neither_the_network_nor_clocks_can_explain_is_unexplained():
 
     assert list(suspects(told, "possible")) == ["other_causes"]
     assert any("cannot explain the whole difference" in text for text in told.advice)
+    step_s = told.report.step_time_s
+    assert abs(told.unexplained_s - (40.0 - step_s)) < 0.001 * step_s
+
+
+def test_the_first_lines_state_how_much_of_the_step_no_measurement_explains():
+    slow = dict(verdict(judged(record(step, 3.0 * STEP_S) for step in range(1, 20))))
+    as_predicted = dict(verdict(judged(record(step, STEP_S) for step in range(1, 20))))
+
+    assert list(slow) == ["measured", "predicted", "unknown"]
+    assert slow["unknown"].startswith(f"{show_seconds(2.0 * STEP_S)} of the difference")
+    assert list(as_predicted) == ["measured", "predicted"]
 
 
 def test_a_network_whose_messages_compute_hides_is_possible_whatever_it_exposes():

@@ -10,8 +10,15 @@ from unmarked import unmarked
 from benchmarks.random_jobs import random_jobs
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.diagnose import diagnose
-from flopcast.lab.diagnosis.settings import UNSETTLED_GAIN, best_change, best_changes, slow_settings
+from flopcast.lab.diagnosis.settings import (
+    OF_PLAN,
+    UNSETTLED_GAIN,
+    best_change,
+    best_changes,
+    slow_settings,
+)
 from flopcast.render.diagnosis import as_json, marked_text
+from flopcast.search.chosen_plan import FASTER_PLAN
 
 as_text = unmarked(marked_text)
 
@@ -75,6 +82,31 @@ def test_states_on_the_host_that_fit_on_the_devices_are_a_suspect(name):
     assert suspect.edits == edits
     assert switch in suspect.change
     assert suspect.cost_s > 0.05 * found.report.step_time_s
+
+
+def test_a_setting_of_the_plan_says_whether_its_memory_fits_or_may_fit():
+    """By the verdict of the changed job: a job that needs a small part of the memory fits for certain."""
+    for model, seq, would in (("llama-3.2-1b", 1024, "would"), ("llama-3-8b", 3072, "may")):
+        words = {"gpus": 8, "seq": seq, "plan": "dp=8 mbs=1 gbs=64 zero=1 recompute=full"}
+        one = job(model, **words)
+        suspect = next(each for each in diagnosed(one).suspects if each.name == "recompute_not_needed")
+        assert suspect.title == f"Activations are recomputed although they {would} fit into memory"
+        changed = PREDICTOR.predict(job(model, **words, changes=suspect.edits.split()))
+        assert (changed.memory.verdict == "fits") == (would == "would")
+        assert any(changed.memory.need in text for text in (*suspect.evidence, *suspect.against))
+
+
+def test_the_faster_plan_of_a_report_is_the_fastest_of_those_that_may_fit():
+    """A change of the chosen plan that may not fit saves no more than the plan that the report offers."""
+    for cluster, words in (("gcp-n1", {"qlora": 16}), ("rtx-4090-8", {"lora": 16})):
+        report = PREDICTOR.predict(job("llama-3-8b", cluster=cluster, gpus=1, seq=1024, **words))
+
+        best = best_change(report, PREDICTOR.predict)
+
+        assert best.is_tight
+        assert best.name in OF_PLAN
+        (offered,) = [text for text in report.job.assumptions if text.startswith(FASTER_PLAN)]
+        assert f'"{best.plan}" is {best.cost_s / report.step_time_s:.1%} faster' in offered
 
 
 def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():

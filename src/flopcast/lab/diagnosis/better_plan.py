@@ -10,7 +10,7 @@ the optimizer of the job.
 from collections.abc import Iterator, Sequence
 
 from flopcast.errors import InfeasibleError, SpecError
-from flopcast.lab.diagnosis.settings import SETTINGS, fall, saving
+from flopcast.lab.diagnosis.settings import OF_PLAN, fall, saving
 from flopcast.lab.diagnosis.suspect import Predict, Suspect
 from flopcast.library.curves import load_book
 from flopcast.records import replace
@@ -35,8 +35,7 @@ def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -
     except (SpecError, InfeasibleError):
         return
     suspect = saving(report, faster)
-    known = {setting.name for setting in SETTINGS if setting.is_of_plan}
-    saved_s = max((one.cost_s or 0.0 for one in settings if one.name in known), default=0.0)
+    saved_s = max((one.cost_s or 0.0 for one in settings if one.name in OF_PLAN), default=0.0)
     gain_s = suspect.cost_s or 0.0
     if gain_s < saved_s + BETTER_GAIN * report.step_time_s:
         return

@@ -115,6 +115,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         step=found.step,
         trace_name=trace.name if trace is not None else "",
         traced_step_s=trace.step_time_s if trace is not None else None,
+        unexplained_s=left_s,
         suspects=tuple(sorted(suspects, key=lambda one: one.order)),
         cleared=tuple(found.cleared),
         negligible=tuple(map(little_saved, sorted(negligible, key=lambda one: -(one.cost_s or 0.0)))),

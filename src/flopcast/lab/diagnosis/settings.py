@@ -153,6 +153,7 @@ CHANGES: Mapping[str, Callable[[Job], Sequence[Job]]] = {  # by the name of the 
 SETTINGS = tuple(
     Setting(name=name, changed=CHANGES[name], **row) for name, row in known_suspects()["settings"].items()
 )
+OF_PLAN = frozenset(setting.name for setting in SETTINGS if setting.is_of_plan)
 
 
 def slow_settings(
@@ -250,12 +251,17 @@ def _judged(setting: Setting, report: Report, job: Job, predict: Predict) -> Sus
     return replace(
         suspect,
         name=setting.name,
-        title=setting.title,
-        evidence=fall(report, faster, edits),
+        title=setting.title.format(would="may" if suspect.is_tight else "would"),
+        evidence=(*fall(report, faster, edits), *_needed(faster, suspect) * setting.is_of_plan),
         change=f"{switch}; in a job file: {edits}" if switch else f"in a job file: {edits}",
         edits=edits,
         plan=job.plan.short() if job.plan != report.job.plan else "",
     )
+
+
+def _needed(faster: Report, suspect: Suspect) -> tuple[str, ...]:
+    """Return a sentence about the memory after a change; none if the suspect is tight, which says it."""
+    return () if suspect.is_tight else (f"it then fits: memory is {faster.memory.need}",)
 
 
 def saving(report: Report, faster: Report) -> Suspect:
