@@ -78,7 +78,7 @@ def test_the_same_job_twice_is_no_faster(server):
         ("compare", {"a": JOB, "c": JOB}, "c"),
         ("compare", {"a": JOB}, "b"),
         ("compare", {"a": JOB, "b": "llama-3-8b"}, "b"),
-        ("search", JOB | {"objectives": "speed"}, "objective"),
+        ("search", JOB | {"objectives": "speed"}, "objectives"),
         ("memory", JOB | {"model": ["a"]}, "model"),
         ("diagnose", JOB | {"log": "no log"}, "log"),
         ("diagnose", JOB | {"log": 7}, "log"),

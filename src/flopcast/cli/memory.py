@@ -44,7 +44,6 @@ def command(request: JobRequest, largest: str | None, wants_json: bool) -> None:
     With --engine, --traffic or --slo, the command prints the memory of serving: weights, activations, the
     CUDA context and libraries, and how many tokens and requests fit into the KV cache.
     """
-    from flopcast.layout_answers import LARGEST, layout_answer
     from flopcast.plans_that_fit import CHANGES_THAT_FIT
     from flopcast.prediction import memory_of
     from flopcast.render.fit_advice import fit_advice
@@ -59,6 +58,8 @@ def command(request: JobRequest, largest: str | None, wants_json: bool) -> None:
         _memory_of_serving(request, wants_json)
         return
     if largest is not None:
+        from flopcast.layout_answers import LARGEST, layout_answer
+
         found = layout_answer(f"{LARGEST}{largest}", lambda resolved: resolved(request), placements=False)
         print_found(found, wants_json, lambda each: each.data, lambda each: each.text)
         return
