@@ -26,6 +26,14 @@ def test_the_option_and_the_field_of_the_plan_say_the_same():
     assert none["memory"]["tiers"] == []
 
 
+def test_commands_that_choose_no_placement_name_the_one_that_does():
+    for command in ("memory", "predict"):
+        ended = flopcast(command, *JOB, "--offload", "auto")
+
+        assert ended.code == 1
+        assert "fix:     run flopcast search with offload auto, or set --offload to " in ended.err
+
+
 def test_a_later_change_wins_and_a_second_option_is_refused():
     changed = memory(*JOB, "--offload", "optimizer:host", "plan.offload=none")
     twice = flopcast("memory", *JOB[:-1], "dp=8 gbs=64 zero=3 offload=optimizer:host", "--offload", "none")

@@ -17,6 +17,8 @@ JOB = ("llama-3-8b", "--gpus", "16", "--plan", "dp=16 zero=1")
 @all_cases("name", WITHOUT)
 def test_the_length_and_the_price_of_a_run_are_no_options_where_they_change_nothing(name):
     for option, value in OF_RUN.items():
+        if (name, option) == ("memory", "--epochs"):
+            continue  # belongs to the samples of a fine-tune
         ended = flopcast(*WITHOUT[name], *JOB, option, value)
 
         assert ended.code == 1
@@ -29,7 +31,15 @@ def test_samples_make_a_fine_tune_whose_default_batch_needs_less_memory():
     )
 
     assert "as in recipes of fine-tuning" in tuned.out
+    assert "a run with a number of samples counts as one" in tuned.out
     assert plain.out != tuned.out
+
+
+def test_memory_takes_the_epochs_of_a_fine_tune_and_refuses_them_alone():
+    words = ("memory", *JOB, "--seq", "1024", "--epochs", "3")
+
+    assert flopcast(*words, "--samples", "52k").code == 0
+    assert "--epochs: run.epochs needs tokens or samples" in flopcast(*words).err
 
 
 def test_a_checkpoint_interval_that_is_longer_than_the_run_is_not_printed():

@@ -73,6 +73,15 @@ def test_a_whole_plan_of_a_file_settles_the_training_and_is_kept_to_compare(file
     assert (given.plan.data_parallel, given.plan.tensor_parallel) == (4, 2)
 
 
+def test_the_option_for_the_plan_leaves_the_training_of_a_file_as_it_is(file):
+    question = asked(file("{dp: 4, tp: 2, gbs: 32, precision: fp16, optimizer: sgd}"), plan="tp=2,4 gbs=64")
+
+    assert question.space.tensor_parallel == (2, 4)
+    assert question.space.global_batch == (64,)
+    assert question.space.precision == ("fp16",)
+    assert question.jobs[0].plan.optimizer == "sgd"
+
+
 def test_an_open_plan_of_a_file_settles_what_it_says_and_is_nothing_to_compare(file):
     question = asked(file("{auto: true, tp: 4, gbs: 32, recompute: 'full:block:4'}"))
 

@@ -229,3 +229,42 @@ def test_phases_and_a_length_are_not_given_together(tmp_path):
     assert (both.code, neither.code) == (1, 1)
     assert "leave out --samples, or --phases" in both.err
     assert "--tokens is missing" in neither.err
+
+
+FILE = "model: llama-3-8b\ncluster: dgx-h100:1\nbatch: {seq: 1024}\nstack: megatron-core\nplan: PLAN\n"
+
+
+def test_the_option_for_the_plan_changes_only_the_fields_that_it_states(tmp_path):
+    path = tmp_path / "job.yaml"
+    for own in ("{dp: 4, tp: 2, mbs: 2, gbs: 32}", "dp=4 tp=2 gbs=32 recompute=full"):
+        path.write_text(FILE.replace("PLAN", own))
+        for plan in ("recompute=none", "mbs=4 gbs=64", "sequence_parallel", "tp=4 dp=2"):
+            words = (f"{word}=true" if "=" not in word else word for word in plan.split())
+
+            changed = job(path, changes=[f"plan.{word}" for word in words])
+
+            assert job(path, plan=plan) == changed, (own, plan)
+
+
+def test_fields_that_contradict_the_plan_of_the_file_are_an_error(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(FILE.replace("PLAN", "dp=4 tp=2 gbs=32"))
+
+    ended = flopcast("predict", path, "--plan", "tp=4")
+
+    assert ended.code == 1
+    assert "4 replicas need at least 16 devices" in ended.err
+    assert "set data_parallel to 2" in ended.err
+
+
+def test_a_whole_plan_replaces_that_of_the_file_and_says_so(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(FILE.replace("PLAN", "{dp: 4, pp: 2, mbs: 2, gbs: 32, recompute: full}"))
+
+    made = job(path, plan="dp=8 mbs=1 gbs=64 zero=1 precision=bf16")
+
+    assert made.plan.short() == "dp=8 mbs=1 gbs=64 zero=1 precision=bf16"
+    note = f"the stated plan replaces that of {path}, with its pipeline_parallel, recompute"
+    assert note in made.assumptions
+    opened = job(path, plan="auto tp=8")
+    assert (opened.plan.tensor_parallel, opened.plan.global_batch) == (8, 32)

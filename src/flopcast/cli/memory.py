@@ -19,7 +19,15 @@ from flopcast.requests.serving_words import serves
 
 
 @click.command("memory")
-@job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
+@job_options(
+    without=[name for name in OF_RUN if name != "epochs"],
+    samples=SAMPLES,
+    epochs=click.option(
+        "--epochs",
+        help="Number of epochs of the fine-tuning job with --samples. It does not change the memory.",
+    ),
+    **SERVING,
+)
 @click.option(
     "--largest",
     type=click.Choice(("batch", "seq", "rank")),

@@ -89,7 +89,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--plan",
         help=(
             'Plan: parallel degrees, batch sizes, recompute and so on, such as "dp=16 tp=8 pp=8 '
-            'mbs=1 gbs=1536".'
+            'mbs=1 gbs=1536". Beside a file with a plan, it changes only the fields that it states.'
         ),
     ),
     "offload": click.option(

@@ -43,6 +43,16 @@ def devices_of_plan(document: Document) -> int | None:
     return prod(degrees) if len(degrees) == len(given) else None
 
 
+def devices_of_cluster(document: Document) -> int | None:
+    """Return the number of devices of a document's cluster if it is one of the catalogue, else None."""
+    cluster = stated_cluster(document)
+    name, _, nodes = str(cluster.get("base", "")).partition(":")
+    size = str(cluster.get("nodes", nodes))
+    if catalog.known("clusters", name) is None or not (size.isdecimal() or not size):
+        return None
+    return catalog.cluster(name, int(size or 0) or None).num_devices
+
+
 def with_price(document: Document, price: object, anew: bool) -> Document:
     """Return the document with the price of a device, whoever names the cluster.
 

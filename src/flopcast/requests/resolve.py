@@ -3,7 +3,8 @@
 Answers: which job does a request describe, and where was each of its values given?
 Elsewhere: what a request holds (job_request.py), edits of documents (library/edits.py), what makes a
 document a job (job_files.py).
-Later words win: options replace what the file says, KEY=VALUE changes both. `gpus` then sizes the cluster,
+Later words win: options replace what the file says (--plan replaces only the fields that it states, unless
+it is a whole plan), KEY=VALUE changes both. `gpus` then sizes the cluster,
 and `price` states what its devices cost, whoever named it.
 """
 
@@ -36,6 +37,7 @@ from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import with_described_model, with_model
 from flopcast.requests.training_options import (
     with_adapters,
+    with_plan,
     with_plan_options,
     with_run,
     with_site_options,
@@ -47,15 +49,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
-WRITTEN = (
-    "model",
-    "stack",
-    "cluster",
-    "plan",
-    "checkpoint",
-    "loader",
-    *OF_SERVING,
-)  # parts that options replace
+WRITTEN = ("model", "stack", "cluster", "checkpoint", "loader", *OF_SERVING)  # parts that options replace
 Made = TypeVar("Made")
 Make = Callable[[Document, ReadFile], Made]  # from a document and what reads the files that it names
 
@@ -136,7 +130,7 @@ def made_from(
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
         document, request = _with_files(document, request)
-    document, stated = _with_options(document, request), source.devices
+    document, stated = _with_options(document, request, source.devices), source.devices
     if assume_cluster and not names_cluster(document, request):
         document = with_usual_cluster(document, request)
         stated = stated or devices_of_plan(document)
@@ -262,7 +256,8 @@ def _tried(
         return document, error.problems
 
 
-def _with_options(document: Document, request: JobRequest) -> Document:
+def _with_options(document: Document, request: JobRequest, devices: int | None = None) -> Document:
+    """Return the document with the parts that options state; `devices` are those of a launch script."""
     data = dict(document.mapping)
     for key in WRITTEN:
         if (value := getattr(request, key)) is not None:
@@ -274,7 +269,7 @@ def _with_options(document: Document, request: JobRequest) -> Document:
         if value is not None and value is not False:
             data["batch"] = _others(data.get("batch"), name) | {name: value}
             document = placed(document, ("batch", name), f"--{option}")
-    return replace(document, data=data)
+    return with_plan(replace(document, data=data), request, devices)
 
 
 def _with_training_options(document: Document, request: JobRequest) -> Document:

@@ -1,7 +1,7 @@
 """Options that state what is trained, for how long, where its states are kept, and on which slow parts.
 
-Answers: what do `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs`, `--offload`, `--slow` and
-`--power-limit` put into the document of a job?
+Answers: what do `--plan`, `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs`, `--offload`, `--slow`
+and `--power-limit` put into the document of a job?
 Elsewhere: what adapters are (layers/adapters.py), what a length means (spec/run_length.py), the global
 batch of a fine-tune (search/space.py).
 
@@ -15,10 +15,14 @@ from flopcast.files.yaml_text import Document
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.layers.adapters import BASE_DTYPES
 from flopcast.library.edits import in_long_names, merged, placed, plan_words
-from flopcast.requests.job_files import AUTO, built
+from flopcast.requests.cluster_options import devices_of_cluster, devices_of_plan
+from flopcast.requests.job_files import AUTO, OF_TRAINING, built
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
+from flopcast.requests.usual_values import stated_plan
 from flopcast.spec.model import Model
+from flopcast.spec.plan_fields import ALWAYS_SHOWN
 
 LENGTHS = ("tokens", "samples", "epochs")
 IN_PLAN = {  # option → the field of the plan that it sets, and its word in --plan
@@ -26,6 +30,47 @@ IN_PLAN = {  # option → the field of the plan that it sets, and its word in --
     "batch": ("global_batch", "gbs"),
 }
 IN_SITE = {"slow": "slow", "power_limit": "power_limit_w"}  # option → the field of the site that it sets
+
+
+def with_plan(document: Document, request: JobRequest, devices: int | None) -> Document:
+    """Return the document with the plan of the option, which changes the fields that it states.
+
+    A whole plan, as `Plan.short` writes it, replaces the plan of the file; its degrees fill the devices.
+    So does the plan of an engine. Where "auto" leaves a plan open, the file still settles the training.
+
+    Parameters
+    ----------
+    document : has the cluster of the options
+    request : its plan is a text or a mapping
+    devices : those of a launch script
+    """
+    if request.plan is None:
+        return document
+    replaced = placed(document.with_part("plan", request.plan), ("plan",), "--plan")
+    own, new = stated_plan(document), stated_plan(replaced)
+    if not own or not new:  # faults are reported where the job is made
+        return document if new and document.mapping.get("plan") else replaced
+    if AUTO in new:
+        settled = own if AUTO in own else {name: own[name] for name in OF_TRAINING if name in own}
+        return replaced.with_part("plan", settled | new)
+    if any(name in document.mapping for name in OF_SERVING) or _is_whole(new, document, request, devices):
+        left_out = ", ".join(name for name in own if name not in new)
+        note = f"the stated plan replaces that of {document.name}, with its {left_out}"
+        return assuming(replaced, (note,)) if left_out and request.source is None else replaced
+    document, _ = in_long_names(document, "plan", document.mapping["plan"])
+    document = document.with_part("plan", own | new)
+    for name in new:
+        document = placed(document, ("plan", name), "--plan")
+    return document
+
+
+def _is_whole(
+    plan: dict[str, object], document: Document, request: JobRequest, devices: int | None
+) -> bool:
+    """Return whether a plan states what `Plan.short` always states, and its degrees fill the devices."""
+    stated = devices_of_plan(Document("", {"plan": {"data_parallel": 1} | plan}, {}))
+    sizes = {request.gpus, devices, devices_of_plan(document), devices_of_cluster(document)}
+    return plan.keys() >= {*ALWAYS_SHOWN} and stated is not None and stated in sizes
 
 
 def with_plan_options(document: Document, request: JobRequest) -> Document:

@@ -112,7 +112,9 @@ def with_usual_stack(document: Document) -> Document:
     if _is_graph(document):
         stack, why, changes = GRAPH_STACK, f" (eager PyTorch, for exported graphs; {DOUBT})", OTHER_CODE
     elif not stack and _fine_tunes(document):
-        stack, why, changes = TUNING_STACK, f" (PyTorch, as in most fine-tunes; {DOUBT})", OTHER_CODE
+        mark = "" if _adapted(document) else ": a run with a number of samples counts as one"
+        why = f" (PyTorch, as in most fine-tunes{mark}; {DOUBT})"
+        stack, changes = TUNING_STACK, OTHER_CODE
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     elif device and not stack and device.usual_pretraining_stack:
@@ -124,10 +126,15 @@ def with_usual_stack(document: Document) -> Document:
 
 def _fine_tunes(document: Document) -> bool:
     """Return whether the document has adapters or samples, and no ZeRO stage that TUNING_STACK lacks."""
-    model, run = document.mapping.get("model"), document.mapping.get("run")
-    adapted = isinstance(model, dict) and model.get("adapters") is not None
-    tuned = adapted or (isinstance(run, dict) and run.get("samples") is not None)
+    run = document.mapping.get("run")
+    tuned = _adapted(document) or (isinstance(run, dict) and run.get("samples") is not None)
     return tuned and _shards(document, TUNING_STACK)
+
+
+def _adapted(document: Document) -> bool:
+    """Return whether the model has adapters."""
+    model = document.mapping.get("model")
+    return isinstance(model, dict) and model.get("adapters") is not None
 
 
 def _is_graph(document: Document) -> bool:

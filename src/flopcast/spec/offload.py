@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from flopcast.fixes import set_to
 from flopcast.quantities import fraction_of
 from flopcast.spec.written_lists import by_kind, entries_of, meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
@@ -103,6 +104,10 @@ def _of_word(word: str) -> dict[str, object]:
                 word.replace(memory, tier).replace("=", ":"),
             )
         because, meant = _with_commas(word) or (because, meant)
+        if kind == "auto":
+            because = "only flopcast search tries the placements and chooses one"
+            fix = set_to("run flopcast search with offload auto", {"offload": meant})
+            raise NotAllowedError(allowed, because, fix)
         raise NotAllowedError(allowed, because, {"offload": meant})
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:
