@@ -224,8 +224,30 @@ def test_the_command_answers_with_text_tables_and_drawings(tmp_path):
 def test_each_cluster_and_engine_has_an_answer_or_a_reason():
     told = run(*OF_SERVING, "--gpus", "1", "--slo", "tpot_p99=1ms", "--plan", "tp=1 max_sequences=64")
     assert told.code == 2
-    assert "no deployment keeps up with the traffic within all limits" in told.out
+    assert "no deployment meets all limits" in told.out
+    assert "With weights" not in told.out  # weights of four bits take longer than 1 ms, too
     assert told.out.count("has a TPOT p99 of") >= 2
+
+
+def test_deployments_that_miss_a_limit_are_counted_as_those_that_keep_up():
+    traffic = "prompt=1000 output=100 requests=150"
+    slow = ("--engine", "vllm", "--gpus", "1", "--plan", "tp=1 max_sequences=64 max_tokens=8192")
+    late = run(*slow, "--traffic", f"rate=1/s {traffic}", "--slo", "tpot_p50=6ms")
+    full = run(*slow, "--traffic", f"rate=200/s {traffic}", "--slo", "tpot_p50=6ms")
+    data = json.loads(run(*slow, "--traffic", f"rate=1/s {traffic}", "--slo", "tpot_p50=6ms", "--json").out)
+    (nearest,), fewer = data["nearest"], data["fewer_bits"]
+
+    assert "1 of these keep up with the traffic, 0 meet all limits" in late.out
+    assert "no deployment meets all limits" in late.out
+    assert "0 of these keep up with the traffic, 0 meet all limits" in full.out
+    assert "no deployment keeps up with the traffic;" in full.out
+    assert nearest["keeps_up"]
+    assert not nearest["meets_slo"]
+    assert f"all limits are met with a probability of {nearest['slo_probability']:.0%}" in late.out
+    assert fewer["meets_slo"]
+    assert "With weights=fp8, tp=1 replicas=1" in late.out
+    again = run(*slow[:-1], f"{fewer['plan']}", "--traffic", f"rate=1/s {traffic}", "--slo", "tpot_p50=6ms")
+    assert again.code == 0
 
 
 @all_cases(

@@ -38,6 +38,7 @@ def as_json(result: DeploymentResult, top: int, seconds: Number) -> dict[str, ob
         "nearest": [
             deployment_as_json(each, result) | {"why": shortfall(each)} for each in result.nearest[:top]
         ],
+        "fewer_bits": deployment_as_json(result.fewer_bits, result) if result.fewer_bits else None,
         "settings": [
             {
                 "cluster": job.cluster.name,
@@ -67,7 +68,7 @@ def deployment_as_json(each: RankedDeployment, result: DeploymentResult) -> dict
         "cluster": job.cluster.name,
         "engine": job.engine.name,
         "devices": job.devices,
-        "keeps_up": each.kept,
+        "keeps_up": each.keeps_up,
         "tied": each.tied,
         **limits_as_json(report),
         **{one.key: estimate_as_json(one.exact(report)) for one in objectives},

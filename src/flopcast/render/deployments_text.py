@@ -80,21 +80,20 @@ def _question(result: DeploymentResult) -> list[str]:
     ]
     if stated := jobs[0].slo.text():
         lines.append(f"limits    {stated}")
+    within = f", {len(result.deployments)} meet all limits" if stated else ""
     lines.append(
         f"searched  {result.candidates:,} deployments: {result.possible:,} fit, {result.simulated} were"
-        f" simulated with up to {result.requests:,} requests for each replica, {len(result.deployments)} of"
-        " these keep up with the traffic"
+        f" simulated with up to {result.requests:,} requests for each replica, {result.keeping_up} of these"
+        f" keep up with the traffic{within}"
     )
     return lines
 
 
 def _answer(result: DeploymentResult) -> list[str]:
-    """Return what to run; or that nothing keeps up."""
+    """Return what to run; or that nothing keeps up or meets all limits, and what would."""
     if not result.deployments:
-        limited = " within all limits" if result.question.jobs[0].slo.text() else ""
-        return [
-            f"answer    no deployment keeps up with the traffic{limited}; the closest ones are listed below"
-        ]
+        lines = [f"answer    {_none_found(result.keeping_up > 0)}; the closest ones are listed below"]
+        return lines + [f"{INDENT}      {sentence}" for sentence in what_would(result)]
     report = result.deployments[0].report
     job = report.job
     chosen = f'{job.engine.option} --plan "{plan_text(job)}"'
@@ -114,6 +113,25 @@ def _answer(result: DeploymentResult) -> list[str]:
             f' {label}, which are marked "=".'
         )
     return lines
+
+
+def _none_found(some_keep_up: bool) -> str:
+    return f"no deployment {'meets all limits' if some_keep_up else 'keeps up with the traffic'}"
+
+
+def what_would(result: DeploymentResult) -> list[str]:
+    """Return sentences on the closest deployment with weights in fewer bits, if it meets all limits."""
+    if result.fewer_bits is None:
+        return []
+    report = result.fewer_bits.report
+    does = "keeps up with the traffic"
+    if report.slo_chance is not None:
+        does = f"meets all limits with a probability of {report.slo_chance:.0%}"
+    word = f"weights={report.job.plan.weights}"
+    return [
+        f"With {word}, {plan_text(report.job).replace(f' {word}', '')} {does}.",
+        f"Such weights change the answers of the model. To search with them, add {word} to the plan.",
+    ]
 
 
 def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[str]:
@@ -208,18 +226,19 @@ def _settings(result: DeploymentResult) -> list[str]:
 
 
 def why_none(result: DeploymentResult, job: ServingJob) -> str:
-    """Return why a cluster and engine have no deployment that keeps up."""
+    """Return why a cluster and engine have no deployment that keeps up and meets all limits."""
     nearest = [each for each in result.nearest if same_setting(each.report.job, job)]
     if not nearest:
         return "no deployment is possible"
-    return f"none keeps up; the closest one, {plan_text(nearest[0].report.job)}, {shortfall(nearest[0])}"
+    none = _none_found(any(each.keeps_up for each in nearest))
+    return f"{none}; the closest one, {plan_text(nearest[0].report.job)}, {shortfall(nearest[0])}"
 
 
 def shortfall(each: RankedDeployment) -> str:
     """Return why a deployment is not recommended, as the end of a sentence.
 
     The reason is the load that it can serve, if the traffic exceeds this load, or else each latency above
-    its limit.
+    its limit, with the probability that all limits are met nevertheless.
     """
     report = each.report
     if report.saturation_per_s is not None:
@@ -230,7 +249,7 @@ def shortfall(each: RankedDeployment) -> str:
         for one in report.summary.objectives
         if not one.kept
     ]
-    return " and ".join(broken)
+    return f"{' and '.join(broken)}; all limits are met with a probability of {report.slo_chance or 0:.0%}"
 
 
 def _nearest(result: DeploymentResult) -> list[str]:

@@ -15,10 +15,11 @@ from flopcast import api
 from flopcast.best_deployments import answer_of_serving
 from flopcast.files.yaml_text import Document, resolve
 from flopcast.render.deployments_drawing import LEGEND, drawing_of
-from flopcast.render.deployments_text import groups_of, rows_of, why_none
+from flopcast.render.deployments_text import groups_of, rows_of, what_would, why_none
 from flopcast.render.page.table import Cell, Markup, table
 from flopcast.render.serving_json import as_json
 from flopcast.render.serving_page import answer, sections_of
+from flopcast.render.terminal import capital
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.serving_request import Complete, resolve_serving, with_best_degrees, with_degree
 from flopcast.search.deployments.find import DeploymentResult
@@ -119,7 +120,8 @@ def deployments_page(words: Words) -> dict[str, object]:
     kept = [each.first for each in groups_of(found.deployments)][:SHOWN]
     if not kept:
         job = found.question.jobs[0]
-        text = f"<p>No deployment keeps up: {escape(why_none(found, job))}.</p>"
+        sentences = [f"{capital(why_none(found, job))}.", *what_would(found)]
+        text = f"<p>{escape(' '.join(sentences))}</p>"
         return {"html": f'<div class="faults" role="alert"><h2>No answer</h2>{text}</div>', "fields": {}}
     headings, rows = rows_of(found, kept)
     lines: list[tuple[Cell, ...]] = []

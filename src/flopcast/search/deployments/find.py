@@ -5,7 +5,7 @@ Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), how the
 (render/deployments_text.py).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,12 @@ from flopcast.units import Number
 SIMULATED = 48
 LIKELY = 0.5
 TINY = 1e-9
+FEWER_BITS: Mapping[str, tuple[str, ...]] = {  # format of weights → those that are tried, most bits first
+    "bf16": ("fp8", "int4"),
+    "fp32": ("fp8", "int4"),
+    "fp8": ("int4",),
+    "fp8_block": ("int4",),
+}
 TIED_RATIO = 1.01  # of losses that are as good as equal: a simulation of other requests differs by more
 
 
@@ -58,6 +64,11 @@ class RankedDeployment:
     on_front: bool = False
 
     @property
+    def keeps_up(self) -> bool:
+        """Return whether it serves requests as fast as they arrive, within the limits of latency or not."""
+        return self.report.saturation_per_s is None
+
+    @property
     def likely(self) -> bool:
         """Return whether it meets all limits of latency together with a probability of 50 % or more."""
         chance = self.report.slo_chance
@@ -75,6 +86,8 @@ class DeploymentResult:
         Those that meet all limits, the best first.
     nearest : tuple of RankedDeployment
         Simulated deployments that break a limit, the nearest first.
+    fewer_bits : RankedDeployment or None
+        If no deployment meets all limits: the nearest one with weights in fewer bits, if it does.
     candidates, possible, simulated : int
         How many deployments the space has, how many keep every rule and fit, how many were simulated.
     requests : int
@@ -91,6 +104,12 @@ class DeploymentResult:
     simulated: int
     requests: int  # of one replica in a simulation, at most
     partial: bool  # whether an interrupt ended the search before all of them
+    fewer_bits: RankedDeployment | None = None
+
+    @property
+    def keeping_up(self) -> int:
+        """Return how many of the simulated deployments keep up with the traffic."""
+        return sum(each.keeps_up for each in (*self.deployments, *self.nearest))
 
     def best_of(self, job: ServingJob) -> RankedDeployment | None:
         """Return the best deployment for one cluster and engine; None if none keeps all limits."""
@@ -145,7 +164,7 @@ def find_deployments(
     try:
         for number, each in enumerate(chosen):
             say(Progress(candidates, number, len(chosen)))
-            ranked += _simulated(each, question, book_of, trace)
+            ranked += _simulated(each.job, question, book_of, trace)
     except KeyboardInterrupt:
         if not ranked:
             raise
@@ -156,6 +175,7 @@ def find_deployments(
         question=question,
         deployments=kept,
         nearest=tuple(rest),
+        fewer_bits=None if kept or partial else _with_fewer_bits(rest[:1], question, book_of, trace),
         candidates=candidates,
         possible=len(found),
         simulated=len(ranked),
@@ -173,15 +193,34 @@ def _faults(question: DeploymentQuestion, requests: Requests) -> list[Problem]:
     return problems
 
 
+def _with_fewer_bits(
+    nearest: Iterable[RankedDeployment],
+    question: DeploymentQuestion,
+    book_of: Callable[[Cluster], CurveBook],
+    trace: Requests | None,
+) -> RankedDeployment | None:
+    """Return one of the deployments with weights in fewer bits that meets all limits, if any.
+
+    Formats that the space lists were tried already, and others are not wanted.
+    """
+    for job in () if question.space.weights else [each.report.job for each in nearest]:
+        for weights in FEWER_BITS.get(job.plan.weights, ()):
+            plan = job.plan.model_copy(update={"weights": weights})
+            for found in _simulated(job.model_copy(update={"plan": plan}), question, book_of, trace):
+                if found.kept:
+                    return found
+    return None
+
+
 def _simulated(
-    each: Screened,
+    job: ServingJob,
     question: DeploymentQuestion,
     book_of: Callable[[Cluster], CurveBook],
     trace: Requests | None,
 ) -> list[RankedDeployment]:
     """Return the deployment as simulated; nothing where the simulation finds that it is not possible."""
     try:
-        report = serve(each.job, book_of(each.job.cluster), trace)
+        report = serve(job, book_of(job.cluster), trace)
     except SpecError:
         return []
     losses = tuple(one.loss(one.exact(report).value) for one in question.asked)
