@@ -178,6 +178,9 @@ def test_changes_may_be_a_mapping_or_one_text():
     several = [["plan.recompute=full"], "plan.recompute=full", {"plan.recompute": "full"}]
 
     assert len({flopcast.job(**WORDS, changes=changes) for changes in several}) == 1
+    together = ["plan.recompute=full plan.mbs=1", "plan.recompute=full, plan.mbs=1"]
+    apart = flopcast.job(**WORDS, changes=["plan.recompute=full", "plan.mbs=1"])
+    assert {apart} == {flopcast.job(**WORDS, changes=text) for text in together}
 
 
 def test_a_job_that_is_kept_comes_back(tmp_path, asked):

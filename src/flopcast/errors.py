@@ -131,6 +131,8 @@ def _with_meant(problem: Problem) -> Problem:
     if not right or (named and "such as" not in problem.fix):
         return problem
     wrong = problem.value if isinstance(problem.value, str) else shown(problem.value).removesuffix(".0")
+    if wrong == right and "--" in (problem.field[:2], problem.where[:2]):
+        return problem  # the shell has removed the quotes of options
     fix = Fix(f"write {right} without quotes", ({"": right},)) if wrong == right else in_place(right, wrong)
     return replace(problem, fix=fix)
 

@@ -5,6 +5,7 @@ Elsewhere: what becomes of a job (api.py), how a request becomes one (requests/r
 exports (interop/exports/).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from flopcast.spec.serving_job import ServingJob
 
 Part = str | Mapping[str, object]
+_BETWEEN_CHANGES = re.compile(rf"[,;]?\s+(?=(?:\w+(?:\.[\w-]+)+|{'|'.join(Job.model_fields)})=)")
 
 
 @known_arguments
@@ -70,7 +72,8 @@ def job(
         options of `flopcast predict` with these names
     power_limit : as the option --power-limit, such as "500 W"
     size, arg, env : mappings from names to values, such as {"batch": 8} or {"1": "8"}
-    changes : texts of the form KEY=VALUE, or a mapping such as {"plan.recompute": "full"}
+    changes : texts of the form KEY=VALUE, one text with spaces between them, or a mapping such as
+        {"plan.recompute": "full"}
 
     Raises
     ------
@@ -153,12 +156,15 @@ def _common(
     """Return the fields of a request that have other types than the arguments; `words`: size, arg, env."""
     if isinstance(changes, Mapping):
         changes = [f"{name}={value}" for name, value in changes.items()]
+    else:
+        given = [changes] if isinstance(changes, str) else changes
+        changes = [word for text in given for word in _BETWEEN_CHANGES.split(text.strip())]
     texts = (tuple(f"{name}={value}" for name, value in (each or {}).items()) for each in words)
     return {
         "files": () if file is None else (str(file),),
         "model": str(model) if isinstance(model, Path) else model,
         "site": None if site is None else Path(site),
-        "changes": (changes,) if isinstance(changes, str) else tuple(changes),
+        "changes": tuple(changes),
     } | dict(zip(("size", "arg", "env"), texts, strict=False))
 
 

@@ -108,6 +108,10 @@ def test_all_errors_are_reported_together():
         ("rate=4/s prompt=short output=1", "prompt_tokens", "lognormal(MEAN, SIGMA)"),
         ("rate=4/s prompt=uniform(9,3) output=1", "prompt_tokens", "uniform(3, 9)"),
         ("rate=4/s prompt=uniform(-9,3) output=1", "prompt_tokens", "from 1"),
+        ("rate=4/s prompt=unif(3,9) output=1", "prompt_tokens", "write uniform(3, 9)"),
+        ("rate=4/s prompt=lognorm(1500,0.6) output=1", "prompt_tokens", "write lognormal(1500, 0.6)"),
+        ("rate=4/s prompt=LogNormal(1500,0.6) output=1", "prompt_tokens", "write lognormal(1500, 0.6)"),
+        ("rate=4/s prompt=lognormal(1500,300) output=1", "prompt_tokens", "write lognormal(1500, 0.2)"),
         ("rate=4/s prompt=lognormal(9,-1) output=1", "prompt_tokens", "SIGMA from 0"),
         ("rate=4/s prompt=3:0,4:0 output=1", "prompt_tokens", "one of them above 0"),
         ("rate=4/s prompt=3: output=1", "prompt_tokens", "no number"),
@@ -145,6 +149,24 @@ def test_errors_of_objectives_are_reported_together(text, number):
         slo_of(text)
 
     assert len(caught.value.problems) == number
+
+
+@all_cases(
+    ("text", "right"),
+    [
+        ("tpot_p50ms=50ms", "tpot_p50=50ms"),
+        ("tpot_p90_ms=50", "tpot_p90=50ms"),
+        ("p50_tpot=50ms", "tpot_p50=50ms"),
+        ("median_itl=50ms", "tpot_p50=50ms"),
+        ("ttft95=2s", "ttft_p95=2s"),
+        ("e2e_latency=2s", "end_to_end_p99=2s"),
+    ],
+)
+def test_the_fix_of_a_limit_keeps_its_metric_percentile_and_time(text, right):
+    with pytest.raises(SpecError) as caught:
+        slo_of(text)
+
+    assert caught.value.problems[0].fix == f"write {right} in place of {text}"
 
 
 @all_cases(

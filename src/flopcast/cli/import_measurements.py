@@ -16,7 +16,8 @@ from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
 from flopcast.meant_quantities import meant_quantity
-from flopcast.quantities import parse_quantity
+from flopcast.quantities import fraction_of, parse_quantity
+from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.units import Number, show, show_seconds
@@ -175,13 +176,12 @@ def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
 
 def _fraction(text: str, problems: list[Problem]) -> float:
     """Return the fraction in a text such as "2%" or "0.02"; add a fault if it is neither."""
-    try:
-        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    except ValueError:
-        value = 0.0
+    value = fraction_of(text) or 0.0
     if not 0 < value < 1:
-        because = "noise is a relative deviation, where 1 is 100%"
-        problems.append(_option("--noise", text, "above 0 and below 100%", because, "2%"))
+        allowed = "a fraction above 0 and below 1, or a percentage below 100%"
+        problem = _option("--noise", text, allowed, "noise is a relative deviation, where 1 is 100%", "2%")
+        is_percentage = 1 <= value < 100 and not text.endswith("%")
+        problems.append(replace(problem, fix=f"write --noise {value:g}%") if is_percentage else problem)
     return value
 
 

@@ -96,14 +96,22 @@ def _meant_limit(text: str) -> str:
 
 
 def _meant(word: str) -> str:
-    """Return the limit that a word without a known metric probably means, as the fix of its fault."""
-    name, _, time = word.partition("=")
-    near = difflib.get_close_matches(name.lower().partition("_")[0], _METRICS, n=1)
-    near = near or [metric for part, metric in _OTHER_METRICS.items() if part in name.lower()]
-    percentile = re.search(r"(?<=p|_)\d\d?(?:\.\d+)?(?!\w)", word.lower())
+    """Return the limit that a word in another notation probably means, as the fix of its fault.
+
+    >>> _meant("tpot_p50ms=50ms"), _meant("p50_tpot_ms=50")
+    ('write tpot_p50=50ms in place of tpot_p50ms=50ms', 'write tpot_p50=50ms in place of p50_tpot_ms=50')
+    """
+    name, _, time = word.lower().partition("=")
+    near = [metric for part, metric in (_METRICS | _OTHER_METRICS).items() if part in name]
+    near = near or difflib.get_close_matches(name.partition("_")[0], _METRICS, n=1)
+    number = r"\d\d?(?:\.\d+)?(?!\d)"
+    percentile = re.search(rf"(?<![\d.]){number}", name.replace("e2e", ""))
+    percentile = percentile or re.search(rf"(?<=@p){number}", time)
+    usual = "50" if "median" in name else "99"
+    unit = re.search(r"(?<![a-z])[mu]?s$", name)
     limit = re.match(r"[\d.]+ *(?:[mu]?s|min)\b", time)
-    limit_text = limit[0] if limit else time or "2s"
-    right = f"{near[0] if near else 'ttft'}_p{percentile[0] if percentile else '99'}={limit_text}"
+    limit_text = limit[0] if limit else f"{time}{unit[0]}" if time and unit else time or "2s"
+    right = f"{near[0] if near else 'ttft'}_p{percentile[0] if percentile else usual}={limit_text}"
     return f"write {right} in place of {word}"
 
 

@@ -22,6 +22,7 @@ FORMS = (
 MOST_TOKENS = 10**9  # of one prompt or output: more is no length
 MOST_SIGMA = 5.0
 _ENDS = r"(\d[\d.]*[kKM]?)(?:-|\.\.|to)(\d[\d.]*[kKM]?)"  # of a range in another notation
+_PARAMETER = r"\d+(?:\.\d+)?[kKM]?"
 _CALL = re.compile(r"(uniform|lognormal)\(([^,]*),([^,]*)\)")
 
 
@@ -107,28 +108,45 @@ def lengths(given: object) -> object:
             return Lengths(mean_tokens=_count(given))
     if isinstance(given, Sequence) and not isinstance(given, str):
         return _histogram(given)
-    ends, call = (
-        re.fullmatch(form, str(given).replace(" ", "")) for form in (_ENDS, r"[a-z]+\(([\d.k]+).*")
-    )
+    text = str(given).replace(" ", "")
+    ends, call = re.fullmatch(_ENDS, text), re.fullmatch(r"([A-Za-z]+)\W.*", text)
     if isinstance(given, dict) and given and all(re.fullmatch(r"\d+[kM]?", str(key)) for key in given):
         pairs = ",".join(f"{key}:{weight}" for key, weight in given.items())
         raise _fault(FORMS, "only these forms are supported", pairs)
-    number = re.search(r"[1-9]\d*", str(given))
+    number = re.search(r"[1-9]\d*", text)
     right = number[0] if number else "2000"
     right = (
         f"uniform({_tokens(ends[1])}, {_tokens(ends[2])})"
         if ends
-        else f"lognormal({call[1]}, {_log_sigma(str(given))})"
+        else _call(call[1].lower(), re.findall(_PARAMETER, text), right)
         if call
         else right
     )
     raise _fault(FORMS, "only these forms are supported", right)
 
 
-def _log_sigma(text: str) -> str:
-    """Return the spread of logarithms that a mean and a standard deviation mean, as in normal(2000,100)."""
-    numbers = re.fullmatch(r"(?:normal|gauss\w*|gaussian)\((\d+),(\d+)\)", text.replace(" ", ""))
-    return f"{int(numbers[2]) / int(numbers[1]):.2g}" if numbers and int(numbers[1]) else "0.5"
+def _call(name: str, numbers: Sequence[str], otherwise: str) -> str:
+    """Return the distribution that a name and numbers in another notation mean.
+
+    >>> _call("unif", ["1k", "2k"], ""), _call("lognorm", ["1500", "0.6"], ""), _call("x", [], "2000")
+    ('uniform(1k, 2k)', 'lognormal(1500, 0.6)', '2000')
+    """
+    if name.startswith("unif") and len(numbers) == 2:
+        return f"uniform({numbers[0]}, {numbers[1]})"
+    return f"lognormal({numbers[0]}, {_log_sigma(*numbers[:2])})" if numbers else otherwise
+
+
+def _log_sigma(mean: str, spread: str = "") -> str:
+    """Return the spread of logarithms that a spread means: this spread, or a standard deviation in tokens.
+
+    >>> _log_sigma("1500", "0.6"), _log_sigma("2000", "100"), _log_sigma("2000")
+    ('0.6', '0.05', '0.5')
+    """
+    try:
+        value, ratio = float(spread), parse_tokens(spread) / parse_tokens(mean)
+    except (ValueError, ZeroDivisionError):
+        return "0.5"
+    return spread if value <= MOST_SIGMA else f"{ratio:.2g}" if ratio <= MOST_SIGMA else "0.5"
 
 
 def _tokens(text: str) -> str:
@@ -155,7 +173,7 @@ def _drawn(name: str, first: str, second: str) -> Lengths:
     if not 0 <= sigma <= MOST_SIGMA:
         allowed = f"lognormal(MEAN, SIGMA) with SIGMA from 0 to {MOST_SIGMA:g}"
         because = "SIGMA is the standard deviation of the logarithm of lengths"
-        raise _fault(allowed, because, f"lognormal({first}, 0.5)")
+        raise _fault(allowed, because, f"lognormal({first}, {_log_sigma(first, second.lstrip('-'))})")
     return Lengths(distribution="lognormal", mean_tokens=_count(first), log_sigma_factor=sigma)
 
 

@@ -414,6 +414,9 @@ def test_wrong_options_are_told_together(job):
     ended = run(from_run, job, "--observed-step", "soon", "--noise", "none")
 
     assert {problem.field for problem in ended.exception.problems} == {"--observed-step", "--noise"}
+    for noise, right in {"5": "5%", "2.0": "2%", "200": "2%", "1": "1%"}.items():
+        problems = run(from_run, job, "--observed-step", "8", "--noise", noise).exception.problems
+        assert problems[0].fix.endswith(f" --noise {right}"), noise
 
 
 def test_a_command_without_a_measurement_asks_for_one(job):
