@@ -66,6 +66,7 @@ def test_what_runs_at_the_limit_are_products_until_the_limit_is_low():
 
     assert free.watts.at_limit_fraction == pytest.approx(free.cost.energy.busy["products"])
     assert low.watts.at_limit_fraction > free.watts.at_limit_fraction
+    assert (free.watts.limit_w, low.watts.limit_w) == (free.job.cluster.node.device.board_power_w, 350.0)
 
 
 def test_a_limit_above_the_board_power_changes_nothing_and_is_mentioned():

@@ -37,6 +37,8 @@ class PowerDraw:
     ----------
     peak_w : float
         The highest mean power in any window of `WINDOW_S`, on the stage that draws most.
+    limit_w : float
+        What a device may draw: the site's limit, at most the board power.
     at_limit_fraction : float
         The part of the step in which a device runs at its power limit.
     least_energy_limit_w : float
@@ -47,6 +49,7 @@ class PowerDraw:
     """
 
     peak_w: float
+    limit_w: float
     at_limit_fraction: float
     least_energy_limit_w: float
     least_energy_time_ratio: float
@@ -83,6 +86,7 @@ def power_draw(
     limit, time_ratio, energy_ratio = _least_energy(timeline, device, site, busy, beside_w)
     return PowerDraw(
         peak_w=_peak_w(timeline, priced, device, site),
+        limit_w=limit_w,
         at_limit_fraction=sum(busy[kind] for kind in at_limit),
         least_energy_limit_w=limit * (device.board_power_w or 0.0),
         least_energy_time_ratio=time_ratio,

@@ -150,7 +150,9 @@ def most_helpful(first: Suspect | None, step_s: float, head: str) -> list[str]:
     saved, low, high = (value or 0.0 for value in (first.cost_s, first.low_s, first.high_s))
     would = "saves" if first.basis == "predicted" else "may save"
     shares = f"{saved / step_s:.1%}; 90 %: {low / step_s:.1%} to {high / step_s:.1%}"
-    option = f'--plan "{first.plan}"' if first.plan else first.edits
+    switch, of_software, _ = first.change.partition("; in a job file: ")
+    edits = f"{first.edits} ({switch})" if of_software else first.edits
+    option = f'--plan "{first.plan}"' if first.plan else edits
     reasons = "; ".join((first.title, *first.against))
     condition = f"{IF_IT_FITS}, " * first.is_tight
     return [f"{head}: {condition}{option} {would} {show_seconds(saved)} a step ({shares})", f"  {reasons}"]

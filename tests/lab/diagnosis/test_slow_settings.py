@@ -17,7 +17,7 @@ from flopcast.lab.diagnosis.settings import (
     best_changes,
     slow_settings,
 )
-from flopcast.render.diagnosis import as_json, marked_text
+from flopcast.render.diagnosis import as_json, marked_text, most_helpful
 from flopcast.search.chosen_plan import FASTER_PLAN
 
 as_text = unmarked(marked_text)
@@ -143,6 +143,15 @@ def test_the_best_change_is_the_first_of_all_changes_of_random_jobs():
     assert [found[:1] for found in ordered] == [(one,) * (one is not None) for one in first]
     assert [{one.name for one in found} for found in ordered] == every
     assert sum(map(len, ordered)) > 5
+
+
+def test_a_change_of_the_software_is_advised_with_its_switch():
+    plan = "tp=4 pp=2 mbs=1 gbs=64 sp precision=bf16"
+    report = PREDICTOR.predict(job("llama-3-8b", gpus=8, cluster="aws-p4d", plan=plan))
+
+    advised = most_helpful(best_change(report, PREDICTOR.predict), report.step_time_s, "what helps")
+
+    assert advised[0].startswith("what helps: stack.tensor_overlap=chunks (Megatron-LM: --tp-comm-overlap)")
 
 
 def names_of_advice(report):

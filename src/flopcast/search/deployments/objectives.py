@@ -90,7 +90,7 @@ _OBJECTIVES = (
     ServingObjective(
         name="cost",
         key="usd_per_million_output_tokens",
-        label="USD/1M tokens",
+        label="USD/1M output tokens",
         show=show_usd,
         estimate=lambda steady, devices, usd_per_hour: million_usd(
             devices * usd_per_hour, steady.tokens_per_s
