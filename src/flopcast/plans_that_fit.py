@@ -34,7 +34,7 @@ def offload_that_fits(job: Job) -> "OffloadThatFits | None":
     >>> from flopcast.jobs import job
     >>> found = offload_that_fits(job("llama-3-8b", gpus=8, seq=2048, plan="dp=8 gbs=64 recompute=full"))
     >>> found.option
-    '--offload optimizer:host'
+    '--offload optimizer:host:0.75,activations:host:0.5'
     """
     from flopcast.api import SHARED
     from flopcast.search.offload_that_fits import offload_for_plan
