@@ -261,7 +261,7 @@ def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
 @pytest.mark.parametrize(("words", "code"), [((), 2), (("--tp-beyond-domain",), 0)])
 def test_a_degree_that_leaves_its_domain_is_told_with_the_way_out(words, code):
     asked = ("llama-2-7b", "--cluster", "dgx-a100", "--gpus", "16", "--stack", "megatron-core")
-    ended = flopcast("search", *asked, "--plan", "tp=16 gbs=64 mbs=1 vpp=1 cp=1 zero=1", *words)
+    ended = flopcast("search", *asked, "--plan", "dp=1 pp=1 cp=1 gbs=64 mbs=1", *words)
 
     assert ended.code == code
     assert ("--tp-beyond-domain" in ended.out) is (not words)

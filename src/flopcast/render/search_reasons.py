@@ -192,8 +192,8 @@ def reason_empty_space(question: Question, job: Job) -> str:
         f"no plan exists: no allowed degrees multiply to {job.cluster.num_devices} devices, or the"
         " global batch is not a multiple of micro-batch times replicas"
     )
-    domain, space = job.cluster.scale_up_devices, question.space
-    if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:
+    domain = job.cluster.scale_up_devices
+    if question.space.tensor_in_domain and job.cluster.num_devices > domain:
         reason += f"; tp stays inside a scale-up domain of {domain} (--tp-beyond-domain removes this limit)"
     return reason
 
