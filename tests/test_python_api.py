@@ -120,7 +120,7 @@ def test_every_fault_of_the_words_is_told_at_once():
         ({"cluster": "h100"}, "cluster", "did you mean dgx-h100"),
         ({"seq": 0}, "argument seq", "set seq to a value such as 4096"),
         ({"model": None}, "arguments", 'such as model="llama-3-8b"'),
-        ({"gpus": 12}, "gpus", "set gpus to 8 or 16"),
+        ({"gpus": 12}, "gpus", "set gpus to 64"),
         ({"gpus": 0}, "gpus", "set gpus to 8"),
         ({"gpus": "64"}, "gpus", "set gpus to 64"),
         ({"gpus": 64.5}, "gpus", "set gpus to 64"),

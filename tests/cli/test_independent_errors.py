@@ -37,6 +37,11 @@ CASES = [
     (f"{JOB} --plan 'gbs=64 precision=fp7'", "", ["set precision to fp8"]),
     (f"{JOB} --plan 'tp=8 mbs=3 gbs=100'", "", ["set global_batch to 102"]),
     (f"{JOB} --checkpoint 'lazy to=/mnt/d every=9h'", "", ['write --checkpoint "lazy nvme every=9h"'] * 2),
+    ("search llama-3.2-1b --gpus 8 --plan gbs=64 --offload 'auto optimizer'", "", [
+        'write --offload "auto optimizer:host"'
+    ]),
+    ("predict llama-3.2-1b --gpus 12 --cluster dgx-h100:2 --plan dp=16", "", ["set --gpus to 16"]),
+    ("predict job.yaml plan.gsb=64", f"{TWO_NODES}}}\nplan: dp=16 gbs=32\n", ["did you mean gbs?"]),
     (f"{JOB} --offload optimizer=cpu,activation:hosts", "", [
         "write optimizer:host,activations:host in place of optimizer=cpu,activation:hosts"
     ]),

@@ -4,6 +4,7 @@ Answers: on how many nodes does a job with these options run, and what do its de
 Elsewhere: all other options (resolve.py, training_options.py), descriptions of clusters (job_files.py).
 """
 
+from collections.abc import Mapping
 from math import prod
 
 from flopcast.errors import spec_error
@@ -87,6 +88,21 @@ def with_usual_size(document: Document) -> Document:
     return assuming(document, (f"gpus {devices}, the size of {base} in the catalogue",))
 
 
+def _whole_nodes(gpus: int, per_node: int, nodes: str, plan: Mapping[str, object]) -> str:
+    """Return the numbers of devices near `gpus` that are whole nodes and enough for the plan's degrees.
+
+    If the cluster states one of them as its size, it is the only one.
+
+    >>> [_whole_nodes(12, 8, nodes, {"tensor_parallel": tp}) for nodes, tp in (("", 1), ("2", 1), ("", 9))]
+    ['8 or 16', '16', '16']
+    """
+    least = prod(each for name in DEGREES if isinstance(each := plan.get(name), int) and each > 0)
+    first = max(gpus // per_node, -(-least // per_node)) * per_node
+    sizes = [size for size in (first, first + per_node) if size - gpus < per_node] or [first]
+    stated = int(nodes) * per_node if nodes.isdecimal() else 0
+    return str(stated) if stated in sizes else " or ".join(map(str, sizes))
+
+
 def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
@@ -115,8 +131,7 @@ def with_gpus(document: Document, gpus: object) -> Document:
         allowed = (
             f"a multiple of {per_node} (a node of {name} has {per_node} devices), or fewer than {per_node}"
         )
-        below = gpus // per_node * per_node
-        fix = f"set --gpus to {below} or {below + per_node}"
+        fix = f"set --gpus to {_whole_nodes(gpus, per_node, stated, stated_plan(document))}"
         raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}

@@ -278,7 +278,10 @@ def _with_key(data: object, path: Path, name: str, value: object) -> object:
     holder, (*above, key) = value_at(data, path[:-1]), path
     if isinstance(holder, str) and not isinstance(value, dict):
         return edited(data, [*map(str, above)], re.sub(rf"\b{re.escape(str(key))}=", f"{name}=", holder))
-    if not isinstance(holder, dict) or key not in holder or (name in holder and name != key):
+    if not isinstance(holder, dict) or key not in holder:
+        return data
+    meant = long_names(Plan).get(name, name)
+    if any(long_names(Plan).get(other, other) == meant for other in holder if other != key):
         return data
     rest = {other: each for other, each in holder.items() if other != key}
     return edited(data, [*map(str, above)], rest | {name: value})

@@ -15,7 +15,7 @@ from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
-from flopcast.fixes import set_to
+from flopcast.fixes import Fix, in_words, set_to
 from flopcast.library.edits import long_names, plan_words
 from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import parse_quantity, parse_usd
@@ -237,7 +237,24 @@ def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
         data["refine"] = False
     if _flag("--tp-beyond-domain", request.tp_beyond_domain):
         data["tensor_in_domain"] = False
-    return build(Space, Document("--plan", data, {}, places), data)
+    try:
+        return build(Space, Document("--plan", data, {}, places), data)
+    except SpecError as error:
+        offload = data.get("offload")
+        several = offload.split() if isinstance(offload, str) else []
+        raise SpecError(_in_several(error.problems, several)) from None
+
+
+def _in_several(problems: Sequence[Problem], values: Sequence[str]) -> list[Problem]:
+    """Return faults of which those of one of several values of `--offload` keep the other values."""
+    wrong = [each for each in problems if each.where == "--offload" and each.value in values and each.edits]
+    right = {each.value: in_words(*each.edits[0].values()) for each in wrong if len(each.edits[0]) == 1}
+    text = " ".join(right.get(value, value) for value in values)
+    fix = Fix(f'write --offload "{text}"', ({"offload": text},))
+    return [
+        replace(each, fix=fix) if len(values) > 1 and each in wrong and each.value in right else each
+        for each in problems
+    ]
 
 
 def _flag(name: str, given: object) -> bool:
