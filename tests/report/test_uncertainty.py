@@ -17,7 +17,8 @@ from flopcast.timeline.uncertainty import Sensitivity, difference, interval, log
 
 LAWS = settings(max_examples=50, deadline=None)
 NUDGE_RATIO = 1.00001
-LEVELS = ("gemm_level", "attention_level", "memory_level", "fabric", "host", "host_step")
+KERNEL_LEVELS = ("gemm_level", "attention_level", "unfused_attention_level", "memory_level")
+LEVELS = (*KERNEL_LEVELS, "fabric", "host", "host_step")
 DIFFERENTIABLE = ["one stage", "batched", "interleaved"]  # reductions after the backward, links of one kind
 
 factors = st.lists(
