@@ -26,6 +26,11 @@ VLLM = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 3 --q
 BLOCK = "[{count: 6, mixer: {heads: 8}, feed_forward: {ffn_hidden: 11008}}]"
 TWO_NODES = "model: llama-3.2-1b\ncluster: {base: 'dgx-h100:2'"
 OWN_MODEL = "model: {hidden: 512, heads: 8, num_layers: 6, vocabulary: 32000}\ncluster: dgx-h100:2\n"
+STORAGE = (
+    "describe cluster.file_system with the values of your storage, such as "
+    'cluster.file_system.capacity_bytes="1 PB" cluster.file_system.read_bytes_per_s="200 GB/s" '
+    'cluster.file_system.write_bytes_per_s="100 GB/s"'
+)
 CASES = [
     (f"{JOB} --slow device=99:0.8,node=1:1.8", "", ['write --slow "device=15:0.8,host=1:0.56"'] * 3),
     (
@@ -36,7 +41,13 @@ CASES = [
     (f"{JOB} --tokens 2X", "", ["set --tokens to 2T"]),
     (f"{JOB} --plan 'gbs=64 precision=fp7'", "", ["set precision to fp8"]),
     (f"{JOB} --plan 'tp=8 mbs=3 gbs=100'", "", ["set global_batch to 102"]),
-    (f"{JOB} --checkpoint 'lazy to=/mnt/d every=9h'", "", ['write --checkpoint "lazy nvme every=9h"'] * 2),
+    (f"{JOB} --checkpoint 'lazy to=/mnt/d every=9h'", "", [
+        f"write file_system in place of to=/mnt/d, and {STORAGE}"
+    ]),
+    (f"{JOB} --checkpoint 'async nfs every=9h'", "", [
+        f"write asynchronous file_system every=9h in place of async nfs every=9h, and {STORAGE}"
+    ]),
+    (f"{JOB} --checkpoint 'lazy file_system every=9h'", "", [STORAGE]),
     ("search llama-3.2-1b --gpus 8 --plan gbs=64 --offload 'auto optimizer'", "", [
         'write --offload "auto optimizer:host"'
     ]),

@@ -4,7 +4,7 @@ Elsewhere: places of values that are wrong by themselves (files/validate.py).
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
@@ -176,8 +176,19 @@ def _tried(
     values = {each.field: each for each in left if each.field in renamed.values() and each.edits}
     first = [_with_value(each, values.get(renamed.get(each.field, ""))) for each in first]
     further = [each for each in left if each.field not in (*again, *values)]
+    for second in [each for each in further if not each.edits]:
+        for one in [each for each in first if _wrote(each, right, second)][:1]:
+            because = f"{one.because}; for {second.value}, {second.because}"
+            first[first.index(one)] = replace(one, because=because, fix=f"{one.fix}, and {second.fix}")
+            further.remove(second)
     others, corrected = _tried(_causes(further, changed, check), changed, check, (*earlier, *problems))
     return [*first, *as_typed(others, changed, ())], corrected
+
+
+def _wrote(one: Problem, right: Mapping[str, str], second: Problem) -> bool:
+    """Return whether the fix of a short form, and not the user, wrote the word that `second` refuses."""
+    home, new = path_of(one.field), {*right.get(one.field, "").split()} - {*str(one.value).split()}
+    return home in IN_TEXT and path_of(second.field)[:-1] == home and str(second.value) in new
 
 
 def _faults_after(check: Callable[[Document], object], document: Document) -> set[tuple[str, str]]:

@@ -7,9 +7,12 @@ a rule is (checks.py).
 """
 
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
-from flopcast.spec.checks import Case, Rule
+from flopcast.spec.checks import Case, Rule, Ways
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import FIELDS, storage_of, tier_of
+
+SHARED = ("file_system", "object_store")
+SHARED_EXAMPLE = {"capacity_bytes": "1 PB", "read_bytes_per_s": "200 GB/s", "write_bytes_per_s": "100 GB/s"}
 
 
 def _described(cluster: Cluster) -> list[str]:
@@ -30,6 +33,17 @@ def _allocates_needlessly(checkpoint: Checkpoint | None) -> bool:
     )
 
 
+def _of_storage(case: Case) -> Ways:
+    """Return the fix of a storage that is not described; no local drives for stated shared storage."""
+    name, known = _to(case), _described(case.cluster)
+    if name in SHARED and case.checkpoint is not None and "to" in case.checkpoint.model_fields_set:
+        known = [each for each in known if each in SHARED]
+    if known:
+        return {"checkpoint.to": known[0]}, f"describe {FIELDS[name]}"
+    values = " ".join(f'{FIELDS[name]}.{field}="{value}"' for field, value in SHARED_EXAMPLE.items())
+    return f"describe {FIELDS[name]} with the values of your storage, such as {values}"
+
+
 def _missing(case: Case) -> list[str]:
     """Return the memory and storage that stages use and the cluster does not describe."""
     stages = () if case.loader is None else case.loader.stages
@@ -45,7 +59,7 @@ RULES: tuple[Rule, ...] = (
         value=_to,
         allowed=lambda c: ", ".join(_described(c.cluster)),
         because="flopcast needs the bandwidth of this storage, and the cluster does not describe it",
-        fix=lambda c: ({"checkpoint.to": _described(c.cluster)[0]}, f"describe {FIELDS[_to(c)]}"),
+        fix=_of_storage,
     ),
     Rule(
         field="checkpoint.staging",

@@ -4,6 +4,7 @@ Elsewhere: the rules that follow from it (rules.py). Weights are not read.
 """
 
 import json
+import re
 from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
@@ -40,11 +41,10 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     result: dict[str, Shape] = {}
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
-            raise _wrong(
-                path,
-                f'the shape of "{name[:60]}" is {str(shape)[:60]}, but a shape is a list of whole '
-                "numbers above 0",
-            )
+            sizes = [int(size) for size in re.findall(r"\d+", str(shape)[:60])]
+            allowed, because = "a list of whole numbers above 0", "a shape is a list of sizes"
+            fix = f'write "{name[:60]}": {sizes if sizes and all(sizes) else [4096, 4096]}'
+            raise spec_error(name[:60], shape, allowed, because, fix, where=str(path))
         result[name] = tuple(shape)
     return result
 
