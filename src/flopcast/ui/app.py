@@ -207,6 +207,24 @@ async def _file(desk: Desk, task: str, name: str, request: Request) -> Response:
     return Response(answer.body, answer.status, headers, media_type=answer.media)
 
 
+def _last_comma(error: Exception) -> tuple[str, str] | None:
+    """Return reason and fix if a JSON parser stopped at a comma before the end of an object or a list.
+
+    >>> try:
+    ...     json.loads('{"gpus": 16,}')
+    ... except ValueError as error:
+    ...     print(_last_comma(error))
+    ('a comma stands before "}" at character 12', 'remove this comma')
+    """
+    if not isinstance(error, json.JSONDecodeError):  # too deep, or half a character
+        return None
+    start = error.doc.rfind(",", 0, error.pos + 1)
+    after = error.doc[start + 1 :].lstrip()[:1]
+    if start < 0 or after not in ("}", "]") or error.doc[start + 1 : error.pos].strip():
+        return None
+    return f'a comma stands before "{after}" at character {start + 1}', "remove this comma"
+
+
 async def _data(desk: Desk, task: str, request: Request) -> Response:
     try:
         words = json.loads(await request.body(), parse_constant=_no_number)
@@ -215,8 +233,8 @@ async def _data(desk: Desk, task: str, request: Request) -> Response:
         json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
         allowed = 'one JSON object, such as {"model": "llama-3-8b", "gpus": 16}'
-        fix = "send the request as one JSON object"
-        problem = Problem("body", None, allowed, str(error)[:200], fix, REQUEST, "is not a JSON object")
+        because, fix = _last_comma(error) or (str(error)[:200], "send the request as one JSON object")
+        problem = Problem("body", None, allowed, because, fix, REQUEST, "is not a JSON object")
         return Response(errors_as_json(INPUT, "", [problem]), 400, media_type="application/json")
     return _passed_on(await desk.ask(task, words))
 
