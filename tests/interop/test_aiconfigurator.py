@@ -172,5 +172,5 @@ def test_commands_read_experiments(tmp_path):
     predicted, imported = flopcast("predict", str(path)), flopcast("import", "aiconfigurator", str(path))
 
     assert (predicted.code, imported.code) == (0, 0)
-    assert "qwen3-32b on dgx-h200: 3 × h200" in predicted.out
+    assert "qwen3-32b on dgx-h200: 3 of 4 × h200" in predicted.out
     assert "prefill" in imported.out
