@@ -139,6 +139,8 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --gpus 1.5": "leave out all but one --gpus",
     f"{JOB} --plan 'dp=64'": "set data_parallel to 16, or use --gpus 64",
     f"{JOB} --plan fsdp": "write zero=3, which shards all states as FSDP does",
+    f"{JOB} --plan fsdp=8": "write data_parallel=8 and zero=3, which shard all states over these ranks",
+    f"{JOB} --plan 'fsdp=8 dp=2'": "write zero=3, which shards all states as FSDP does",
     f"{JOB} cluster.price=2.10": 'write cluster.price="2.1 USD/h"',
     f"{JOB} --plan recompute=full:7": "set recompute to full:block:7",
     f"{JOB} --offload optimizer=cpu": "set --offload to optimizer:host",

@@ -109,6 +109,7 @@ def unknown_field(
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
     elsewhere = _as_part(key, value, words, names, whole or {}) or MEANT.get(key, "").format(value=plain)
+    elsewhere = _over_ranks(key, plain, whole or {}) or elsewhere
     if key in ("seq", "sequence_length") and "replicas" in names:  # a plan of serving
         elsewhere = f"remove {key}: the traffic states the lengths of prompts and outputs"
     elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere
@@ -124,6 +125,23 @@ def unknown_field(
         because = f"a comma ends a value inside brackets, so that {key} is read as a key"
         fix = f"remove the comma before {key}"
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
+
+
+def _over_ranks(key: str, value: str, whole: Mapping[str, object]) -> Fix | None:
+    """Return the fix of an FSDP degree in a plan without another degree; None for a stage or a switch.
+
+    >>> print(_over_ranks("fsdp", "16", {}))
+    write data_parallel=16 and zero=3, which shard all states over these ranks
+    """
+    if (
+        key != "fsdp"
+        or not value.isdecimal()
+        or int(value) <= 3
+        or not {"dp", "data_parallel"}.isdisjoint(whole)
+    ):
+        return None
+    text = f"write data_parallel={value} and zero=3, which shard all states over these ranks"
+    return Fix(text, ({"data_parallel": int(value), "zero": 3},))
 
 
 def _as_part(

@@ -195,7 +195,7 @@ def _problem(
 def _unknown(noun: type[BaseModel], parts: Path, full: Path, value: object, document: Document) -> Problem:
     """Return the fault of a key, at `full` in the document, that its mapping does not have."""
     holder = value_at(document.data, full[:-1])
-    whole = holder if isinstance(holder, dict) else {}
+    whole = holder if isinstance(holder, dict) else dict.fromkeys(re.findall(r"(\w+)=", str(holder or "")))
     of_files = OF_FILES.get(full[:-1], ())
     is_changed = not whole or "base" in whole
     names = [*names_at(noun, parts[:-1]), *(of_files if is_changed else of_files[:1])]

@@ -218,7 +218,7 @@ def _causes(
 
 def _with_value(problem: Problem, second: Problem | None) -> Problem:
     """Return the fault of an unknown key; its fix also corrects the value, if `second` refuses it."""
-    if second is None or not problem.edits:
+    if second is None or not problem.edits or max(len(problem.edits[0]), len(second.edits[0])) > 1:
         return problem
     ((name, _),), ((_, value),) = problem.edits[0].items(), second.edits[0].items()
     setting = f"{name}: {in_words(value)}"
