@@ -100,7 +100,7 @@ def write(value: object, name: str = "") -> Fix:
 
 
 def anew(text: str) -> Fix:
-    """Return the fix that writes a whole text of several words anew."""
+    """Return the fix that replaces a whole text of several words."""
     return Fix(f'write "{text}"', ({"": text},))
 
 

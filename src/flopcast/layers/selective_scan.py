@@ -65,7 +65,7 @@ class SelectiveScan(AbstractRecurrentMixer):
 
     @property
     def groups(self) -> int:
-        """Return the number of channels, because each has its own state."""
+        """Return the number of channels; each channel has its own state."""
         return self.heads
 
     @property
@@ -84,7 +84,7 @@ class SelectiveScan(AbstractRecurrentMixer):
 
     @property
     def _step_columns(self) -> int:
-        """Return the columns from which step sizes are computed, and those of both matrices."""
+        """Return the number of columns that hold the inputs of step sizes and both matrices of a token."""
         return self.rank + 2 * self.state_size
 
     def linear_elements(self, hidden: int) -> int:
@@ -92,10 +92,10 @@ class SelectiveScan(AbstractRecurrentMixer):
         return self.heads * (3 * hidden + self._step_columns + self.rank)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections, convolution, decays and norms, cut by channels.
+        """Return projections, convolution, decays and norms; tensor-parallel ranks divide the channels.
 
-        `steps` is the only projection whose input is cut. Each channel has a decay for each element of its
-        state, and a weight for its input.
+        `steps` is the only projection whose input is divided. Each channel has a decay for each element of
+        its state, and a weight for its input.
         """
         channels, tensor = self.heads, split.tensor
         taps = channels * (self.convolution + 1)  # and a bias

@@ -156,7 +156,7 @@ def _runs(first: Report, second: Report) -> list[tuple[str, str, str]]:
 
 
 def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return the components of both steps, largest difference first, and a heading above them.
+    """Return a heading and the components of both steps, those with the largest difference first.
 
     Components below 0.5 % are left out. If a job has several stages, times are those of the busiest one.
     """

@@ -312,7 +312,7 @@ def _in_text(problem: Problem, document: Document) -> Problem:
 
 
 def _of_text(home: Path, text: str, document: Document) -> str:
-    """Return the fix that writes a part of the job in short form anew."""
+    """Return the fix that replaces the text of a part of the job in short form."""
     place = document.where(home)
     start = f"{home[-1]}: " if place[-1:].isdigit() else f"{place} " if place[:2] == "--" else ""
     return f'write {start}"{text}"'

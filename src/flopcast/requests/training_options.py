@@ -36,7 +36,7 @@ def with_plan(document: Document, request: JobRequest, devices: int | None) -> D
     """Return the document with the plan of the option, which changes the fields that it states.
 
     A whole plan, as `Plan.short` writes it, replaces the plan of the file; its degrees fill the devices.
-    So does the plan of an engine. Where "auto" leaves a plan open, the file still settles the training.
+    The plan of an engine is always replaced. If the plan is "auto", the training settings of the file stay.
 
     Parameters
     ----------

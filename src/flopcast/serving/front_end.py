@@ -3,7 +3,7 @@
 Answers: how long before its arrival in the engine was a request sent?
 Elsewhere: the constants (spec/engine.py), what happens in the engine (scheduler.py).
 
-The engine continues during this time, which therefore lengthens latencies, but no iteration.
+The engine continues during this time, so latencies become longer, but iterations do not.
 """
 
 import numpy as np

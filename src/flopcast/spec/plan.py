@@ -108,7 +108,7 @@ class Plan(StrictModel):
     partition_activations : bool
         Whether tensor-parallel ranks divide the block inputs that full recompute keeps.
     precision : str
-        Number format of GEMMs. Names of 8-bit and 4-bit formats state the scaling; fp32 is without TF32.
+        Number format of GEMMs. Names of 8-bit and 4-bit formats state the scaling; fp32 does not use TF32.
     optimizer : str
         Update rule of the weights; names that begin with "adamw_" are AdamW with moments in 8 or 4 bits.
     offload : tuple of Placement

@@ -13,7 +13,7 @@ Four patterns, as Transformer Engine pairs them ("user buffers"), t ranks wide:
     gather ∥ input gradient    of an input that was kept in shards: whole (`bulk`; workload/backward.py)
     weight gradient ∥ scatter  of the input's gradient: whole (`bulk`)
 
-Each chunk is a smaller GEMM, and takes the lower efficiency of its own size. Gathered chunks travel
+Each chunk is a smaller GEMM, and has the lower efficiency of its size. Gathered chunks travel
 by copy engines. Scatters are kernels on 16 multiprocessors by default, and on 8 to 32 in NeMo's recipes, so
 they slow the products beside them as collectives slow other compute (timeline/contention.py). The few
 multiprocessors of the gather beside an input gradient, 2 to 8 in these recipes, are not counted.

@@ -242,10 +242,10 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "flash_attention.latent.backward": FallbackClass(
         name="flash_attention.backward", log_sigma_factor=0.08, time_ratio=1.2
     ),
-    # PyTorch's memory-efficient kernel, as FlashAttention has 16 bits alone. On A100, it takes 2.3 to 3.8
-    # times as long as in fp16 (facebookresearch/xformers, pull requests 389 and 467), and in 16 bits 1.4 to
-    # 2.2 times as long as FlashAttention-2 (issue 924; Dao-AILab/flash-attention, issue 416): 3 to 8 times
-    # together, where the peaks let expect 16
+    # PyTorch's memory-efficient kernel, because FlashAttention supports only 16 bits. On A100, it takes 2.3
+    # to 3.8 times as long as in fp16 (facebookresearch/xformers, pull requests 389 and 467), and in 16 bits
+    # 1.4 to 2.2 times as long as FlashAttention-2 (issue 924; Dao-AILab/flash-attention, issue 416): 3 to 8
+    # times together, although the ratio of the peak rates is 16
     **{
         f"flash_attention.fp32{phase}": FallbackClass(name=f"flash_attention{phase}", log_sigma_factor=0.3)
         for phase in ("", ".backward")

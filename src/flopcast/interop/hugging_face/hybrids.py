@@ -196,7 +196,7 @@ def jamba_experts(read: Reader) -> dict[str, object] | None:
 def _all_but_one_each(
     read: Reader, period_key: str, period: int, offset_key: str, offset: int
 ) -> tuple[int, ...]:
-    """Return all layers but those whose number is the offset modulo the period."""
+    """Return all layers except one in each period, which stands at the offset."""
     step, first = read.count(period_key, period), read.whole(offset_key, offset)
     return tuple(layer for layer in range(read.size("layers", 32)) if layer % step != first % step)
 
