@@ -5,7 +5,6 @@ Elsewhere: what becomes of a job (api.py), how a request becomes one (requests/r
 exports (interop/exports/).
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from flopcast.requests.argument_names import without_options
 from flopcast.requests.job_files import job_of, read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.words import separate_changes
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
 from flopcast.units import Number
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from flopcast.spec.serving_job import ServingJob
 
 Part = str | Mapping[str, object]
-_BETWEEN_CHANGES = re.compile(rf"[,;]?\s+(?=(?:\w+(?:\.[\w-]+)+|{'|'.join(Job.model_fields)})=)")
 
 
 @known_arguments
@@ -158,7 +157,7 @@ def _common(
         changes = [f"{name}={value}" for name, value in changes.items()]
     else:
         given = [changes] if isinstance(changes, str) else changes
-        changes = [word for text in given for word in _BETWEEN_CHANGES.split(text.strip())]
+        changes = [word for text in given for word in separate_changes(text)]
     texts = (tuple(f"{name}={value}" for name, value in (each or {}).items()) for each in words)
     return {
         "files": () if file is None else (str(file),),

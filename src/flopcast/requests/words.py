@@ -20,11 +20,22 @@ from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.spec.graph_file import ENDINGS as GRAPHS
+from flopcast.spec.job import Job
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
 ENDINGS = (".json", ".yaml", ".yml", ".toml", ".py", *GRAPHS, *SCRIPTS)
 OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NEAR = 3  # names that an error suggests
+BETWEEN_CHANGES = re.compile(rf"[,;]?\s+(?=(?:\w+(?:\.[\w-]+)+|{'|'.join(Job.model_fields)})=)")
+
+
+def separate_changes(text: str) -> list[str]:
+    """Return the changes KEY=VALUE in a text with spaces between them; a value may contain spaces, too.
+
+    >>> separate_changes("plan.recompute=full cluster.price=2 USD/h")
+    ['plan.recompute=full', 'cluster.price=2 USD/h']
+    """
+    return BETWEEN_CHANGES.split(text.strip())
 
 
 def is_path(text: str) -> bool:

@@ -25,6 +25,7 @@ from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import resolve
 from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.requests.sources import is_script, refuse_values, source_of
+from flopcast.requests.words import separate_changes
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
 from flopcast.ui.packed_documents import packed, unpacked
@@ -184,9 +185,9 @@ def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
     texts = ("model", "cluster", "stack", "price", "slow", "loader", "power_limit", *OF_TRAINING[2:])
     named: dict[str, Any] = {name: text_of(words, name) for name in texts}
-    job, changes = words.get("job"), str(words.get("changes") or "").split()
+    job, changes = words.get("job"), str(words.get("changes") or "").strip()
     named |= {name: count(words, name) for name in COUNTS}
-    named |= {"changes": tuple(changes)}
+    named |= {"changes": tuple(separate_changes(changes) if changes else ())}
     request = JobRequest(**named)
     if isinstance(job, Mapping) or not job:
         data = dict(job) if isinstance(job, Mapping) else {}
