@@ -73,15 +73,14 @@ def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "Serving
     >>> 0.001 < predict_serving(asked).latencies["tpot"]["mean"].value < 0.1
     True
     """
-    from flopcast.interop.request_traces.reader import read_request_trace
+    from flopcast.interop.request_traces.reader import trace_of
     from flopcast.serving.serve import serve
 
     if not hasattr(job, "traffic"):
         raise spec_error("job", job, "a serving job", "this job trains", "write flopcast.serving_job(...)")
-    if job.traffic.trace is None:
+    found = trace_of(job)
+    if found is None:
         return serve(job, load_serving_book(job.cluster), leave_out_share=leave_out_share)
-    longest = job.model.context_length or None
-    found = read_request_trace(Path(job.traffic.trace), job.traffic.num_requests, longest)
     noted = job.model_copy(update={"assumptions": (*job.assumptions, *found.notes)})
     return serve(noted, load_serving_book(job.cluster), found.requests, leave_out_share)
 

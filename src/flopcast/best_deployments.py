@@ -6,10 +6,9 @@ Elsewhere: the search itself (search/deployments/), the best plans of training (
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from flopcast.errors import spec_error
-from flopcast.interop.request_traces.reader import read_request_trace
+from flopcast.interop.request_traces.reader import trace_of
 from flopcast.library.curves import load_serving_book
 from flopcast.requests.serving_search import space_of
 from flopcast.search.deployments.find import (
@@ -71,9 +70,6 @@ def answer_of_serving(
     question: DeploymentQuestion, told: OnServingProgress | None = None, simulated: int = SIMULATED
 ) -> DeploymentResult:
     """Answer a complete question as `search_deployments` does; reads the trace of the traffic."""
-    job = question.jobs[0]
-    trace = None
-    if job.traffic.trace is not None:
-        longest = job.model.context_length or None
-        trace = read_request_trace(Path(job.traffic.trace), job.traffic.num_requests, longest).requests
-    return find_deployments(question, cache(load_serving_book), trace, told, simulated)
+    trace = trace_of(question.jobs[0])
+    requests = None if trace is None else trace.requests
+    return find_deployments(question, cache(load_serving_book), requests, told, simulated)

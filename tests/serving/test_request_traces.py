@@ -10,8 +10,11 @@ import pytest
 from all_cases import all_cases
 from conftest import PACKAGE
 
+from flopcast.api import predict_serving
 from flopcast.errors import SpecError
+from flopcast.interop.request_traces import reader
 from flopcast.interop.request_traces.reader import read_request_trace
+from flopcast.jobs import serving_job
 from flopcast.library.traffic_text import traffic_of
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.requests import Limits
@@ -226,6 +229,19 @@ def test_chunks_do_not_cut_requests(tmp_path, monkeypatch):
     late = written(tmp_path, "\n".join([HEADER, *rows, "1.0,1,1"]), "late.csv")
     with pytest.raises(SpecError, match=r"late\.csv:2002"):
         read_request_trace(late)
+
+
+def test_the_choice_of_a_deployment_and_its_prediction_read_a_trace_once(tmp_path, monkeypatch):
+    """A changed file is read again."""
+    read, opened = reader.chunks, []
+    monkeypatch.setattr(reader, "chunks", lambda *told: opened.append(told) or read(*told))
+    for number in (1, 2):
+        rows = (f"{row / 4},500,50" for row in range(100 * number))
+        path = written(tmp_path, "\n".join([HEADER, *rows]))
+
+        predict_serving(serving_job("llama-3.1-8b", gpus=2, traffic=f"trace={path}"))
+
+        assert len(opened) == number
 
 
 def test_turns_in_later_chunks_follow_their_own_conversation(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ clusters (resolve.py), whether the job can be predicted (serving/checks.py).
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError, spec_error
@@ -258,12 +257,10 @@ def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
 
 def _beginning_of_trace(job: ServingJob) -> Requests | None:
     """Return the first requests of the traffic's trace; None if it names none."""
-    if job.traffic.trace is None:
-        return None
-    from flopcast.interop.request_traces.reader import read_request_trace
+    from flopcast.interop.request_traces.reader import trace_of
 
-    most = min(job.traffic.num_requests, TRACED)
-    return read_request_trace(Path(job.traffic.trace), most, job.model.context_length or None).requests
+    trace = trace_of(job)
+    return None if trace is None else trace.requests.first(TRACED)
 
 
 def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:

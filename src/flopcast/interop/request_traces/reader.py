@@ -10,7 +10,7 @@ they are read.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from flopcast.interop.request_traces.lines import Lines, chunks
 from flopcast.interop.request_traces.rows import Rows, Rules, row_problems
 from flopcast.records import dataclass, replace
 from flopcast.serving.requests import Requests
+from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import MOST_REQUESTS
 
 FIELD = "traffic.trace"
@@ -40,6 +41,32 @@ class RequestTrace:
 
     requests: Requests
     notes: tuple[str, ...]
+
+
+def trace_of(job: ServingJob) -> RequestTrace | None:
+    """Return the trace of a job's traffic, None if it names none; an unchanged file is read once.
+
+    Raises
+    ------
+    SpecError
+        As for `read_request_trace`.
+    """
+    if job.traffic.trace is None:
+        return None
+    path = Path(job.traffic.trace)
+    try:
+        state = path.stat()
+        file_state: tuple[int, ...] = (state.st_mtime_ns, state.st_size, state.st_ino)
+    except OSError:  # the reader says what is wrong with the file
+        file_state = ()
+    return _unchanged(path, file_state, job.traffic.num_requests, job.model.context_length or None)
+
+
+@lru_cache(maxsize=1)  # the choice of a deployment and its prediction need the same requests
+def _unchanged(
+    path: Path, _state: tuple[int, ...], most_requests: int, longest_tokens: int | None
+) -> RequestTrace:
+    return read_request_trace(path, most_requests, longest_tokens)
 
 
 def read_request_trace(
