@@ -274,6 +274,6 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
     assert varied.sentence() == f"{fastest} (1 of 7 fit, and 2 variants of these){more}"
     left_out = FasterTight(plan=second, ratio=0.9, need="53.1 GiB expected of 80.0 GiB")
     assert left_out.sentence() == (
-        f'plan "{second.short()}" is 10.0% faster, if a short test run shows that it fits:'
-        " 53.1 GiB expected of 80.0 GiB"
+        f'plan "{second.short()}" would be 10.0% faster, but may not fit:'
+        " 53.1 GiB expected of 80.0 GiB; check with a short test run"
     )

@@ -158,7 +158,7 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
         raise SpecError(with_sections(problems, document, ServingJob))
     if release_age(job.engine):
         known = f"constants were fitted to releases of {job.engine.fitted_from} and later"
-        notes.append(f"engine {job.engine.label}: {known}, so that the intervals are wider")
+        notes.append(f"engine {job.engine.label}: {known}, so the intervals are wider")
     job, chosen = (complete or with_degree)(_without_unused_tower(job, notes))
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 

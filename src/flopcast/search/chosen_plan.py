@@ -29,8 +29,8 @@ class FasterTight:
     def sentence(self) -> str:
         """Return the sentence that offers the plan, for the assumptions of a report."""
         return (
-            f'{FASTER_PLAN}{self.plan.short()}" is {1 - self.ratio:.1%} faster, if a short test run shows'
-            f" that it fits: {self.need}"
+            f'{FASTER_PLAN}{self.plan.short()}" would be {1 - self.ratio:.1%} faster, but may not fit:'
+            f" {self.need}; check with a short test run"
         )
 
 
