@@ -179,7 +179,7 @@ def _fraction(text: str, problems: list[Problem]) -> float:
     value = fraction_of(text) or 0.0
     if not 0 < value < 1:
         allowed = "a fraction above 0 and below 1, or a percentage below 100%"
-        problem = _option("--noise", text, allowed, "noise is a relative deviation, where 1 is 100%", "2%")
+        problem = _option("--noise", text, allowed, "noise is a fraction of the measured time", "2%")
         is_percentage = 1 <= value < 100 and not text.endswith("%")
         problems.append(replace(problem, fix=f"write --noise {value:g}%") if is_percentage else problem)
     return value

@@ -19,7 +19,7 @@ BASIS = {
     "unsettled": "predicted, but not certain",
     "possible": "possible, not measured",
 }
-IF_IT_FITS = "if a short test run shows that it fits"
+IF_IT_FITS = "if it fits (check with a short test run)"
 
 
 def marked_text(found: SlowStep) -> str:

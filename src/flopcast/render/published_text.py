@@ -32,11 +32,11 @@ def _lines(published: Published) -> Iterator[str]:
     rows = published.rows
     if rows:
         yield published.constants_sentence
-        yield "errors of step times (predicted over measured − 1); full: rows without assumptions; trivial:"
-        yield "of FLOP × bubble divided by the mean efficiency of the other rows with the same device,"
-        yield "precision and family; width: median half-width of the 90 % intervals; memory: median error"
-        yield "of the memory peaks that sources print; once: mean error if repeats of a configuration count"
-        yield "once; repeat, release: error of a perfect prediction, within a release and between releases"
+        yield "Columns: errors of step times (predicted over measured − 1). full: rows without assumptions."
+        yield "trivial: error of FLOP and bubble divided by the mean efficiency of similar rows. width: median"
+        yield "half-width of the 90 % intervals. memory: median error of published memory peaks. once: mean"
+        yield "error if repeats of a configuration count once. repeat, release: differences between equal"
+        yield "measurements, within a release and between releases."
         yield f"{'':{NAME_WIDTH}}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
         for source, members in by_source(rows).items():
             yield _line(source, of_rows(members))

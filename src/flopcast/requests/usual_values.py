@@ -112,7 +112,7 @@ def with_usual_stack(document: Document) -> Document:
     if _is_graph(document):
         stack, why, changes = GRAPH_STACK, f" (eager PyTorch, for exported graphs; {DOUBT})", OTHER_CODE
     elif not stack and _fine_tunes(document):
-        mark = "" if _adapted(document) else ": a run with a number of samples counts as one"
+        mark = "" if _adapted(document) else ": a run with a number of samples counts as a fine-tune"
         why = f" (PyTorch, as in most fine-tunes{mark}; {DOUBT})"
         stack, changes = TUNING_STACK, OTHER_CODE
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):

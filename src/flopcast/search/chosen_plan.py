@@ -14,7 +14,7 @@ from flopcast.spec.plan_fields import short_name
 FASTER_PLAN = 'plan "'  # begins the sentence about a faster plan that may not fit
 NO_TIGHT_PLANS = (
     "flopcast did not consider tight plans, whose 90 % interval of memory exceeds the memory of the device;"
-    " search with headroom 1 does"
+    " a search with headroom 1 considers them"
 )
 
 

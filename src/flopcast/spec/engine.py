@@ -260,7 +260,7 @@ class Engine(StrictModel):
             because = "only an engine with static batching pads prompts to the same length"
             raise NotAllowedError("padding: false", because, {"engine.batching": "static"})
         if self.fused_epilogues and self.fused_norms:
-            because = "with fused_epilogues, products add the residual, so that norms have nothing to add"
+            because = "with fused_epilogues, GEMMs already add the residual"
             raise NotAllowedError("fused_norms: false", because, {"engine.fused_norms": False})
         return self
 

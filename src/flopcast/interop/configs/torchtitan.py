@@ -223,7 +223,7 @@ def _precision(reader: JobReader) -> str:
     replaced = re.findall(rf"\b({'|'.join(linears)})Linear\b", str(reader.section("model_spec.model")))
     for kind in dict.fromkeys(replaced):
         if not linears[kind]:
-            reader.refuse("model_spec.model.layers", f"linears of the class {kind}Linear")
+            reader.refuse("model_spec.model.layers", f"linear layers of the class {kind}Linear")
         return linears[kind] or "bf16"
     converters = str(reader.raw("model.converters") or "") + str(
         reader.raw("model_converters.converters") or ""

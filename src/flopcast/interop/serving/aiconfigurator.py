@@ -236,7 +236,7 @@ class _Experiment:
         if len(degrees) == len(POOLS) and all("tp" in each for each in degrees.values()) and not searched:
             return plan | dict(zip(POOLS, degrees.values(), strict=True))
         self._notes.append(
-            "pools for prompts and decoding are searched by flopcast search --plan pools=yes"
+            "to search separate pools for prefill and decode, run flopcast search --plan pools=yes"
         )
         return plan
 

@@ -28,14 +28,7 @@ LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
 MOST_DRAWN = 8
 LEAST_SHOWN = 0.0005  # share of the step; factors that move it by less are folded
 HOST = "launches and the host"
-LIMITS = (
-    "the matrix engine",
-    "the device's memory",
-    "messages",
-    HOST,
-    "waiting for other stages",
-    "jitter",
-)
+LIMITS = ("compute", "the device's memory", "messages", HOST, "waiting for other stages", "jitter")
 
 
 @lru_cache(maxsize=1)  # the head of a page and its section about limits ask for the same report

@@ -174,7 +174,7 @@ def _drawing(report: Report, products: list[KernelPoint]) -> str:
         )
     described = (
         "Attained FLOP/s against FLOP per byte, on logarithmic axes. The line is the roof: the memory"
-        f" bandwidth, then the peak of the matrix engine. Each mark is one of the {len(products)}"
+        f" bandwidth, then the peak FLOP rate. Each mark is one of the {len(products)}"
         " kernels with matrix multiplications, numbered as in the table."
     )
     drawn = "".join(lines) + "".join(reversed(marks))

@@ -98,7 +98,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     )
     compute_s = element_at(engine_seconds(need, device), row, column)
     memory_s = size / device.memory_bytes_per_s
-    limit = "the matrix engine" if compute_s >= memory_s else "memory"
+    limit = "compute" if compute_s >= memory_s else "memory"
     peaks = source_of(device.source, "peak")
     memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
     efficiency, beyond = _efficiency(curve, places, device, kind.curve)
