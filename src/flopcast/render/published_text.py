@@ -33,7 +33,7 @@ def _lines(published: Published) -> Iterator[str]:
     if rows:
         yield published.constants_sentence
         yield "Columns: errors of step times (predicted over measured − 1). full: rows without assumptions."
-        yield "trivial: error of FLOP and bubble divided by the mean efficiency of similar rows. width: median"
+        yield "trivial: error of FLOP and bubble over the mean efficiency of similar rows. width: median"
         yield "half-width of the 90 % intervals. memory: median error of published memory peaks. once: mean"
         yield "error if repeats of a configuration count once. repeat, release: differences between equal"
         yield "measurements, within a release and between releases."
