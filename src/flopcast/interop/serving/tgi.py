@@ -27,7 +27,7 @@ def read(reader: LaunchReader) -> None:
         reader.put(("plan", "tensor_parallel"), reader.count("num-shard"), "num-shard")
     else:
         reader.assume(
-            "num-shard is not given: TGI would use all visible devices, and flopcast uses as few as possible"
+            "num-shard is not given: TGI would use all devices, but flopcast uses as few as possible"
         )
     reader.read_weights("quantize", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
