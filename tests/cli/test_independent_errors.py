@@ -101,6 +101,27 @@ CASES = [
         "did you mean --tensor-model-parallel-size?",
         "change --global-batch-size so that global_batch is 48",
     ]),
+    ("predict job.yaml", f"{TWO_NODES}}}\nbatch: {{seq_len: 64}}\nplan: dp=10 tp=2 pp=3 gbs=50\n", [
+        "did you mean sequence_length?", "set pipeline_parallel to 4 and data_parallel to 2"
+    ]),
+    ("predict llama-3.2-1c --gpus 16 --plan 'dp=10 tp=2 gbs=50'", "", [
+        "did you mean llama-3.2-1b, llama-3.2-3b or llama-3.1-8b? For another model, give its Hugging Face "
+        "config.json, or its export (.pt2 or .onnx)",
+        "set data_parallel to 2, or use --gpus 20",
+    ]),
+    ("predict llama-3.2-1b --cluster dgx-h1000:2 --plan 'dp=16 mbs=3 gbs=50'", "", [
+        "did you mean dgx-h100, dgx-h200 or dgx-a100?", "set global_batch to 48"
+    ]),
+    (f"{H200.replace('vllm', 'vlm')} --plan tp=3 --traffic 'rate=4 prompts=9' --slo ttft=2", "", [
+        "did you mean vllm, vllm-0.5 or vllm-0.6?",
+        "did you mean prompt?",
+        "write ttft=2s",
+        "set plan.tensor_parallel to 4",
+    ]),
+    ("run llama-3.2-1b --gpus 16 --plan 'dp=16 gbs=32' --phases phases.yaml",
+     "phases: [{tokens: 1B, changes: plan.gbs=25}, {token: 2B}]\n", [
+        "did you mean tokens?", "set global_batch to 32"
+    ]),
     ("predict run.sh --cluster dgx-h100:1", VLLM, ["did you mean fp8?", "set plan.tensor_parallel to 4"]),
 ]  # fmt: skip
 

@@ -23,6 +23,7 @@ from flopcast.files.nearest_names import (
 )
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
+from flopcast.fixes import Fix
 from flopcast.library import hub
 from flopcast.library.edits import extended, merged
 from flopcast.spec.cluster import Cluster, Device, Host
@@ -53,8 +54,6 @@ def folder(kind: str) -> Traversable:
 def names(kind: str) -> tuple[str, ...]:
     """Return names of one kind, sorted; "jobs", which are in folders, as folder/name.
 
-    Examples
-    --------
     >>> names("hosts")[0], names("jobs")[-1]
     ('core-i7-1165g7', 'paper/llemma-7b-vista-pp4-tp2-dp2')
     """
@@ -97,7 +96,6 @@ def known(kind: str, written: str) -> str | None:
     ('dgx-h100', 'llama-2-7b')
     >>> known("models", "opt-1.3b"), known("models", "own/model")
     ('opt-1.3b', None)
-
     >>> known("clusters", "RTX 4090"), known("clusters", "h100")  # a device of one cluster, and of several
     ('rtx-4090-8', None)
     """
@@ -169,16 +167,18 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
         listed = ", ".join(f"{a} ({b})" for a, b in with_device.items())
         of_other += f"; clusters with this device: {listed}"
     fix = f"did you mean {alternatives(near)}?" if near else listing
-    if own := number and (known(kind, named) or next(iter(with_device), None)):
+    own = number and (known(kind, named) or next(iter(with_device), None))
+    if own:
         nodes, rest = divmod(number, 1 if known(kind, named) else cluster(own).node.devices)
         fix = f"write --cluster {own} --gpus {number}" if rest else f"write {own}:{nodes}"
+    fix = f"write --engine {name}" if others == ["engine"] else f"{fix} {OWN.get(kind, '')}".rstrip(". ")
     return Problem(
         where=where,
         field=field or kind[:-1],
         value=name,
         allowed=some_of(all_names, near),
         because=f"the catalogue has no such {kind[:-1]}{of_other}{no_file}",
-        fix=f"write --engine {name}" if others == ["engine"] else f"{fix} {OWN.get(kind, '')}".rstrip(". "),
+        fix=Fix(fix, [{"": each} for each in near * (not own)]),
     )
 
 

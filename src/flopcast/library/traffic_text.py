@@ -12,7 +12,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
-from flopcast.fixes import write
+from flopcast.fixes import Fix, in_place
 from flopcast.library.edits import words_of
 from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import joined_units, parse_quantity
@@ -112,7 +112,7 @@ def _meant(word: str) -> str:
     limit = re.match(r"[\d.]+ *(?:[mu]?s|min)\b", time)
     limit_text = limit[0] if limit else f"{time}{unit[0]}" if time and unit else time or "2s"
     right = f"{near[0] if near else 'ttft'}_p{percentile[0] if percentile else usual}={limit_text}"
-    return f"write {right} in place of {word}"
+    return in_place(right, word)
 
 
 def _with_time(word: str, metric: str, text: str) -> str:
@@ -123,7 +123,8 @@ def _with_time(word: str, metric: str, text: str) -> str:
         time = f"{text}{'ms' if float(text) >= (1 if per_token else 100) else 's'}"
     elif right := meant_quantity(text, ("s", "min")):
         time = right.replace(" ", "")
-    return f"write {word.partition('=')[0]}={time}"
+    right = f"{word.partition('=')[0]}={time}"
+    return Fix(f"write {right}", ({"": right},), word)
 
 
 def slo_of(text: str, where: str = "--slo") -> Slo:
@@ -171,7 +172,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
             because = f"a percentile lies above 0 and below 100, and {match[2]} does not"
             digits = match[2].replace(".", "").replace("100", "999")
             meant = f"{digits[:2]}.{digits[2:]}".rstrip(".") if digits > "50" else "99"  # p999 is p99.9
-            fix = write(match[3], f"{metric}_p{meant}")
+            fix = Fix(f"write {metric}_p{meant}={match[3]}", ({"": f"{metric}_p{meant}={match[3]}"},), word)
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
         elif match[2]:
             data[f"{metric}_percentile"] = resolve(match[2])

@@ -1,7 +1,7 @@
 """The source of a job after the fixes of its faults, which may hide faults of the job that it describes.
 
 Answers: which job do a file or a command describe once every fault that its reader found is corrected?
-Elsewhere: reading files (sources.py), fixes of faults of a job (problem_places.py).
+Elsewhere: reading files (sources.py), fixes of faults of a job (accepted_fixes.py).
 """
 
 import re

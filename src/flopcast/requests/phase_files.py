@@ -10,8 +10,9 @@ from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.validate import build
-from flopcast.files.yaml_text import read_yaml
+from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.records import replace
+from flopcast.requests.accepted_fixes import after_fixes
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -21,20 +22,31 @@ from flopcast.spec.phases import StatedPhase, StatedRun
 from flopcast.units import Number
 
 
-def load_phases(path: Path) -> tuple[StatedPhase, ...]:
-    """Return the phases of a file, in their order.
+def load_phases(path: Path) -> tuple[tuple[StatedPhase, ...], list[Problem]]:
+    """Return the phases of a file after the fixes of its faults, and these faults, each with its line.
+
+    There are no phases if the fixes do not correct the file.
 
     Raises
     ------
     SpecError
-        The file cannot be read, holds no phase, or a fault in one; each with its line.
+        The file cannot be read.
     """
-    document = read_yaml(read_file(path), str(path))
+    document, problems = read_yaml(read_file(path), str(path)), list[Problem]()
     if isinstance(document.data, list):
         allowed, because = "a mapping with the key phases", "the file begins with the first phase"
         fix, fault = "write phases: in a line above the list", "is a list"
         raise spec_error(str(path), None, allowed, because, fix, document.where(()), fault)
-    return build(StatedRun, document, document.data).phases
+
+    def phases(given: Document) -> tuple[StatedPhase, ...]:
+        return build(StatedRun, given, given.data).phases
+
+    with collected(problems):
+        return phases(document), []
+    every, corrected = after_fixes(problems, document, phases)
+    with collected([]):
+        return phases(corrected), every
+    return (), every
 
 
 def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Number, Job]]:
@@ -65,9 +77,10 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
         if (value := getattr(request, name)) is not None
     ]
     request = replace(request, tokens=None, samples=None, epochs=None)
-    jobs, phases, of_phases = [], tuple[StatedPhase, ...](), list[Problem]()
+    jobs, of_phases, phases = [], list[Problem](), tuple[StatedPhase, ...]()
     with collected(problems):
-        phases = load_phases(path)
+        phases, found = load_phases(path)
+        problems += found
     for number, phase in enumerate(phases, 1):
         with collected(of_phases), _changes_of_phase(path, number - 1):
             job = resolve(replace(request, changes=(*request.changes, *phase.words)))

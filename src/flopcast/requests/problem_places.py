@@ -4,27 +4,18 @@ Elsewhere: places of values that are wrong by themselves (files/validate.py).
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
-from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
-from flopcast.files.nearest_names import alternatives
-from flopcast.files.validate import dotted, path_of, value_at
-from flopcast.files.yaml_text import Document, Path, resolve
+from flopcast.errors import Problem, shown
+from flopcast.files.validate import path_of, value_at
+from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library import catalog
-from flopcast.library.edits import edited, in_long_names, long_names
+from flopcast.library.edits import in_long_names
 from flopcast.quantities import fraction_of
 from flopcast.records import replace
-from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS
 
-OTHER_STACK = "choose --stack "  # begins a fix by other software
-WORDS = re.compile(r"(?=.*[a-z])[\w.-]+(?:, [\w.-]+)* or [\w.-]+")  # that a field allows
-WORD = re.compile(r"[\w.-]+(?=,| or |$)")
-SUPPORTS = "flopcast supports no other value"
-MOST_WORDS = 16  # of which each is tried
-MOST_FAULTS = 16  # after which no further trial looks for more
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -85,219 +76,6 @@ def _with_option(problem: Problem) -> Problem:
     return replace(problem, fix=with_names(problem.fix, names)) if is_option else problem
 
 
-def with_accepted_fixes(
-    problems: Sequence[Problem], document: Document, check: Callable[[Document], object]
-) -> list[Problem]:
-    """Return the faults of a job; where it refuses the value of a fix, too, the fault has its next fix.
-
-    All fixes that edit one value are tried together. Faults that they reveal in the same part of the job
-    are added, so that no further run reports them. Several faults of one text have the same fix, the
-    text with all corrections.
-
-    Parameters
-    ----------
-    problems, document : the faults of a document
-    check : raises an error unless a document describes a job
-    """
-    every, corrected = _tried(problems, document, check)
-    for home in IN_TEXT:
-        wrong, text = value_at(document.data, home), value_at(corrected.data, home)
-        inside = [each for each in every if path_of(each.field)[: len(home)] == home]
-        if len(inside) < 2 or not (isinstance(wrong, str) and isinstance(text, str) and wrong != text):
-            continue
-        if all(path_of(field)[: len(home)] != home for field, _ in _faults_after(check, corrected)):
-            fix = _of_text(home, text, document)
-            every = [replace(each, fix=fix) if each in inside else each for each in every]
-    return every
-
-
-def _with_allowed_words(
-    problem: Problem, right: str, document: Document, check: Callable[[Document], object]
-) -> Problem:
-    """Return the fault of a word; of the words that its field allows, only those that the job allows.
-
-    `document` has the word `right` in place of the wrong one.
-    """
-    listed = WORD.findall(problem.allowed) if WORDS.fullmatch(problem.allowed) else []
-    accepted = []
-    for word in listed[:MOST_WORDS]:
-        proposed = replace(problem, value=right, fix=set_to({problem.field: word}))
-        data = document.data if word == right else _edited(document.data, proposed)
-        if all(field != problem.field for field, _ in _faults_after(check, replace(document, data=data))):
-            accepted.append(word)
-    if accepted in ([], listed):
-        return problem
-    because = problem.because.replace(SUPPORTS, f"with the rest of this job, {SUPPORTS}")
-    return replace(problem, allowed=alternatives(accepted), because=because)
-
-
-def _tried(
-    problems: Sequence[Problem],
-    document: Document,
-    check: Callable[[Document], object],
-    earlier: Sequence[Problem] = (),
-) -> tuple[list[Problem], Document]:
-    """Return the same, and the document after all fixes; `earlier` are the faults of earlier trials."""
-    data, right, parts, new = document.data, dict[str, str](), set[object](), dict[str, Path]()
-    lines, places = dict(document.lines), dict(document.places)
-    for problem in problems:
-        after, path = _edited(data, problem), path_of(problem.field)
-        if after == data:
-            continue
-        data, ((name, value), *_) = after, problem.edits[0].items()
-        right[problem.field] = in_words(value)
-        if problem.fault == UNKNOWN_KEY:
-            at = new[problem.field] = (*path[:-1], name)
-            parts.add(name)
-            lines |= {at: lines[path]} if path in lines else {}
-            if document.places.get(path, "").startswith(ARGUMENT):
-                place = f"{ARGUMENT}{dotted(at)}={problem.value}"
-                places |= {at: document.places[path] if isinstance(value, dict) else place}
-    if not right or len(earlier) > MOST_FAULTS:
-        return list(problems), document
-    changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
-    try:
-        check(changed)
-    except SpecError as error:
-        parts |= {path_of(field)[0] for field in right}
-        known = {(each.field, each.because) for each in (*earlier, *problems)}
-        left = [each for each in error.problems if (each.field, each.because) not in known]
-        left = [each for each in left if path_of(each.field)[:1] and path_of(each.field)[0] in parts]
-    except InfeasibleError:
-        pass
-    parts_alone = [each for each in left if getattr(each.fix, "part", "") not in ("", str(each.value))]
-    problems = [
-        _with_allowed_words(each, right[each.field], changed, check) if each.field in right else each
-        for each in problems
-    ]
-    again = {each.field: each for each in left if each.field in right and each not in parts_alone}
-    first = [_refused_twice(each, again.get(each.field), right.get(each.field, "")) for each in problems]
-    renamed = {each.field: dotted(new[each.field]) for each in problems if each.field in new}
-    values = {each.field: each for each in left if each.field in renamed.values() and each.edits}
-    first = [_with_value(each, values.get(renamed.get(each.field, ""))) for each in first]
-    further = [each for each in left if each.field not in (*again, *values)]
-    for second in [each for each in further if not each.edits]:
-        for one in [each for each in first if _wrote(each, right, second)][:1]:
-            because = f"{one.because}; for {second.value}, {second.because}"
-            first[first.index(one)] = replace(one, because=because, fix=f"{one.fix}, and {second.fix}")
-            further.remove(second)
-    others, corrected = _tried(_causes(further, changed, check), changed, check, (*earlier, *problems))
-    return [*first, *as_typed(others, changed, ())], corrected
-
-
-def _wrote(one: Problem, right: Mapping[str, str], second: Problem) -> bool:
-    """Return whether the fix of a short form, and not the user, wrote the word that `second` refuses."""
-    home, new = path_of(one.field), {*right.get(one.field, "").split()} - {*str(one.value).split()}
-    return home in IN_TEXT and path_of(second.field)[:-1] == home and str(second.value) in new
-
-
-def _faults_after(check: Callable[[Document], object], document: Document) -> set[tuple[str, str]]:
-    """Return the field and the reason of each fault of a document."""
-    try:
-        check(document)
-    except SpecError as error:
-        return {(each.field, each.because) for each in error.problems}
-    except InfeasibleError:
-        pass
-    return set()
-
-
-def _causes(
-    problems: Sequence[Problem], document: Document, check: Callable[[Document], object]
-) -> list[Problem]:
-    """Return the faults of a document without those that the fix of another one removes, too."""
-    left = list(problems)
-    for problem in problems:
-        data = _edited(document.data, problem)
-        if problem not in left or len(left) < 2 or data == document.data:
-            continue
-        after = _faults_after(check, replace(document, data=data))
-        left = [each for each in left if each is problem or (each.field, each.because) in after]
-    return left
-
-
-def _with_value(problem: Problem, second: Problem | None) -> Problem:
-    """Return the fault of an unknown key; its fix also corrects the value, if `second` refuses it."""
-    if second is None or not problem.edits or max(len(problem.edits[0]), len(second.edits[0])) > 1:
-        return problem
-    ((name, _),), ((_, value),) = problem.edits[0].items(), second.edits[0].items()
-    setting = f"{name}: {in_words(value)}"
-    if problem.where.startswith(ARGUMENT):
-        setting = f'{second.field}="{in_words(value)}"'
-    elif not problem.where[-1:].isdigit():
-        setting = f"{name}={in_words(value)}".replace(" ", "")
-    because = f"{problem.because}; {shown(problem.value)} is also refused, because {second.because}"
-    return replace(problem, because=because, fix=Fix(f"write {setting}", ({name: value},)))
-
-
-def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Problem:
-    """Return the fault of a value; `second` is that of its usual spelling `right`, if it has one."""
-    if second is None:
-        return problem
-    if getattr(problem.fix, "is_example", False):
-        return replace(problem, fix=second.fix) if second.edits else problem
-    part = getattr(problem.fix, "part", "")  # the word that the user wrote
-    if part and not second.edits:
-        return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
-    because, fix = f"{problem.because}; {right} is also refused, because {second.because}", second.fix
-    if fix.startswith(OTHER_STACK):  # another stack accepts the usual spelling
-        stack, mark, rest = fix.partition(", or ")
-        sets: str = set_to({str(path_of(problem.field)[-1]): right})
-        sets = sets.removeprefix("set ") if " and set " in stack else sets
-        fix = Fix(f"{stack} and {sets}{mark}{rest}", second.edits)
-    return replace(problem, allowed=second.allowed, because=because, fix=fix)
-
-
-def _edited(data: object, problem: Problem) -> object:
-    """Return data after the first edit that a fix states; unchanged if it concerns other values.
-
-    The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
-    """
-    path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
-    if not problem.edits or len(problem.edits[0]) > 1:
-        return data
-    ((name, value),) = problem.edits[0].items()
-    if problem.fault == UNKNOWN_KEY:
-        return _with_key(data, path, name, value)
-    holder = value_at(data, path[:-1])
-    names += [problem.field, *(short for short, name in long_names(Plan).items() if name in names)]
-    if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
-        path = (*path[:-1], next((each for each in names if each in holder), path[-1]))
-    wrong, right = getattr(problem.fix, "part", "") or str(problem.value), in_words(value)
-    if (name and name.removeprefix("--") not in names) or (
-        isinstance(value, str) and value[:1] in ('"', "[", "{")
-    ):
-        return data
-    for end in range(len(path), 0, -1):
-        text = value_at(data, path[:end])
-        if isinstance(text, str) and wrong in text:
-            named = re.search(rf"\b(?:{'|'.join(map(re.escape, names))})={re.escape(wrong)}(?![\w.])", text)
-            found = named or re.search(rf"(?<![\w-]){re.escape(wrong)}", text)
-            if found is None:
-                continue
-            at = found.end() - len(wrong)
-            right = f"{text[:at]}{right}{text[at + len(wrong) :]}"
-        elif end < len(path) or (problem.fault != MISSING and (text is None or text != problem.value)):
-            continue
-        is_list = isinstance(value, list) and end == len(path)
-        return edited(data, [*map(str, path[:end])], value if is_list else resolve(right))
-    return data
-
-
-def _with_key(data: object, path: Path, name: str, value: object) -> object:
-    """Return data with a value of the field that was meant in place of an unknown key."""
-    holder, (*above, key) = value_at(data, path[:-1]), path
-    if isinstance(holder, str) and not isinstance(value, dict):
-        return edited(data, [*map(str, above)], re.sub(rf"\b{re.escape(str(key))}=", f"{name}=", holder))
-    if not isinstance(holder, dict) or key not in holder:
-        return data
-    meant = long_names(Plan).get(name, name)
-    if any(long_names(Plan).get(other, other) == meant for other in holder if other != key):
-        return data
-    rest = {other: each for other, each in holder.items() if other != key}
-    return edited(data, [*map(str, above)], rest | {name: value})
-
-
 def _in_text(problem: Problem, document: Document) -> Problem:
     """Return an error in a part that the user wrote in short form; its fix is the corrected short form."""
     path, named = path_of(problem.field), bool(problem.edits) and "" not in problem.edits[0]
@@ -307,11 +85,11 @@ def _in_text(problem: Problem, document: Document) -> Problem:
             value = in_words(*problem.edits[0].values())
             right, found = re.subn(rf"(?<![\w.]){re.escape(str(problem.value))}(?![\w.])", value, text)
             right = right if found else f"{value} {text}"
-            return replace(problem, fix=_of_text(home, right, document), where=document.where(home))
+            return replace(problem, fix=of_text(home, right, document), where=document.where(home))
     return problem
 
 
-def _of_text(home: Path, text: str, document: Document) -> str:
+def of_text(home: Path, text: str, document: Document) -> str:
     """Return the fix that replaces the text of a part of the job in short form."""
     place = document.where(home)
     start = f"{home[-1]}: " if place[-1:].isdigit() else f"{place} " if place[:2] == "--" else ""

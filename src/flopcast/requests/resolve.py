@@ -8,15 +8,17 @@ it is a whole plan), KEY=VALUE changes both. `gpus` then sizes the cluster,
 and `price` states what its devices cost, whoever named it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from flopcast.errors import InfeasibleError, Problem, SpecError, collected, spec_error
+from flopcast.errors import InfeasibleError, Problem, SpecError, collected, numbered, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
 from flopcast.library.edits import edited_document, in_long_names, long_names, placed
 from flopcast.records import replace
+from flopcast.requests.accepted_fixes import with_accepted_fixes
 from flopcast.requests.cluster_options import (
     devices_of_plan,
     devices_of_script,
@@ -31,7 +33,7 @@ from flopcast.requests.graph_models import is_graph, refuse_graph_options, state
 from flopcast.requests.job_files import AUTO, NOUNS, ReadFile, built, checked_job, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.own_files import OF_JOB, is_config
-from flopcast.requests.problem_places import as_typed, with_accepted_fixes
+from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import with_described_model, with_model
@@ -121,7 +123,7 @@ def made_from(
     SpecError
         Every fault of the request, and what `make` raises.
     """
-    request = _with_named_model(request)
+    request = _with_named_model(request, check or make, assume_cluster=assume_cluster)
     source, misread = (request.source, ()) if request.source else _source_of(request)
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
@@ -181,12 +183,39 @@ def _source_of(request: JobRequest) -> tuple[JobSource, tuple[Problem, ...]]:
         raise SpecError((*error.problems, *_faults_of_options(request))) from None
 
 
-def _with_named_model(request: JobRequest) -> JobRequest:
-    """Return the request with its model; an error of a name has the faults of the options, too."""
+def _with_named_model(request: JobRequest, check: Make[object], *, assume_cluster: bool) -> JobRequest:
+    """Return the request with its model; the error of an unknown name has the faults of the job, too."""
     try:
         return with_named_model(request)
     except SpecError as error:
-        raise SpecError((*error.problems, *_faults_of_options(request))) from None
+        every = [*error.problems, *_faults_of_options(request)]
+        with_each = _faults_with_each(error.problems, request, check, assume_cluster=assume_cluster)
+        raise SpecError((*every, *(each for each in with_each if each not in every))) from None
+
+
+def _faults_with_each(
+    problems: Sequence[Problem], request: JobRequest, check: Make[object], *, assume_cluster: bool
+) -> Iterator[Problem]:
+    """Yield the faults of a job with an unknown model that remain whichever known model is meant."""
+    (unknown, *others), found = problems, list[list[Problem]]()
+    files = [each for each in request.files if each != unknown.value]
+    if others or len(files) == len(request.files):
+        return
+    for edit in unknown.edits:
+        meant = replace(request, files=tuple(files), model=str(edit[""]))
+        found.append([])
+        with collected(found[-1]), suppress(InfeasibleError):
+            made_from(meant, check, assume_cluster=assume_cluster)
+    for each in found[0] if found else ():
+        same = [[one for one in rest if one.message == each.message] for rest in found]
+        common = [
+            condition
+            for condition in each.conditions
+            if all(condition in one[0].conditions for one in same if one)
+        ]
+        if all(same) and common:
+            allowed, because = (numbered(texts) for texts in zip(*common, strict=True))
+            yield replace(each, allowed=allowed, because=because)
 
 
 def _faults_of_options(request: JobRequest) -> list[Problem]:
