@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import click
 
-from flopcast.files.field_names import OTHER_NAMES
+from flopcast.files.field_examples import OTHER_NAMES
 from flopcast.files.nearest_names import nearest
 
 PLAN = {  # a key of the plan → its long name, whose other names are known, and a usual value

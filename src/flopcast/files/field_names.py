@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flopcast.errors import Problem
-from flopcast.files.field_examples import BLOCK, MEANT, OF_BLOCKS
+from flopcast.files.field_examples import BLOCK, MEANT, OF_BLOCKS, OTHER_NAMES
 from flopcast.files.nearest_names import nearest
 from flopcast.fixes import Edit, Fix, in_words
 from flopcast.meant_quantities import meant_quantity
@@ -19,64 +19,6 @@ from flopcast.units import units_of
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
-OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with hyphens
-    "data_parallel": "data-parallel-size dp dp-size num-replicas",
-    "tensor_parallel": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp tp-size",
-    "pipeline_parallel": "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size pp pp-size",
-    "context_parallel": "context-parallel-size cp cp-size",
-    "expert_parallel": "expert-parallel-size expert-model-parallel-size ep ep-size experts",
-    "virtual_stages": "virtual-pipeline-model-parallel-size vpp",
-    "micro_batch": "micro-batch micro-batch-size mbs per-device-train-batch-size",
-    "global_batch": "gbs global-batch-size train-batch-size batch-size batch",
-    "sequence_parallel": "sequence-parallel",
-    "zero": "zero zero-stage",
-    "precision": "precision dtype mixed-precision",
-    "recompute": "recompute gradient-checkpointing activation-checkpointing recompute-granularity",
-    "weights": "quantization quant dtype",
-    "sequence_length": "seq-len seq-length max-seq-length max-seq-len context-length max-model-len",
-    "hidden": "hidden-size d-model n-embd embed-dim",
-    "vocabulary": "vocab-size padded-vocab-size n-vocab vocab",
-    "num_layers": "layers num-hidden-layers n-layers n-layer",
-    "count": "num-layers num-hidden-layers n-layers n-layer",
-    "bytes_per_s": "bandwidth bw",
-    "latency_s": "latency",
-    "memory_bytes_per_s": "memory-bandwidth hbm-bandwidth",
-    "heads": "num-attention-heads num-heads n-heads n-head",
-    "kv_heads": "num-key-value-heads num-query-groups num-kv-heads n-kv-heads",
-    "head_size": "head-dim",
-    "num_experts": "n-experts num-local-experts n-routed-experts",
-    "top_k": "num-experts-per-tok",
-    "ffn_hidden": "ffn-hidden-size intermediate-size d-ff",
-    "nodes": "num-nodes nnodes n-nodes",
-    "devices": "gpus num-gpus gpus-per-node nproc-per-node num-devices",
-    "stack": "framework backend",
-    "engine": "server backend framework",
-    "cluster": "hardware machine system",
-    "max_sequences": "max-num-seqs batch batch-size max-batch-size max-batch",
-    "rate_per_s": "request-rate qps rps",
-    "prompt_tokens": "input-len input-tokens isl prompt-len input",
-    "output_tokens": "output-len output-tokens osl max-tokens",
-    "model_name": "model",
-    "gpu_model": "gpu device",
-    "num_gpus": "gpus n-gpus devices",
-    "seq_len": "seq sequence-length",
-    "rank": "r lora-r lora-rank",
-    "mixer": "attention attn self-attention self-attn",
-    "feed_forward": "mlp ffn feedforward moe",
-    "to": "storage store",
-    "sample_s": "time",
-    "ttft_s": "ttft ttft-p99",
-    "tpot_s": "tpot tpot-p99",
-    "samples": "rollouts-per-prompt group-size",
-    "cache": "kv-cache-dtype kv-dtype cache-dtype",
-    "prefix_hit_share": "prefix prefix-hit-rate hit-rate cache-hit-rate prefix-hit",
-    "repeated_requests": "cached-requests cached-prompts repeated-prompts",
-    "requests": "num-requests num-prompts",
-    "concurrency": "max-concurrency users",
-    "power_limit_w": "power-limit power-cap max-power",
-    "every_steps": "every interval",
-    "device_time_between_failures_s": "mtbf mtbf-s time-between-failures",
-}
 OF_TIERS = re.compile(r"bandwidth|bw\b|latency")  # a key that states the speed of a network of a cluster
 INSIDE_NODES = re.compile(r"intra|nvlink|scale_up|xgmi")
 GLUED = re.compile(r"(\w+) ?(?:=|::?)\s*([{\[]?)")  # a key with the "=" or ":" that should end it

@@ -5,24 +5,13 @@ Elsewhere: other wrong values (field_faults.py), quantities that are allowed (un
 
 import re
 
-from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_examples import DIMENSIONS, EXAMPLES
 from flopcast.files.field_names import ARGUMENT
 from flopcast.fixes import Fix
 from flopcast.meant_quantities import meant_quantity
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 NO_UNIT = "the number has no unit"
-DIMENSIONS = {  # the first unit of a quantity → what it measures
-    "FLOP/s": "computing speed",
-    "B/s": "bandwidth",
-    "USD/h": "price",
-    "B": "memory",
-    "FLOP": "work",
-    "s": "time",
-    "W": "power",
-    "J": "energy",
-    "Hz": "frequency",
-}
 
 
 def unit_fault(
