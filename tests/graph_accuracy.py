@@ -4,6 +4,7 @@ The page is docs/accuracy/graphs.md. It takes five minutes, and names a command 
 --fit, the efficiencies of the catalogue are fitted before, which takes three minutes more.
 """
 
+import json
 import sys
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from flopcast.cost.graph_kernels.efficiencies import Efficiencies
+from flopcast.cost.graph_kernels.efficiency import number_names, prior_numbers
 from flopcast.dtypes import Floats
+from flopcast.files.atomic_write import write_whole
 from flopcast.lab.graph_runs.fit import fit, prepared
 from flopcast.lab.graph_runs.measured import GraphRun
 from flopcast.lab.graph_runs.score import (
@@ -25,12 +28,14 @@ from flopcast.lab.graph_runs.score import (
 )
 from flopcast.lab.measured_tables import GRAPHS
 from flopcast.lab.scores import statistics
-from flopcast.library.graph_efficiencies import NAME, shipped_efficiencies, write
+from flopcast.library.graph_efficiencies import NAME, shipped_efficiencies
 from flopcast.units import Number
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT.parent / "shared" / "data" / "graphs"
 PAGE = ROOT / "docs" / "accuracy" / "graphs.md"
+FORMAT_VERSION = 1
+SMALLEST = 0.0005  # of a logarithm: smaller differences from the prior are not written
 CATALOGUE = ROOT / "src/flopcast/catalog/graphs" / NAME
 NINETY_PERCENT = 1.6449  # of a normal distribution, in sigmas
 KINDS = ("eager", "compiled", "training", "cpu", "operators", "diffusion")
@@ -144,6 +149,31 @@ REMARKS = """\
   submissions do not state how many different vertices a batch contains, so the number of features that
   are fetched and multiplied is unknown.
 """
+
+
+def write(found):
+    """Write all numbers that differ from their prior, one kind of software a line.
+
+    Numbers are rounded to three decimals, which is 0.1 % of a time.
+    """
+    prior = prior_numbers()
+    kinds = []
+    for kind, each in found.items():
+        differs = np.abs(each.numbers - prior) > SMALLEST
+        names = [name for name, chosen in zip(number_names(), differs, strict=True) if chosen]
+        entry = {
+            "numbers": dict(zip(names, np.round(each.numbers[differs], 3).tolist(), strict=True)),
+            "levels": {name: [round(value, 3) for value in pair] for name, pair in each.levels.items()},
+            "log_sigma_factor": each.log_sigma_factor,
+            "other_device_log_sigma_factor": each.other_device_log_sigma_factor,
+            "sources": list(each.sources),
+            "rows": each.rows,
+        }
+        by_hand = {"host_s": each.host_s, "hop_s": each.hop_s, "call_s": each.call_s}
+        entry |= {name: value for name, value in by_hand.items() if value}
+        kinds.append(f"{json.dumps(kind)}: {json.dumps(entry)}")
+    lines = ",\n  ".join(kinds)
+    write_whole(CATALOGUE, f'{{"format_version": {FORMAT_VERSION}, "efficiencies": {{\n  {lines}\n}}}}\n')
 
 
 def rows_by_table(runs, constants):
@@ -262,7 +292,7 @@ if __name__ == "__main__":
     paths = [path for path in sorted(TABLES.iterdir()) if GRAPHS.holds(path)]
     runs = [run for path in paths for run in GRAPHS.read(path)]
     if "--fit" in sys.argv[1:]:
-        write(CATALOGUE, fitted_efficiencies(runs))
+        write(fitted_efficiencies(runs))
         shipped_efficiencies.cache_clear()
     changed = sum(1 for run in runs if not run.facts and run.rows is None and run.source == "timm")
     remarks = REMARKS.format(changed=changed)

@@ -11,10 +11,10 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import release_fit
 
 from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.scores import statistics
-from flopcast.lab.serving_runs import release_fit
 from flopcast.lab.serving_runs.score import score_runs
 
 ROOT = Path(__file__).resolve().parents[1]

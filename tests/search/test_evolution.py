@@ -14,7 +14,7 @@ from flopcast.search.evolution import Genes, evolve, survivors
 from flopcast.search.evolved_plans import GenesOfPlans, evolved
 from flopcast.search.find import find
 from flopcast.search.grid import Grid, batches, plan_at, plans_of
-from flopcast.search.pareto_front import front, hypervolume
+from flopcast.search.pareto_front import front
 from flopcast.search.preferences import preferred
 from flopcast.search.question import Question
 from flopcast.search.space import Space
@@ -33,6 +33,28 @@ SPACE = Space(
     refine=False,
 )
 LOSSES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20)
+
+
+def hypervolume(losses, reference):
+    """Return the volume that rows of losses dominate, up to a reference that is worse in everything.
+
+    Parts of rows that are worse than the reference count as nothing.
+
+    >>> hypervolume(np.array([[1.0, 3.0], [2.0, 2.0], [9.0, 1.0]]), np.array([4.0, 4.0]))
+    5.0
+    """
+    inside = losses[(losses < reference).all(axis=1)]
+    if not len(inside):
+        return 0.0
+    if inside.shape[1] == 1:
+        return float(reference[0] - inside.min())
+    rows = inside[np.argsort(inside[:, -1], kind="stable")]
+    heights = np.diff(np.append(rows[:, -1], reference[-1]))
+    return sum(
+        float(height) * hypervolume(rows[: place + 1, :-1], reference[:-1])
+        for place, height in enumerate(heights)
+        if height > 0
+    )
 
 
 def test_of_zdt1_the_front_is_found_with_a_small_part_of_all_points():

@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 import pytest
+from release_fit import Deviation, fit, without_each_source
 
 from flopcast import predict_serving, report_page
 from flopcast.errors import SpecError
 from flopcast.jobs import serving_job
-from flopcast.lab.serving_runs.release_fit import Deviation, fit, without_each_source
 from flopcast.library import catalog
 from flopcast.library.engine_releases import engine_of_release
 from flopcast.records import replace

@@ -10,13 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.errors import InternalError, SpecError
-from flopcast.library.traffic_text import slo_of, traffic_of
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.library.traffic_text import slo_of, traffic_words
 from flopcast.serving.arrivals import draw, requests_of
 from flopcast.serving.requests import Requests, share_of
 from flopcast.spec.lengths import Lengths, lengths
 from flopcast.spec.traffic import Slo, Traffic
 
 LENGTHS = "prompt=2000 output=300"
+
+
+def traffic_of(text):
+    """The traffic that a text means."""
+    words = traffic_words(text)
+    return build(Traffic, Document("--traffic", words, {}), words, ("traffic",))
 
 
 def problems(text):

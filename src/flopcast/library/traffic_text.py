@@ -16,36 +16,12 @@ from flopcast.fixes import Fix, in_place
 from flopcast.library.edits import words_of
 from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import joined_units, parse_quantity
-from flopcast.spec.traffic import Slo, Traffic
+from flopcast.spec.traffic import Slo
 from flopcast.units import units_of
 
 _METRICS = {"ttft": "ttft", "tpot": "tpot", "end_to_end": "end_to_end", "e2e": "end_to_end"}
 _OTHER_METRICS = {"latency": "end_to_end", "itl": "tpot", "tbt": "tpot", "inter": "tpot"}
 _WORD = re.compile(rf"({'|'.join(_METRICS)})(?:_p(\d+(?:\.\d+)?))?=(.+)")
-
-
-def traffic_of(text: str, where: str = "--traffic") -> Traffic:
-    """Return the traffic that a text means.
-
-    Parameters
-    ----------
-    text : str
-        Names and values as name=value; fields by their long or short names.
-    where : str
-        The place of the text, for errors.
-
-    Raises
-    ------
-    SpecError
-        Words that are no fields, values out of range, fields that contradict each other: all of them.
-
-    Examples
-    --------
-    >>> traffic_of("rate=240/min prompt=lognormal(2000, 0.5) output=300").rate_per_s
-    4.0
-    """
-    words = traffic_words(text, where)
-    return build(Traffic, Document(where, words, {}), words, ("traffic",))
 
 
 def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:

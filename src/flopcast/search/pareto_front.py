@@ -1,7 +1,6 @@
 """The Pareto front: plans that no other plan beats in everything that is asked.
 
-Answers: of these rows of losses, which are not dominated; which few of a long front stand for it; how much
-do they dominate?
+Answers: of these rows of losses, which are not dominated; which few of a long front stand for it?
 Elsewhere: what the losses are (objectives.py), which plan is best for a preference (preferences.py), how a
 stream of plans is sifted (top_candidates.py).
 """
@@ -9,7 +8,6 @@ stream of plans is sifted (top_candidates.py).
 import numpy as np
 
 from flopcast.dtypes import Integers
-from flopcast.units import Number
 
 
 def front(losses: np.ndarray) -> np.ndarray:
@@ -61,28 +59,6 @@ def _of_many(rows: np.ndarray) -> Integers:
         worse[0] = True  # it has been kept itself
         left = left[~worse]
     return np.array(kept, dtype=np.intp)
-
-
-def hypervolume(losses: np.ndarray, reference: np.ndarray) -> Number:
-    """Return the volume that rows of losses dominate, up to a reference that is worse in everything.
-
-    Parts of rows that are worse than the reference count as nothing.
-
-    >>> hypervolume(np.array([[1.0, 3.0], [2.0, 2.0], [9.0, 1.0]]), np.array([4.0, 4.0]))
-    5.0
-    """
-    inside = losses[(losses < reference).all(axis=1)]
-    if not len(inside):
-        return 0.0
-    if inside.shape[1] == 1:
-        return float(reference[0] - inside.min())
-    rows = inside[np.argsort(inside[:, -1], kind="stable")]
-    heights = np.diff(np.append(rows[:, -1], reference[-1]))
-    return sum(
-        float(height) * hypervolume(rows[: place + 1, :-1], reference[:-1])
-        for place, height in enumerate(heights)
-        if height > 0
-    )
 
 
 def thinned(values: np.ndarray, most: int) -> Integers:

@@ -2,7 +2,7 @@
 
 Answers: how far may iterations of an older release be off, beyond all other factors?
 Elsewhere: the entries of releases (library/engine_releases.py), the interval (serve.py), the fit of the
-sigmas (lab/serving_runs/release_fit.py).
+sigmas (tests/release_fit.py).
 
 An entry of older releases states what is known to differ, such as the time of the host and CUDA graphs.
 Kernels of older releases were not measured, so that the doubt grows with the age of a release. Differences
