@@ -22,7 +22,6 @@ import click
 
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
-from flopcast.cli.repeated_options import check_option_syntax
 from flopcast.cli.terminal import print_error
 from flopcast.garbage import collect_rarely
 
@@ -112,7 +111,10 @@ class LazyGroup(click.Group):
                 ctx.exit()
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"No such command '{args[0]}'.", ctx)
-        check_option_syntax(self, ctx, args)
+        if not ctx.resilient_parsing:  # a shell that completes words does not wait for the tables of errors
+            from flopcast.cli.repeated_options import check_option_syntax
+
+            check_option_syntax(self, ctx, args)
         return super().resolve_command(ctx, args)
 
 
