@@ -1,4 +1,4 @@
-"""GLA, KDA and Mamba's scan: traffic and times of kernels; steps of GLA beside FlashAttention-2."""
+"""GLA, KDA, Mamba's scan and RWKV: times of kernels; steps of GLA beside FlashAttention-2."""
 
 import json
 from pathlib import Path
@@ -212,7 +212,30 @@ def test_the_scan_takes_time_with_its_states_and_lengths():
     assert seconds_of(replace(scan, tokens=constant(8192)), h100).item() == pytest.approx(2 * one, rel=0.1)
     assert 3 < seconds_of(replace(scan, is_gradient=True), h100).item() / one < 4
     kept = sum(saved.size_bytes.item() for saved in scan.saves())
-    assert kept == 3 * 2 * 4096 * 8192 * 2  # inputs, step sizes and gates
+    states = 4 * 2 * 16 / 2048  # of a channel, for each token: two numbers after 2,048 tokens
+    assert kept == 2 * 4096 * 8192 * (3 * 2 + states)  # inputs, step sizes and gates
+
+
+def wkv(version):
+    return replace(core(8, 4096, 64, 64), rule=f"rwkv{version}")
+
+
+def test_kernels_take_about_the_times_of_two_benchmarks():
+    """The cycles of an instruction are the geometric mean of the first two rows (operators/gated_delta.py).
+    Milliseconds of both passes of RWKV-7, and of the forward pass of RWKV-5, on A100's clock."""
+    a100 = changed_device(catalog.cluster("dgx-a100"), clock_hz=1.41e9)
+    for cluster, ms in ((catalog.cluster("dgx-h100"), 17), (a100, 36)):
+        both = (wkv(7), replace(wkv(7), is_gradient=True))
+        assert 0.85 < sum(seconds_of(one, cluster).item() for one in both) * 1e3 / ms < 1.15
+    for ms in (7.1, 10.14):
+        assert 0.55 < seconds_of(wkv(5), a100).item() * 1e3 / ms < 0.95
+
+
+def test_rwkv_7_keeps_inputs_states_of_every_16th_token_and_products_in_fp32():
+    element = 8 * 4096 * 4096
+    kept = {version: sum(one.size_bytes.item() for one in wkv(version).saves()) for version in (5, 6, 7)}
+
+    assert kept == {5: 3 * 2 * element, 6: 4 * 2 * element, 7: (6 * 2 + 64 / 16 * 4 + 4) * element}
 
 
 def test_kda_keeps_decays_of_elements_and_two_products_of_a_chunk():

@@ -14,6 +14,7 @@ from all_cases import all_cases
 from hf_cases import CONFIGS, NAMES, imported, published, read
 from test_linear_attention_configs import KIMI
 from test_mamba_configs import FALCON, JAMBA, MAMBA
+from test_rwkv_configs import RWKV_5, RWKV_6, RWKV_7
 
 from flopcast.errors import SpecError
 from flopcast.files.validate import build
@@ -181,7 +182,7 @@ def test_every_config_is_a_published_one_that_is_checked(name):
 
 def test_every_family_is_held_by_a_published_config_a_model_of_the_hub_or_the_library():
     found = {str((model.config or {}).get("model_type")) for model in hub_models().values()}
-    found |= {config["model_type"] for config in (KIMI, JAMBA, FALCON, MAMBA)}
+    found |= {config["model_type"] for config in (KIMI, JAMBA, FALCON, MAMBA, RWKV_5, RWKV_6, RWKV_7)}
     for name in NAMES:
         data = json.loads((CONFIGS / f"{name}.json").read_text(encoding="utf-8"))
         found.add(data.get("text_config", data).get("model_type", data["model_type"]))

@@ -20,9 +20,10 @@ SMALL = {  # relative; families with a few numbers a layer that are no weights o
     "mbart": 2e-5,  # the encoder's own norm of its embeddings
     "ernie4_5_moe": 1e-6,  # the bias that follows the loads of experts is a parameter there
 }
-WITHOUT_ROWS = {  # whose code is elsewhere, or whose tensors another test sums up (Ling, AFMoE, Mamba)
+WITHOUT_ROWS = {  # whose code is elsewhere, or whose tensors another test sums up (Ling, Mamba, RWKV)
     "afmoe", "baichuan", "bailing_moe", "bailing_moe_v2", "falcon_mamba", "gla", "internlm2", "internlm3",
     "jamba", "kimi_k2", "kimi_linear", "grok-1", "mamba", "mimo",
+    "rwkv5", "rwkv6", "rwkv7",
 }  # fmt: skip
 QUIRKS = {("helium", 512)}  # (family, hidden_size): its output product ignores head_dim
 

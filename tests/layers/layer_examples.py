@@ -17,6 +17,7 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.layers.selective_scan import SelectiveScan
+from flopcast.layers.time_mix import TimeMix
 from flopcast.layers.tower import Patches, Projection, Projector, SeenBlock, TowerBlock
 from flopcast.layers.traced import NO_ENDS, NoFeedForward, Traced
 
@@ -229,6 +230,12 @@ LAYERS = {
         rule="channel", heads=8, key_heads=8, key_size=16, value_size=12, out_gate_rank=12
     ),
     "selective_scan": SelectiveScan(heads=32, state_size=4, rank=6, norms="weighted"),
+    "time_mix_5": TimeMix(version=5, heads=8, head_size=8),
+    "time_mix_6": TimeMix(version=6, heads=8, head_size=8, shift_rank=4, decay_rank=6),
+    "time_mix_7": TimeMix(
+        version=7, heads=8, head_size=8, decay_rank=6, rate_rank=4, value_rank=2, gate_rank=10
+    ),
+    "channel_mix": Mlp(ffn_hidden=256, activation="relu2", mix="gated"),
     "delta_block": Block(
         mixer=GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
         feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),

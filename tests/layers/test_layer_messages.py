@@ -24,6 +24,8 @@ BY_ITSELF = {  # a block's
     "gated_linear_attention": {"attention.in.full"},
     "kimi_delta": {"attention.in.full"},
     "selective_scan": {"attention.in.full"},
+    **{f"time_mix_{version}": {"attention.in.full"} for version in (5, 6, 7)},
+    "channel_mix": {"mlp.in.full"},
     "latent_attention": {"attention.in"},
     "cross_attention": {"cross.in.full", "source"},
     "t5_decoder": {"source"},  # the result of the encoder

@@ -128,6 +128,8 @@ def examples(rows=slice(None), dtype="bf16"):
     found["channel_delta"] = GatedDelta(tokens=LENGTH[rows], rule="channel", **alike)
     channels = states | {"key_heads": HEADS[rows] * 0 + 1, "value_size": HEADS[rows] * 0 + 1}
     found["selective_scan"] = GatedDelta(tokens=LENGTH[rows], rule="selective", **channels)
+    for version in (5, 6, 7):
+        found[f"wkv{version}"] = GatedDelta(tokens=LENGTH[rows], rule=f"rwkv{version}", **alike)
     found["delta_decode"] = DeltaDecode(**states)
     found["row_sort"] = RowSort(rows=TOKENS[rows], columns=HIDDEN[rows], dtype=dtype)
     for cache in ("", "fp8"):

@@ -52,6 +52,8 @@ TRAFFIC = {
     "scaled_rope": IN_PLACE,
     "sigmoid": FROM_OUTPUT,
     "log_sigmoid": ("x -> y ; y -> decays", "ddecays -> dy ; x dy -> dx"),
+    "token_shift": ("x last -> y", "x last dy -> dx dlast"),
+    "learned_shift": ("x last weights -> y", "x last weights dy -> dx dlast dweights"),
     "add_adapter": ("x adapter -> y", ""),
     # of an adapter in fp32, whose products read and write 4 bytes an element instead of 2
     "widen": ("x -> high low ; low ->", "dhigh dlow -> dx ; -> dlow ; low ->"),

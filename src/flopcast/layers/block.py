@@ -47,12 +47,13 @@ from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.selective_scan import SelectiveScan
+from flopcast.layers.time_mix import TimeMix
 from flopcast.layers.traced import NoFeedForward, Traced
 from flopcast.operators.item import Item, kernel
 from flopcast.records import replace
 
 MIXERS_BY_FIELD = {"kv_lora_rank": "latent_attention", "key_heads": "gated_delta"}
-MIXERS_BY_FIELD["rank"] = "selective_scan"
+MIXERS_BY_FIELD |= {"rank": "selective_scan", "version": "time_mix"}
 
 
 def _kind_of_feed_forward(value: object) -> str:
@@ -75,6 +76,7 @@ Mixer = Annotated[
     | Annotated[LatentAttention, Tag("latent_attention")]
     | Annotated[GatedDeltaNet, Tag("gated_delta")]
     | Annotated[SelectiveScan, Tag("selective_scan")]
+    | Annotated[TimeMix, Tag("time_mix")]
     | Annotated[Traced, Tag("traced")],
     Discriminator(_kind_of_mixer),
 ]
@@ -89,7 +91,7 @@ class Block(AbstractLayer):
 
     Attributes
     ----------
-    mixer : Attention, LatentAttention, GatedDeltaNet, SelectiveScan or Traced
+    mixer : Attention, LatentAttention, GatedDeltaNet, SelectiveScan, TimeMix or Traced
         The mixer of the block: its attention layer, or another layer that mixes tokens.
     feed_forward : Mlp, Experts or NoFeedForward
         The feed-forward layer. Blocks of hybrid models may lack it.
@@ -191,9 +193,7 @@ class Block(AbstractLayer):
         if self.norm_placement == "around":
             names += ("norm1_after", "norm2_after")
         if self.cross:
-            names += (
-                ("cross.norm", "cross.norm_after") if self.norm_placement == "around" else ("cross.norm",)
-            )
+            names += ("cross.norm", "cross.norm_after")[: 1 + (self.norm_placement == "around")]
         if self.ends_encoder:
             names += ("encoder.norm",)
         norms = [norm_weights(name, self.norm, hidden, self.norm_bias, self.norm_scale) for name in names]

@@ -101,6 +101,11 @@ class GatedDeltaNet(AbstractRecurrentMixer):
         return self.key_heads
 
     @property
+    def last_tokens(self) -> int:
+        """Return the tokens of the convolution before the current one."""
+        return self.convolution - 1
+
+    @property
     def channels(self) -> int:
         """Return the channels of the convolution: all queries, keys and values."""
         return 2 * self.key_heads * self.key_size + self.heads * self.value_size
@@ -157,11 +162,11 @@ class GatedDeltaNet(AbstractRecurrentMixer):
         inner, channels, tensor = self.heads * self.value_size, self.channels, split.tensor
         keys = self.heads * self.key_size
         cut = channels / self.local_channels(split)
-        tail = (_cut("attention.convolution", channels * (self.convolution + mamba), cut),)
+        tail = (divided("attention.convolution", channels * (self.convolution + mamba), cut),)
         single = {"delta": 2, "channel": 1, "additive": 3, "gated": 0}[self.rule] * self.heads
         return (
             *linear_weights("attention.qkv", hidden, channels, cut, bias=False),
-            *_low_rank("attention.z", (hidden, self.out_gate_rank or 0, inner), tensor),
+            *low_rank_weights("attention.z", (hidden, self.out_gate_rank or 0, inner), tensor),
             *(
                 linear_weights("attention.ba", hidden, self._head_columns, tensor, bias=False)
                 if single
@@ -169,12 +174,12 @@ class GatedDeltaNet(AbstractRecurrentMixer):
             ),
             *(tail if self.convolution else ()),
             *(
-                _low_rank("attention.decays", (hidden, self._decay_rank, keys), tensor, bias=True)
+                low_rank_weights("attention.decays", (hidden, self._decay_rank, keys), tensor, bias=True)
                 if self._has_decays_of_keys
                 else ()
             ),
-            *((_cut("attention.decay", single, tensor),) if single else ()),
-            _cut("attention.gated_norm", inner, tensor)
+            *((divided("attention.decay", single, tensor),) if single else ()),
+            divided("attention.gated_norm", inner, tensor)
             if mamba
             else replicated("attention.gated_norm", self.value_size),
             row_parallel("attention.out", inner, hidden, tensor),
@@ -270,12 +275,12 @@ def convolution_of(channels: Counts, split: Split, again: bool = False) -> Memor
     )
 
 
-def _low_rank(
+def low_rank_weights(
     name: str, sizes: tuple[int, int, int], tensor: Counts, bias: bool = False
 ) -> tuple[Weight, ...]:
-    """Return two matrices whose inner size is `rank`, or one matrix if it is 0.
+    """Return two matrices whose inner size is a rank, or one matrix if the rank is 0.
 
-    `sizes` are the hidden size, `rank` and the columns, which tensor-parallel ranks divide.
+    `sizes` are the hidden size, the rank and the columns, which tensor-parallel ranks divide.
     """
     hidden, rank, columns = sizes
     if not rank:
@@ -284,6 +289,6 @@ def _low_rank(
     return *low, *linear_weights(f"{name}.wide", rank, columns, tensor, bias=bias)
 
 
-def _cut(name: str, total: int, ranks: Counts) -> Weight:
+def divided(name: str, total: int, ranks: Counts) -> Weight:
     """Return a vector that ranks divide."""
     return Weight(name=name, elements=total / ranks, total=total)

@@ -2,7 +2,7 @@
 
 Answers: which numbers of a mixer must others know that neither lower nor run it?
 Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py, layers/gated_delta_net.py,
-layers/selective_scan.py), the methods of every layer (layers/base.py).
+layers/selective_scan.py, layers/time_mix.py), the methods of every layer (layers/base.py).
 """
 
 from abc import abstractmethod
@@ -60,7 +60,11 @@ class AbstractRecurrentMixer(AbstractMixer):
     """A mixer whose heads keep a state of constant size instead of keys and values."""
 
     is_recurrent: ClassVar[bool] = True
-    convolution: int
+
+    @property
+    @abstractmethod
+    def last_tokens(self) -> int:
+        """Return the number of earlier tokens whose channels a new token reads, beside the states."""
 
     @property
     @abstractmethod

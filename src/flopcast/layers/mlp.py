@@ -1,10 +1,11 @@
-"""The feed-forward layer: two linears and an activation, gated or not.
+"""The feed-forward layer: two linears and an activation, gated or not, and the channel mixing of RWKV.
 
 Answers: fields, weights, sharding and forward items of a dense MLP.
 The inner width is cut over tensor-parallel ranks. A gated MLP computes gate and value in one GEMM.
 
 Tensors, each prefixed "mlp.": `in.full` (tokens, hidden) → `up` (tokens, inner or twice inner) → `inner`
-(tokens, inner) → `partial` (tokens, hidden).
+(tokens, inner) → `partial` (tokens, hidden). In RWKV, `shifted` stands between `in.full` and `up`, and
+`received` → `gate` (tokens, hidden) multiply `down`, the partial sum of each rank.
 """
 
 from functools import partial
@@ -13,7 +14,16 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from flopcast.dtypes import constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights, memory_pass, row_parallel
+from flopcast.layers.base import (
+    AbstractLayer,
+    Split,
+    Weight,
+    linear_weights,
+    memory_pass,
+    replicated,
+    row_parallel,
+    whole_matrix,
+)
 from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS
@@ -36,6 +46,10 @@ class Mlp(AbstractLayer):
     bias : bool
         Whether both linear layers have a bias. The second bias is added after the all-reduce over
         tensor-parallel ranks.
+    mix : str
+        Channel mixing of RWKV. "shifted": the input is a weighted sum of each token and the one before it
+        (RWKV-7, arXiv:2503.14456). "gated": the result is also multiplied by the sigmoid of a product of
+        such a sum (RWKV-5 and -6, arXiv:2404.05892). "none": no channel mixing.
     """
 
     kind: Literal["mlp"] = "mlp"
@@ -43,6 +57,7 @@ class Mlp(AbstractLayer):
     ffn_hidden: int = Field(ge=1)
     activation: Literal["gelu", "silu", "relu", "relu2", "swiglu", "geglu"] = "gelu"
     bias: bool = False
+    mix: Literal["none", "shifted", "gated"] = "none"
 
     @property
     def up_columns(self) -> int:
@@ -54,18 +69,21 @@ class Mlp(AbstractLayer):
         return self.ffn_hidden * (2 if KINDS[self.activation].is_gated else 1)
 
     def linear_elements(self, hidden: int) -> int:
-        """Return the elements of both matrices, by which every token is multiplied."""
-        return hidden * (self.up_columns + self.ffn_hidden)
+        """Return the elements of all matrices, by which every token is multiplied."""
+        return hidden * (self.up_columns + self.ffn_hidden + (self.mix == "gated") * hidden)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return the up- and down-projection; the bias of the second belongs to the block.
 
         The up-projection is divided along its output and the down-projection along its input, so no message
-        is needed between them.
+        is needed between them. Each rank holds the gate of RWKV whole, and multiplies its partial sum.
         """
         inner = self.ffn_hidden
         down = row_parallel("mlp.down", inner, hidden, split.tensor)
-        return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
+        both = (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
+        if self.mix == "gated":
+            both += (whole_matrix("mlp.gate", hidden, hidden), replicated("mlp.gate_shift", hidden))
+        return both if self.mix == "none" else (*both, replicated("mlp.shift", hidden))
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return the items from "mlp.in.full" to "mlp.partial", the partial sum of one rank.
@@ -78,10 +96,21 @@ class Mlp(AbstractLayer):
         up = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)
         down = Matmul(m=tokens, n=constant(hidden), k=inner, dtype=dtype)
         act = memory_pass(self.activation, tokens * inner, split)
-        items = [_item("up", up, ("in.full",), "up")]
+        shift = memory_pass("token_shift", tokens * hidden, split)
+        source = "in.full" if self.mix == "none" else "shifted"
+        items = [] if self.mix == "none" else [_item("shift", shift, ("in.full",), "shifted")]
+        items.append(_item("up", up, (source,), "up"))
         if self.bias:
             bias = memory_pass("bias_add", tokens * width, split)
             items.append(_item("up_bias", bias, ("up",), "up"))
         items.append(_item("activation", act, ("up",), "inner"))
-        items.append(_item("down", down, ("inner",), "partial"))
+        items.append(_item("down", down, ("inner",), "down" if self.mix == "gated" else "partial"))
+        if self.mix == "gated":
+            gate = Matmul(m=tokens, n=constant(hidden), k=constant(hidden), dtype=dtype)
+            multiply = memory_pass("sigmoid_gate", tokens * hidden, split)
+            items += [
+                _item("gate_shift", shift, ("in.full",), "received"),
+                _item("gate", gate, ("received",), "gate"),
+                _item("multiply", multiply, ("down", "gate"), "partial"),
+            ]
         return tuple(items)

@@ -74,6 +74,11 @@ class SelectiveScan(AbstractRecurrentMixer):
         return self.heads * self.state_size
 
     @property
+    def last_tokens(self) -> int:
+        """Return the tokens of the convolution before the current one."""
+        return self.convolution - 1
+
+    @property
     def channels(self) -> int:
         """Return the channels of the convolution."""
         return self.heads

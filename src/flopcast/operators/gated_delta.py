@@ -1,9 +1,9 @@
-"""The gated delta rule, KDA, Mamba, Mamba-2 and GLA: mixers whose heads keep a state instead of a cache.
+"""Mixers whose heads keep a state instead of a cache: gated delta rule, KDA, Mamba, Mamba-2, GLA and RWKV.
 
 Answers: how many FLOP and bytes does its core need over the tokens of sequences, forward and backward, and
 for one new token of each sequence that decodes? What does the backward pass keep?
-Elsewhere: projections, convolution and norm around it (layers/gated_delta_net.py), how long it takes
-(cost/).
+Elsewhere: projections, convolution and norm around it (layers/gated_delta_net.py, layers/selective_scan.py,
+layers/time_mix.py), how long it takes (cost/).
 
 A head keeps a state S of key size times value size. A token with query q, key k, value v, decay a and
 strength b changes it to a·S + b·k·(v - a·Sᵀk)ᵀ and reads Sᵀq: three products with the state (Gated Delta
@@ -34,7 +34,14 @@ own decay, as in GLA. Its products have the sizes of those of the gated delta ru
 (`chunk_kda` of fla-org/flash-linear-attention) keep the products of queries and of keys with keys inside a
 chunk, and compute the states again in the backward pass.
 
-The Triton kernels of all rules are limited by their instructions, so their time follows the clock of the
+RWKV-5 and -6 (arXiv:2404.05892) change the state to diag(a)·S + k·vᵀ, as GLA does, and RWKV-7
+(arXiv:2503.14456) to diag(a)·S + b·(Sᵀc)ᵀ + k·vᵀ, with two more vectors b and c for each token. The kernels
+with which the published models were trained compute one token after another, without matrix products
+(wkv6/cuda/wkv6_cuda_v1a.cu in BlinkDL/RWKV-CUDA; rwkv7/backstepping_smallhead in johanwind/wind_rwkv). For
+each element of a state, RWKV-5 and -6 need 4 instructions forward and 19 backward, and RWKV-7 needs 5 and
+16. RWKV-7 writes the states of every 16th token, from which the backward pass starts.
+
+The kernels of all rules are limited by their instructions, so their time follows the clock of the
 multiprocessors. It neither follows the rate of the tensor cores nor the bandwidth of memory.
 
 References
@@ -57,6 +64,13 @@ scale, the scan takes 1.6 to 2.1 times as many cycles as flopcast assumes on H10
 many on A100. We chose the number between both. A kernel that issues the multiplications, additions and
 exponentials of csrc/selective_scan in state-spaces/mamba without any wait would take about a third of it.
 
+RWKV: README.md of mshakerinava/wind_rwkv, a copy of johanwind/wind_rwkv: both passes of RWKV-7 over 8
+sequences of 4096 tokens with 64 heads of 64 take 17 ms on H100 (132 multiprocessors at 1.98 GHz) and 36 ms
+on A100 (108 at 1.41 GHz) with the kernel of the published models: 0.0246 and 0.0304 cycles for each
+instruction, whose geometric mean flopcast takes. Other kernels of this benchmark take 8 to 66 ms on H100.
+The forward pass of RWKV-5 with the same sizes takes 7.1 and 10.1 ms on A800 (BlinkDL/RWKV-CUDA, pull
+requests 14 and 12), which flopcast predicts 13 % and 39 % too short.
+
 Mamba-2: GiscardBiamby/Automodel-scalingai-f26, mfu/results: kernels of Nemotron 3 Nano (64 heads of 64,
 states of 128, 8 groups, chunks of 128 tokens) on 8 H100 (132 multiprocessors at 1.98 GHz) with mamba-ssm
 2.3. All kernels of Mamba-2, without convolutions, take 192 ns for a token and layer, forward and backward
@@ -71,6 +85,7 @@ request 1931 of tile-ai/TileOPs, on an H200 whose clock is locked at 1.5 GHz, fo
 128 take 3.4 to 3.8 ns (7.5 to 8.3 bytes).
 """
 
+from math import inf
 from typing import NamedTuple
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
@@ -86,6 +101,7 @@ KERNELS = {  # by rule
     "additive": "state_space",
     "gated": "gated_linear_attention",
     "selective": "selective_scan",
+    **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), "wkv"),
 }
 STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemotron-H
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
@@ -98,9 +114,28 @@ FLOP_PER_CYCLE = {  # of a multiprocessor, forward and backward: References
 }
 
 
-SCAN_CYCLES = (0.3, 1.1)  # of a multiprocessor for an element of the states of a token: References
-SCAN_PASSES = (4.0, 8.0)  # channels of a token that the selective scan reads and writes, forward, backward
-SCAN_CHUNK = 2048.0  # tokens whose last state is kept
+class Recurrence(NamedTuple):
+    """A kernel that computes the state of one token after another, without matrix products.
+
+    Cycles of a multiprocessor for an element of the states of a token, forward and backward; how many
+    tensors of a row for each token are read or written, forward and backward; how many of them are inputs;
+    of how many tokens the last state is kept for the backward pass; and how many results in fp32.
+    """
+
+    cycles: tuple[float, float]
+    passes: tuple[float, float]
+    inputs: int
+    chunk_tokens: float
+    wide_results: int = 0
+
+
+WKV_CYCLES = 0.0274  # of a multiprocessor for an instruction and element of a state: References
+RECURRENCES = {
+    "selective": Recurrence((0.3, 1.1), (4.0, 8.0), 3, 1024.0),  # two numbers after each 2048 tokens
+    "rwkv5": Recurrence((4 * WKV_CYCLES, 19 * WKV_CYCLES), (4.0, 7.0), 3, inf),
+    "rwkv6": Recurrence((4 * WKV_CYCLES, 19 * WKV_CYCLES), (5.0, 9.0), 4, inf),
+    "rwkv7": Recurrence((5 * WKV_CYCLES, 16 * WKV_CYCLES), (9.0, 15.0), 6, 16.0, 1),  # Sᵀc
+}
 
 
 class GlaPasses(NamedTuple):
@@ -126,7 +161,7 @@ TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, thei
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GatedDelta(AbstractOperator):
-    """The gated delta rule, or that of KDA, Mamba, Mamba-2 or GLA, over whole sequences, chunk by chunk.
+    """The gated delta rule, or that of KDA, Mamba, Mamba-2, GLA or RWKV, over whole sequences.
 
     Examples
     --------
@@ -154,7 +189,7 @@ class GatedDelta(AbstractOperator):
     key_size: Counts
     value_size: Counts
     dtype: str
-    rule: str = "delta"  # or "channel", "additive", "gated", "selective"
+    rule: str = "delta"  # or another one of KERNELS
     is_gradient: bool = False
     is_served: bool = False  # by kernels of an engine, whose times the curve contains
 
@@ -172,8 +207,8 @@ class GatedDelta(AbstractOperator):
         """
         if self.rule == "gated":
             return self._work_of_gla()
-        if self.rule == "selective":
-            return self._work_of_scan()
+        if self.rule in RECURRENCES:
+            return self._work_of_recurrence()
         state = self.key_size * self.value_size
         products, inside = PRODUCTS, CHUNK * (3.0 * self.key_size + 2.0 * self.value_size)
         if self.rule == "additive":  # queries with keys, once for a group, and results with values
@@ -217,28 +252,29 @@ class GatedDelta(AbstractOperator):
             cycles=moved_bytes / GLA_BYTES_PER_CYCLE,
         )
 
-    def _work_of_scan(self) -> Work:
-        """Return the work of Mamba's scan, which has no matrix products.
+    def _work_of_recurrence(self) -> Work:
+        """Return the work of a recurrence, which has no matrix products.
 
-        Inputs, step sizes, gates and results are read or written, with their gradients backward, and the
-        states at the ends of chunks. Both matrices are shared by all channels, and not counted.
+        Inputs and results of each head are read or written, with their gradients backward, and the states
+        that are kept. The two matrices of Mamba's scan are shared by all channels, and not counted.
         """
-        channels = self.sequences * self.tokens * self.heads
-        states = channels * self.key_size
-        passes = SCAN_PASSES[self.is_gradient] * ELEMENT_BYTES[self.dtype]
+        rule = RECURRENCES[self.rule]
+        row = self.sequences * self.tokens * self.heads * self.value_size
+        states = row * self.key_size
+        passes = rule.passes[self.is_gradient] * ELEMENT_BYTES[self.dtype]
         return Work(
             flop=ZERO,
-            moved_bytes=channels * passes + states / SCAN_CHUNK * 2.0 * STATE_BYTES,
+            moved_bytes=row * passes + states / rule.chunk_tokens * STATE_BYTES,
             unit=self.dtype,
-            cycles=states * SCAN_CYCLES[self.is_gradient],
+            cycles=states * rule.cycles[self.is_gradient],
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the tokens of a sequence, which run one chunk after another, and the states.
 
-        For GLA and the selective scan, it is the number of moved bytes, as for a memory-bound kernel.
+        For GLA and recurrences, it is the number of moved bytes, as for a memory-bound kernel.
         """
-        if self.rule in ("gated", "selective"):
+        if self.rule == "gated" or self.rule in RECURRENCES:
             return (self.work().moved_bytes,)
         return self.tokens, self.sequences * self.heads
 
@@ -248,15 +284,18 @@ class GatedDelta(AbstractOperator):
         GLA has a decay for each element of a key, and keeps products of queries with keys in fp32. KDA has
         the same decays, and keeps products of queries and of keys with keys in the inputs' format. The
         kernel of Mamba-2 includes the convolution (`mamba_split_conv1d_scan_combined`): the backward pass
-        computes queries, keys and values again from the input of the convolution. The selective scan keeps
-        its inputs, step sizes and gates.
+        computes queries, keys and values again from the input of the convolution. A recurrence keeps its
+        inputs and states; RWKV-7 also keeps the products of states with one vector, in fp32.
         """
         size, computed = ELEMENT_BYTES[self.dtype], self.sequences * self.tokens
         decays = Saved(role="input:1", size_bytes=computed * self.heads * size)
         if self.rule == "additive":
             return (decays,)
-        if self.rule == "selective":  # inputs, step sizes and gates of channels
-            return tuple(replace(decays, role=f"input:{place}") for place in range(3))
+        if rule := RECURRENCES.get(self.rule):
+            row = computed * self.heads * self.value_size
+            kept = row * (self.key_size / rule.chunk_tokens + rule.wide_results) * STATE_BYTES
+            read = [Saved(role=f"input:{place}", size_bytes=row * size) for place in range(rule.inputs)]
+            return *read, Saved(role="states", size_bytes=kept)
         row = 2.0 * self.key_heads * self.key_size + self.heads * self.value_size
         inputs = Saved(role="input:0", size_bytes=computed * row * size)
         if self.rule == "delta":  # and the strengths of writes

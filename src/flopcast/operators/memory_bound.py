@@ -87,6 +87,8 @@ KINDS: dict[str, Kind] = {
         forward=3, backward=5, reduces=True, saves=(("input:0", 1), ("input:1", 1))
     ),
     "sigmoid_gate": Kind(forward=3, backward=5, saves=(("input:0", 1), ("input:1", 1))),
+    "token_shift": Kind(forward=3, backward=5, saves=X),  # a weighted sum with the token before (RWKV)
+    "learned_shift": Kind(forward=4, backward=7, saves=(*X, ("input:1", 1))),  # by weights of each token
     "log_sigmoid": Kind(forward=4, backward=5, saves=X),  # and a division, which is a kernel of its own
     "scaled_rope": Kind(forward=2, backward=2),  # turned, and scaled by one number
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),

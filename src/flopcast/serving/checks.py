@@ -31,7 +31,6 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel")
-MIXERS = ("attention", "latent_attention", "gated_delta", "selective_scan")
 NO_KERNELS = "flopcast has no kernel times of this layer, so serving it is not supported yet"
 
 

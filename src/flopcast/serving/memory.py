@@ -312,7 +312,7 @@ def _state_bytes(job: ServingJob) -> list[float]:
         mixer = block.mixer
         if not isinstance(mixer, AbstractRecurrentMixer):
             return 0.0
-        last = mixer.channels * (mixer.convolution - 1) * ELEMENT_BYTES["bf16"]
+        last = mixer.channels * mixer.last_tokens * ELEMENT_BYTES["bf16"]
         return (mixer.state_elements * STATE_BYTES * job.computed_tokens + last) / ranks
 
     return [of(block) for block in job.model.blocks]

@@ -149,7 +149,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
         KernelBase(kind=LINEAR_ATTENTION, serves=True, also_trains=True),
     ),
     **dict.fromkeys(
-        ("causal_convolution", "gated_linear_attention", "selective_scan"),
+        ("causal_convolution", "gated_linear_attention", "selective_scan", "wkv"),
         KernelBase(kind=MEMORY, serves=True, also_trains=True),
     ),
     **dict.fromkeys(("delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)),

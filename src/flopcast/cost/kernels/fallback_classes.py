@@ -219,6 +219,14 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # the cycles of the two devices from which they are known differ by a factor of 3 (the same file)
     "selective_scan": FallbackClass(name="residual_add", log_sigma_factor=0.5, tested=False),
     "selective_scan.backward": FallbackClass(name="residual_add", log_sigma_factor=0.5, tested=False),
+    # the kernels of one benchmark on H100 differ by a factor of 8 (the same file)
+    "wkv": FallbackClass(name="residual_add", log_sigma_factor=0.5, tested=False),
+    "wkv.backward": FallbackClass(name="residual_add", log_sigma_factor=0.5, tested=False),
+    # RWKV's trainers fuse these passes differently, and none of them was measured
+    **dict.fromkeys(
+        ("token_shift", "token_shift.backward", "learned_shift", "learned_shift.backward"),
+        FallbackClass(name="residual_add", log_sigma_factor=0.4, tested=False),
+    ),
     "log_sigmoid": FallbackClass(name="gelu", log_sigma_factor=0.1),
     "log_sigmoid.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
     "state_space.backward": FallbackClass(name="state_space", log_sigma_factor=0.15),

@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take
     "silu": ("silu", "swiglu"),
     "swish": ("silu", "swiglu"),
     "relu": ("relu", ""),
-    "relu2": ("relu2", ""),
+    **dict.fromkeys(("relu2", "sqrelu"), ("relu2", "")),
     "xielu": ("gelu", ""),  # one pass with two numbers of its own for each layer, which are not counted
 }
 
@@ -31,8 +31,8 @@ class DecoderFacts:
     A window applies to the `local` layers, or to all layers if they are None; `unturned` layers have no
     rotary positions and no norms of heads. `experts` apply to all layers except the `dense_layers`;
     `latent` sizes give all layers latent attention, `linear` sizes give the `linear_layers` linear
-    attention, and `bare_layers` have no feed-forward layer. The `layers` of the decoder follow
-    `encoder_layers` of equal sizes.
+    attention, with those of `first_linear` in the first layer, and `bare_layers` have no feed-forward
+    layer. The `layers` of the decoder follow `encoder_layers` of equal sizes.
     """
 
     hidden: int
@@ -76,6 +76,8 @@ class DecoderFacts:
     dense_layers: tuple[int, ...] = ()
     latent: dict[str, object] | None = None
     linear: dict[str, object] | None = None
+    first_linear: dict[str, object] | None = None
+    channel_mix: str = "none"
     linear_layers: tuple[int, ...] = ()
     bare_layers: tuple[int, ...] = ()
     out_gate: bool = False
@@ -86,13 +88,17 @@ class DecoderFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
-    """The kind of a layer: whether it has experts, a window, rotary positions or linear attention."""
+    """The kind of a layer: whether it has experts, a window, rotary positions or linear attention.
+
+    `first` distinguishes the first layer only where its linear attention is another one.
+    """
 
     sparse: bool
     local: bool
     turned: bool
     linear: bool
     bare: bool
+    first: bool
 
 
 def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
@@ -104,6 +110,7 @@ def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
         turned=layer not in decoder.unturned,
         linear=layer in decoder.linear_layers,
         bare=layer in decoder.bare_layers,
+        first=decoder.first_linear is not None and layer == 0,
     )
 
 
@@ -119,7 +126,7 @@ def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
         Whether this layer has a window, rotary positions, or linear attention.
     """
     if kind.linear and decoder.linear is not None:
-        return {"kind": "gated_delta"} | decoder.linear
+        return {"kind": "gated_delta"} | ((kind.first and decoder.first_linear) or decoder.linear)
     if decoder.latent is not None:
         whole = {"kind": "latent_attention", "heads": decoder.heads, "dropout": decoder.attention_dropout}
         return whole | decoder.latent
@@ -151,7 +158,8 @@ def feed_forward_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]
     if kind.sparse and decoder.experts is not None:
         return decoder.experts | {"kind": "experts", "activation": activation}
     width = decoder.ffn_hidden or 4 * decoder.hidden
-    return {"ffn_hidden": width, "activation": activation, "bias": decoder.mlp_bias}
+    mlp = {"ffn_hidden": width, "activation": activation, "bias": decoder.mlp_bias}
+    return mlp | {"mix": decoder.channel_mix}
 
 
 def with_encoder(decoder: DecoderFacts, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,6 +11,14 @@ from flopcast.interop.hugging_face.values import Reader
 from flopcast.interop.hugging_face.windows import listed_as_local
 from flopcast.spec.divisors import nearest_divisor
 
+RWKV_UNPRICED = (  # keys that change no predicted time; `num_attention_heads` is the size of a head
+    "num_attention_heads num_heads head_size_divisor rescale_every model_version attn_mode fuse_norm "
+    "fuse_cross_entropy fuse_linear_cross_entropy use_l2warp norm_bias"
+)
+WIDE_RWKV6 = (
+    4096  # elements of RWKV-6 whose ranks are twice as large (modeling_rwkv6.py of the checkpoints)
+)
+
 
 def switch(key: str, default: bool, on: object, off: object) -> Callable[[Reader], object]:
     """Return the rule of a fact that a boolean key chooses: one value if it is true, else the other."""
@@ -208,3 +216,47 @@ def rows_of_encoder(read: Reader) -> int:
 def rows_besides_positions(read: Reader) -> int:
     """Return the same for BART, whose tables each begin with two unused rows."""
     return rows_of_encoder(read) + 4
+
+
+def rwkv_mixer(version: int, is_first: bool) -> Callable[[Reader], dict[str, object]]:
+    """Return the rule that reads the sizes of time mixing in the first layer of RWKV or in the others."""
+
+    def rule(read: Reader) -> dict[str, object]:
+        read.used.update(RWKV_UNPRICED.split())
+        hidden = read.size("hidden", 2048)
+        size = read.count("head_dim" if version == 7 else "head_size", 64)
+        inner = hidden if version == 7 else read.count("attention_hidden_size", hidden)
+        whole = {"kind": "time_mix", "version": version, "heads": max(inner // size, 1), "head_size": size}
+        twice = 1 + (hidden == WIDE_RWKV6)
+        if version == 6:
+            return whole | {"shift_rank": 32 * twice, "decay_rank": 64 * twice}
+        if version == 7:
+            return whole | _rwkv7_ranks(read, size) | ({"value_rank": None} if is_first else {})
+        return whole
+
+    return rule
+
+
+def _rwkv7_ranks(read: Reader, size: int) -> dict[str, int]:
+    """Return the ranks of RWKV-7, which follow from the hidden size if they are not given.
+
+    fla/layers/rwkv7.py of fla-org/flash-linear-attention: multiples of 32 near the root of the hidden size.
+    """
+    root = read.size("hidden", 2048) ** 0.5
+    usual = {"decay": 2.5 * size / 64, "a": 2.5 * size / 64, "v": 1.7 * size / 64, "gate": 5.0}
+    names = {"decay": "decay_rank", "a": "rate_rank", "v": "value_rank", "gate": "gate_rank"}
+    return {
+        names[key]: read.count(f"{key}_low_rank_dim", max(32, round(factor * root / 32) * 32))
+        for key, factor in usual.items()
+    }
+
+
+def rwkv_width(ratio: float) -> Callable[[Reader], int]:
+    """Return the rule that reads the width of channel mixing: a multiple of 32, if it is not given."""
+
+    def rule(read: Reader) -> int:
+        given = read.value("factor", ("hidden_ratio",), ratio)
+        times = given if isinstance(given, (int, float)) else ratio
+        return read.count("intermediate_size", max(int(read.size("hidden", 2048) * times) // 32, 1) * 32)
+
+    return rule

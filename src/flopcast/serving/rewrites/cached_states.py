@@ -1,6 +1,6 @@
 """Linear attention with a state for each sequence: prompts chunk by chunk, decoding token by token.
 
-Answers: which kernels of a pass read and write the states of a gated delta net?
+Answers: which kernels of a pass read and write the states of linear attention?
 Elsewhere: how much memory states take (serving/memory.py), attention with a cache (cached_attention.py).
 
 The convolution and the core run once over the prompts of a pass and once over its decoding sequences; the
@@ -65,7 +65,7 @@ def _convolutions(mixer: AbstractRecurrentMixer, seen: Seen) -> list[Item]:
     run, channels, dtype = seen.run, mixer.local_channels(seen.split), seen.split.dtype
     kind = "causal_convolution"
     prompts = MemoryBound(kind=kind, elements=run.prompt_tokens * channels, dtype=dtype)
-    each = mixer.convolution - 1 + run.computed_tokens
+    each = mixer.last_tokens + run.computed_tokens
     steps = MemoryBound(kind=kind, elements=run.sequences * channels * each, dtype=dtype)
     return [
         _item("prompt_convolution", prompts, "mixed", "convolved", "prompt_attention"),
