@@ -9,8 +9,7 @@ from command_line import flopcast
 
 from flopcast.cli.calibrate_constants import as_json, as_markdown, as_text, constants
 from flopcast.cost.constants import Constant, Fitted
-from flopcast.cost.factor_kinds import KINDS
-from flopcast.library.constants import read, shipped, write
+from flopcast.library.constants import meaning_of, read, shipped, write
 
 
 def constant(name="gemm_level[a]", **changes):
@@ -61,7 +60,7 @@ def test_json_holds_every_field_by_its_name():
     assert (found["format_version"], found["noise_log_sigmas"]) == (1, {"dense": 0.05})
     assert found["constants"][1] == {
         "name": "fabric[b]",
-        "meaning": KINDS["fabric"].meaning,
+        "meaning": meaning_of("fabric"),
         "ratio": 0.8,
         "log_sigma": 0.05,
         "prior_log_sigma": 0.1,
@@ -83,13 +82,13 @@ def test_the_page_has_one_row_a_constant_and_tells_each_kind_of_constant_once():
     assert [row[0] for row in rows] == ["`gemm_level[a]`", "`fabric[b]`", "`gemm_level[c]`"]
     assert rows[1] == ["`fabric[b]`", "0.800", "0.050", "0.100", "3", "one (only source)"]
     meanings = [line for line in page.splitlines() if line.startswith(("- `gemm_level`", "- `fabric`"))]
-    assert meanings == [f"- `{name}`: {KINDS[name].meaning}." for name in ("gemm_level", "fabric")]
+    assert meanings == [f"- `{name}`: {meaning_of(name)}." for name in ("gemm_level", "fabric")]
 
 
 def test_a_constant_of_a_kind_that_nobody_named_has_no_meaning_and_is_printed_all_the_same():
     odd = constant("odd[x]")
 
-    assert odd.meaning == ""
+    assert meaning_of(odd.name) == ""
     assert "odd[x]" in as_text(Fitted((odd,), {}))
 
 

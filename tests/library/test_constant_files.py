@@ -5,7 +5,7 @@ import json
 from all_cases import all_cases
 
 from flopcast.cost.constants import Constant, Fitted
-from flopcast.library.constants import read, shipped, shipped_levels, write
+from flopcast.library.constants import meaning_of, read, shipped, shipped_levels, write
 
 TWO = Fitted(
     (
@@ -52,7 +52,7 @@ def test_a_constant_of_one_source_is_a_sites():
 
 @all_cases("one", shipped().constants)
 def test_a_shipped_constant_means_something_and_is_supported(one):
-    assert one.meaning
+    assert meaning_of(one.name)
     assert 0.3 < one.ratio < 3.0
     assert 0.0 < one.log_sigma_factor < 0.6
     assert one.rows >= len(one.sources) >= 1

@@ -145,13 +145,15 @@ def _only(paths: tuple[str, ...], is_table: Callable[[Path], bool], subject: str
 
 def as_json(fitted: "Fitted") -> dict[str, object]:
     """Return the constants as JSON data; keys may be added, never renamed."""
+    from flopcast.library.constants import meaning_of
+
     return {
         "format_version": 1,
         "noise_log_sigmas": dict(fitted.noise_log_sigmas),
         "constants": [
             {
                 "name": one.name,
-                "meaning": one.meaning,
+                "meaning": meaning_of(one.name),
                 "ratio": one.ratio,
                 "log_sigma": one.log_sigma_factor,
                 "prior_log_sigma": one.prior_log_sigma_factor,
@@ -188,6 +190,7 @@ def _sources(one: "Constant") -> str:
 
 def as_markdown(fitted: "Fitted") -> str:
     """Return a page of the documentation that explains the constants and lists them."""
+    from flopcast.library.constants import meaning_of
     from flopcast.library.fitted_on import fitted_numbers
 
     rows = [
@@ -195,8 +198,8 @@ def as_markdown(fitted: "Fitted") -> str:
         f" | {one.rows} | {_sources(one)} |"
         for one in fitted.constants
     ]
-    meanings = dict.fromkeys((one.name.partition("[")[0], one.meaning) for one in fitted.constants)
-    meanings_text = "\n".join(f"- `{name}`: {meaning}." for name, meaning in meanings)
+    kinds = dict.fromkeys(one.name.partition("[")[0] for one in fitted.constants)
+    meanings_text = "\n".join(f"- `{kind}`: {meaning_of(kind)}." for kind in kinds)
     origins = [
         f"| `{one.where}` | {one.covers} | {', '.join(one.fitted_on)} | {one.title} |"
         for one in fitted_numbers()

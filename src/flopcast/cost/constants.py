@@ -1,14 +1,13 @@
 """Constants that were fitted on whole runs, as predictions use them.
 
 Answers: who supports a constant, in which contexts?
-Elsewhere: what it stands for (factor_kinds.py), the fit (lab/calibration/constant_fit.py), the file
-(library/constants.py), factors (factors.py).
+Elsewhere: what it stands for (catalog/constants/meanings.yaml), the fit (lab/calibration/constant_fit.py),
+the file (library/constants.py), factors (factors.py).
 """
 
 from collections.abc import Mapping
 
 from flopcast.cost.constant_transfer import FittedLevel
-from flopcast.cost.factor_kinds import kind_of
 from flopcast.records import dataclass, field
 
 
@@ -28,11 +27,6 @@ class Constant:
     rows: int
     sources: tuple[str, ...]
     seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def meaning(self) -> str:
-        """Return the meaning of the constant, or "" if its kind is unknown."""
-        return kind_of(self.name).meaning
 
     @property
     def of_one_source(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import Constant, Fitted, SiteResiduals
 from flopcast.files.atomic_write import write_whole
+from flopcast.files.package_table import read_table
 from flopcast.library.catalog import folder
 
 FORMAT_VERSION = 1
@@ -34,6 +35,20 @@ def shipped() -> Fitted:
         noise_log_sigmas={name: sigma for each in found for name, sigma in each.noise_log_sigmas.items()},
         sites=tuple(site for each in found for site in each.sites),
     )
+
+
+def meaning_of(name: str) -> str:
+    """Return what a constant is relative to, or "" if its kind is unknown.
+
+    >>> meaning_of("host_updates[deepspeed]")[:34]
+    'time of optimizer updates on the h'
+    """
+    return _meanings().get(name.partition("[")[0], "")
+
+
+@lru_cache(maxsize=1)
+def _meanings() -> Mapping[str, str]:
+    return read_table("flopcast", "catalog/constants/meanings.yaml")
 
 
 @lru_cache(maxsize=1)

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from flopcast.cost.constant_transfer import FittedLevel
-from flopcast.cost.factor_kinds import KINDS
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.lab.calibration.constant_fit import LEAST_MEMORY_LEVEL, fit
 from flopcast.lab.calibration.observations import ObservedStep, Prior
-from flopcast.library.constants import shipped
+from flopcast.library.constants import meaning_of, shipped
 
 PRODUCTS, FABRIC, HOST = "gemm_level[a100]", "fabric[ib]", "host"
 PRIORS = {PRODUCTS: Prior(log_sigma_factor=0.2), FABRIC: Prior(log_sigma_factor=0.2)}
@@ -228,7 +227,7 @@ def test_families_have_noise_of_their_own():
 
 def test_every_constant_has_a_meaning():
     for one in fit([*runs({PRODUCTS: 1.2, FABRIC: 0.9}), *derated("b", 1.1)], PRIORS, {}).constants:
-        assert one.meaning == KINDS[one.name.partition("[")[0]].meaning != ""
+        assert meaning_of(one.name) != ""
 
 
 def test_no_constant_scales_sizes_outside_the_measured_range():
