@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.calibrate_constants import constants
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.import_measurements import from_run
 from flopcast.cli.options import FILE, FOLDER, print_json
 from flopcast.cli.progress import OfRuns
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from flopcast.lab.calibration.score import Say, Score
     from flopcast.lab.calibration.subjects import RejectedRows, Subject
     from flopcast.lab.calibration.watched import Watched
+
+option = DocumentedOptions(__name__)
 
 
 @click.group("calibrate")
@@ -37,16 +40,9 @@ def command() -> None:
 
 
 @command.command("fit", short_help="Fit efficiency curves to measured times of kernels and collectives.")
-@click.option(
-    "--data",
-    type=FOLDER,
-    required=True,
-    help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
-)
-@click.option("-o", "--out", type=FILE, required=True, help="Write the curve files into this folder.")
-@click.option(
-    "--device", help="Device on which `flopcast measure` ran: a name that `flopcast catalog devices` lists."
-)
+@option("--data", type=FOLDER, required=True)
+@option("-o", "--out", type=FILE, required=True)
+@option("--device")
 def fit(data: Path, out: Path, device: str | None) -> None:
     """Fit efficiency curves to the measurements in DATA.
 
@@ -74,7 +70,7 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 @command.command(
     "jitter", short_help="Print the jitter of measured runs: mean step time divided by best step time."
 )
-@click.option("--suite", required=True, help="Name of the suite, such as paper.")
+@option("--suite", required=True)
 def jitter(suite: str) -> None:
     """Print the mean step time divided by the best step time, for each cluster of a suite.
 
@@ -98,14 +94,9 @@ def jitter(suite: str) -> None:
 
 
 @command.command("score", short_help="Report the errors of efficiency curves on held-out measurements.")
-@click.option(
-    "--data",
-    type=FOLDER,
-    required=True,
-    help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
+@option("--data", type=FOLDER, required=True)
+@option("--json", "wants_json", is_flag=True)
+@option("--markdown", "wants_markdown", is_flag=True)
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     """Report the error of efficiency curves on held-out measurements.
 

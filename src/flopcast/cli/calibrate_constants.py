@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitted_engines
 from flopcast.cli.options import FILE, print_found
 from flopcast.cli.output_files import check_writable
@@ -21,33 +22,18 @@ from flopcast.files.package_table import read_text
 if TYPE_CHECKING:
     from flopcast.cost.constants import Constant, Fitted
 
+option = DocumentedOptions(__name__)
+
 NAME_WIDTH = 58
 
 
 @click.command("constants", short_help="Print the fitted constants, or fit them to measured runs.")
-@click.option(
-    "--runs",
-    "runs",
-    multiple=True,
-    type=click.Path(),
-    help="Fit the constants to this table of measured runs. May be repeated.",
-)
-@click.option(
-    "--every",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="For tables of serving measurements: fit to every N-th row only. Default: 1 (all rows).",
-)
-@click.option(
-    "--sites",
-    "of_sites",
-    is_flag=True,
-    help="Fit only how much wider intervals are for unknown frameworks and devices (sites.json).",
-)
-@click.option("-o", "--out", type=FILE, help="Write the fitted constants to this file.")
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
+@option("--runs", "runs", multiple=True, type=click.Path())
+@option("--every", type=click.IntRange(min=1), default=1, metavar="N")
+@option("--sites", "of_sites", is_flag=True)
+@option("-o", "--out", type=FILE)
+@option("--json", "wants_json", is_flag=True)
+@option("--markdown", "wants_markdown", is_flag=True)
 def constants(
     runs: tuple[str, ...],
     every: int,

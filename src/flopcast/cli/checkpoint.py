@@ -2,24 +2,21 @@
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import job_options, print_found, writes_document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.loading_job import resolve_loading
 from flopcast.requests.resolve import resolve
+
+option = DocumentedOptions(__name__)
 
 OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and cost of a whole run alone
 
 
 @click.command("checkpoint")
 @job_options(without=OF_LENGTH)
-@click.option(
-    "--to-plan",
-    help=(
-        "Also predict how many bytes each rank reads if a job with a different plan loads the "
-        'checkpoint. "dp=4" changes only the data-parallel degree.'
-    ),
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@option("--to-plan")
+@option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
     """Predict the size of a job's checkpoints, the time to save and load them, and the best interval.

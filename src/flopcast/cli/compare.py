@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import SERVING, job_options, print_found, writes_document
 from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.inputs import exists
@@ -13,10 +14,12 @@ from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import is_training_job, serves
 from flopcast.spec.job import Job
 
+option = DocumentedOptions(__name__)
+
 
 @click.command("compare")
 @job_options(click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]..."), **SERVING)
-@click.option("--json", "wants_json", is_flag=True, help="Print the comparison as JSON.")
+@option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
     """Compare two jobs side by side, with an interval for each difference.

@@ -2,6 +2,7 @@
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import job_options, print_found, writes_document
 from flopcast.errors import spec_error
 from flopcast.files.inputs import exists
@@ -9,21 +10,13 @@ from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
+option = DocumentedOptions(__name__)
+
 
 @click.command("contention")
 @job_options(click.argument("words", nargs=-1, metavar="JOB JOB... [KEY=VALUE]..."))
-@click.option(
-    "--oversubscription",
-    "oversubscription_ratio",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help=(
-        "Oversubscription of the shared network: the total bandwidth of the devices divided by "
-        "the total bandwidth of the uplinks."
-    ),
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@option("--oversubscription", "oversubscription_ratio", type=float, default=1.0, show_default=True)
+@option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(
     words: tuple[str, ...], request: JobRequest, oversubscription_ratio: float, wants_json: bool

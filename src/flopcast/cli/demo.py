@@ -4,19 +4,16 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.files.atomic_write import write_whole
+
+option = DocumentedOptions(__name__)
 
 RUN = "31694544"
 
 
 @click.command("demo")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    help="Write the page and the trace into this folder.",
-)
+@option("-o", "--out", type=click.Path(path_type=Path, file_okay=False), default=Path())
 def command(out: Path) -> None:
     """Predict a 128-GPU training run of GPT-NeoX-20B and compare it with the measured step time.
 

@@ -5,25 +5,20 @@ from pathlib import Path
 import click
 
 from flopcast.cli import options
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.output_files import check_page, write_output
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
+option = DocumentedOptions(__name__)
+
 
 @click.command("diagnose")
 @options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
-@click.option("--log", type=options.FILE, help="Training log of the run. flopcast detects its format.")
-@click.option(
-    "--trace",
-    type=options.FILE,
-    help="Profile of one rank: PyTorch profiler (JSON) or Nsight Systems (SQLite).",
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the diagnosis as JSON.")
-@click.option(
-    "--report",
-    type=options.FILE,
-    help="Write an HTML page that compares the measured steps with the prediction.",
-)
+@option("--log", type=options.FILE)
+@option("--trace", type=options.FILE)
+@option("--json", "wants_json", is_flag=True)
+@option("--report", type=options.FILE)
 @options.writes_document
 def command(
     request: JobRequest, log: Path | None, trace: Path | None, wants_json: bool, report: Path | None

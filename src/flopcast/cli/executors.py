@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, Command, with_all
 from flopcast.errors import spec_error
 
@@ -20,28 +21,15 @@ if TYPE_CHECKING:
     from flopcast.workers.ledger import Ledger
     from flopcast.workers.search_tasks import Search
 
+option = DocumentedOptions(__name__)
+
 MANY_PLANS = 16_384  # with this many plans or more, new interpreters save more than their start costs
 SOME_PLANS = 1_024  # the same for copies of this process, which start at once
 
 OPTIONS = (
-    click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        help="Number of worker processes. The default is one process, or one per core for large searches.",
-    ),
-    click.option(
-        "--dask",
-        metavar="ADDRESS",
-        help="Run on the Dask cluster whose scheduler has this address, such as tcp://HOST:8786.",
-    ),
-    click.option(
-        "--ledger",
-        type=FILE,
-        help=(
-            "Save partial results in this file. If the search is interrupted, run the same command again "
-            "to resume it."
-        ),
-    ),
+    option("--workers", type=click.IntRange(min=1)),
+    option("--dask", metavar="ADDRESS"),
+    option("--ledger", type=FILE),
 )
 
 

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
@@ -16,13 +17,15 @@ from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
 from flopcast.requests.words import is_model
 
+option = DocumentedOptions(__name__)
+
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
 
 
 @click.command("explain")
 @click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
 @job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
-@click.option("--json", "wants_json", is_flag=True, help="Print the explanation as JSON.")
+@option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(what: str, request: JobRequest, wants_json: bool) -> None:
     """Explain a number of a prediction: its formula, its inputs and the source of each constant.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, OF_RUN, SAMPLES, SERVING, job_options
 from flopcast.cli.output_files import check_writable, write_output, writing
 from flopcast.cli.suggestions import words
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from flopcast.spec.job import Job
     from flopcast.spec.serving_job import ServingJob
 
+option = DocumentedOptions(__name__)
+
 USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "perfetto", "chrome",
          "vllm", "sglang", "trtllm")  # fmt: skip
 
@@ -34,12 +37,7 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 @click.command("export")
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
 @job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    help="Write the export to this file, or into this folder if the export consists of several files.",
-)
+@option("-o", "--output", type=FILE)
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 

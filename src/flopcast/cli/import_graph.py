@@ -7,28 +7,22 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, out_option
 from flopcast.cli.output_files import check_writable, writing
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 
+option = DocumentedOptions(__name__)
+
 
 @click.command(
     "graph", short_help="Convert an exported graph (.onnx, .pt2) to a model and print it as YAML."
 )
 @click.argument("file", required=False, type=FILE, metavar="[MODEL.onnx|MODEL.pt2|timm:NAME|hf:NAME|…]")
-@click.option(
-    "--module",
-    metavar="PACKAGE:FUNCTION",
-    help="Run this Python function in your own environment and export the model that it returns.",
-)
-@click.option(
-    "--size",
-    multiple=True,
-    metavar="NAME=NUMBER",
-    help="Value of a symbolic dimension of the graph, such as batch=8. May be repeated.",
-)
+@option("--module", metavar="PACKAGE:FUNCTION")
+@option("--size", multiple=True, metavar="NAME=NUMBER")
 @out_option("model")
 def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Path | None) -> None:
     """Print the model of an exported graph as YAML.

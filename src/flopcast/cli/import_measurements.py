@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OF_RUN, SAMPLES, job_options
 from flopcast.cli.output_files import check_writable, writing
 from flopcast.cli.terminal import print_text
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from flopcast.lab.validation.from_run import Observation, Posterior
     from flopcast.report.report import Report
 
+option = DocumentedOptions(__name__)
+
 MOST_LINES = 20
 STEP_TIME = "a time above 0, such as 12.3 or 385 ms"
 TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless ranks wait for a pipeline
@@ -35,13 +38,11 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 @click.command("from-run", short_help="Calibrate flopcast to your cluster with one measured run.")
 @job_options(without=OF_RUN, cluster=CLUSTER_OR_NONE, samples=SAMPLES)
-@click.option("--observed-step", help='Measured step time in seconds, or with a unit, such as "385 ms".')
-@click.option("--trace", type=FILE, help="Profile of one rank: PyTorch profiler (JSON) or Nsight (SQLite).")
-@click.option("--log", type=FILE, help="Training log of the run.")
-@click.option(
-    "--noise", default="2%", show_default=True, help="Relative standard deviation of the measured times."
-)
-@click.option("-o", "--out", type=FILE, help="Write a site file, which other commands read with --site.")
+@option("--observed-step")
+@option("--trace", type=FILE)
+@option("--log", type=FILE)
+@option("--noise", default="2%", show_default=True)
+@option("-o", "--out", type=FILE)
 def from_run(
     request: JobRequest,
     observed_step: str | None,
@@ -231,11 +232,7 @@ def posterior_text(posterior: "Posterior") -> str:
 
 @click.command("nccl-tests", short_help="Convert the output of nccl-tests or rccl-tests to measured times.")
 @click.argument("log", type=FILE)
-@click.option(
-    "--collective",
-    default="",
-    help="Collective that was measured, such as all_reduce. Default: the one in the log.",
-)
+@option("--collective", default="")
 @click.option("-o", "--out", type=FILE, help="Write the measured times to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     """Convert a log of nccl-tests or rccl-tests to measured times of collectives.
@@ -271,7 +268,7 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
 @click.option(
     "-o", "--out", type=FILE, help="Write the times of operators and collectives to this CSV file."
 )
-@click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
+@option("--events", type=FILE)
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to measured times of operators.
 
@@ -286,7 +283,7 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 @click.command("nsys", short_help="Convert a report of Nsight Systems to times of operators.")
 @click.argument("trace", type=FILE)
 @click.option("-o", "--out", type=FILE, help="Write the measured times of operators to this CSV file.")
-@click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
+@option("--events", type=FILE)
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a report of Nsight Systems (exported as SQLite) to measured times of operators.
 

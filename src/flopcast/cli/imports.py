@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.import_graph import graph
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, Decorator, out_option, with_all
@@ -20,6 +21,8 @@ from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.rl_files import OF_STEP
 from flopcast.requests.sources import SCRIPT
+
+option = DocumentedOptions(__name__)
 
 HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """The command prints assumptions and unknown keys to stderr. It reads FILE without executing it.
@@ -95,12 +98,9 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
 
     options: list[Decorator] = [
         click.argument("files", metavar="FILE...", nargs=-1, required=True),
-        click.option(
-            "--model",
-            help="Use this model instead of the one in the file: a name, a config.json or a YAML file.",
-        ),
+        option("--model"),
         CLUSTER_OR_NONE,
-        click.option("--gpus", type=click.IntRange(min=1), help="Number of devices (GPUs) of the job."),
+        option("--gpus", type=click.IntRange(min=1)),
         *([OPTIONS["arg"], OPTIONS["env"]] if values else []),
         out_option("job"),
         *([helper] if has_helper else []),
@@ -192,28 +192,10 @@ def hugging_face(config: Path, out: Path | None) -> None:
     short_help="Convert a model of the transformers library to YAML, from its configuration or its code.",
 )
 @click.argument("model", metavar="CONFIG|FOLDER|NAME")
-@click.option(
-    "--trace", is_flag=True, help="Run the code of the model on meta tensors, which contain no data."
-)
-@click.option(
-    "--counts",
-    is_flag=True,
-    help="With --trace: print the numbers of parameters, FLOP and bytes as JSON instead of the model.",
-)
-@click.option(
-    "--sequences",
-    default=2,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Number of sequences that --counts assumes.",
-)
-@click.option(
-    "--length",
-    default=512,
-    show_default=True,
-    type=click.IntRange(16),
-    help="Number of tokens per sequence that --counts assumes.",
-)
+@option("--trace", is_flag=True)
+@option("--counts", is_flag=True)
+@option("--sequences", default=2, show_default=True, type=click.IntRange(1))
+@option("--length", default=512, show_default=True, type=click.IntRange(16))
 @out_option("model")
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
     """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 import flopcast
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.measured_results import HOSTS, catalogue_name, reference_s, show_memories, write_site
 from flopcast.cli.options import FILE
 from flopcast.cli.output_files import check_writable
@@ -49,6 +50,8 @@ from flopcast.lab.samples.storage import measure_storage
 from flopcast.library import catalog
 from flopcast.records import dataclass
 from flopcast.units import show_seconds
+
+option = DocumentedOptions(__name__)
 
 USUAL_HOST = "epyc-7763"  # the reference, whose speed is 1
 USUAL_DEVICE = "a100-sxm4-80gb"  # a plan assumes its data sheet if the device is not known
@@ -94,34 +97,17 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("-o", "--out", type=FILE, help="Folder for measurements. Existing measurements are kept.")
-@click.option(
-    "--minutes",
-    "budget_s",
-    type=click.FloatRange(0, 10000, min_open=True),
-    callback=_seconds,
-    help="Time limit in minutes. Default: 8, or 1 with --quick.",
-)
-@click.option(
-    "--quick", is_flag=True, help="Measure for one minute: enough for a site file, but not for curves."
-)
-@click.option("--site", type=FILE, help="Write a site file, which other commands read with --site.")
-@click.option(
-    "--path",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Also measure the drive or file system of this folder, with a file of at most 4 GiB.",
-)
-@click.option("--as", "catalogue", default="", help="Catalogue name of the device. Default: detected.")
-@click.option(
-    "--reference",
-    type=FILE,
-    help="Measurements of a reference host (--host), with which flopcast compares your host.",
-)
+@option("-o", "--out", type=FILE)
+@option("--minutes", "budget_s", type=click.FloatRange(0, 10000, min_open=True), callback=_seconds)
+@option("--quick", is_flag=True)
+@option("--site", type=FILE)
+@option("--path", "folder", type=click.Path(path_type=Path))
+@option("--as", "catalogue", default="")
+@option("--reference", type=FILE)
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed for kernel shapes. Default: 0.")
-@click.option("--plan-only", is_flag=True, help="Only list the planned measurements. Needs no PyTorch.")
+@option("--seed", type=click.IntRange(0, 1000))
+@option("--plan-only", is_flag=True)
 def command(
     out: Path | None,
     budget_s: float | None,

@@ -2,6 +2,7 @@
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import (
     OF_RUN,
     SAMPLES,
@@ -17,23 +18,18 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
 
+option = DocumentedOptions(__name__)
+
 
 @click.command("memory")
 @job_options(
     without=[name for name in OF_RUN if name != "epochs"],
     samples=SAMPLES,
-    epochs=click.option(
-        "--epochs",
-        help="Number of epochs of the fine-tuning job with --samples. It does not change the memory.",
-    ),
+    epochs=option("--epochs"),
     **SERVING,
 )
-@click.option(
-    "--largest",
-    type=click.Choice(("batch", "seq", "rank")),
-    help="Find the largest micro-batch, sequence length or adapter rank with which the plan fits.",
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@option("--largest", type=click.Choice(("batch", "seq", "rank")))
+@option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(request: JobRequest, largest: str | None, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether the job fits.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli import options
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.output_files import check_page, check_writable, write_output, writing
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
@@ -17,6 +18,8 @@ from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_request import rl_document
 from flopcast.requests.serving_words import serves, states_traffic
 
+option = DocumentedOptions(__name__)
+
 LENGTHS = ("prompt_tokens", "output_tokens", "trace")  # fields of a traffic that state lengths
 
 if TYPE_CHECKING:
@@ -26,33 +29,11 @@ if TYPE_CHECKING:
 
 @click.command("predict")
 @options.job_options(**options.SERVING)
-@click.option(
-    "--log",
-    type=options.FILE,
-    help=(
-        "Compare the prediction with measurements: a training log, a CSV file with the columns step "
-        "and seconds, or the result file of a serving benchmark."
-    ),
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
-@click.option(
-    "--allow-unknown",
-    is_flag=True,
-    help="Predict an exported graph even if unsupported operators take more than 20 % of the step time.",
-)
-@click.option(
-    "--report",
-    type=options.FILE,
-    help="Write the report as an HTML page. With --log, the page also shows the measured step times.",
-)
-@click.option(
-    "--trace",
-    type=options.FILE,
-    help=(
-        "Write the timeline of the predicted step to this file: .pftrace for ui.perfetto.dev, "
-        "or .json in Chrome's trace format."
-    ),
-)
+@option("--log", type=options.FILE)
+@option("--json", "wants_json", is_flag=True)
+@option("--allow-unknown", is_flag=True)
+@option("--report", type=options.FILE)
+@option("--trace", type=options.FILE)
 @options.writes_document
 def command(
     request: JobRequest,

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, job_options, print_found, writes_document
 from flopcast.requests.job_request import JobRequest
+
+option = DocumentedOptions(__name__)
 
 
 @click.command("run")
 @job_options()
-@click.option(
-    "--phases",
-    type=FILE,
-    help="YAML file that lists the phases of the run. Replaces --tokens and --samples.",
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the prediction as JSON.")
+@option("--phases", type=FILE)
+@option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
     """Predict a whole training run: its duration, goodput, cost and energy.

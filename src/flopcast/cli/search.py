@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.executors import executor_and_ledger, takes_workers
 from flopcast.cli.layouts import print_layout
 from flopcast.cli.options import FILE, SERVING, job_options, print_found, print_json, writes_document
@@ -21,166 +22,39 @@ if TYPE_CHECKING:
     from flopcast.requests.search_request import SearchRequest
     from flopcast.search.find import SearchResult
 
-
+option = DocumentedOptions(__name__)
 LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # options that keep the given plan
 
 
 @click.command("search")
 @job_options(
-    cluster=click.option(
-        "--cluster",
-        "clusters",
-        multiple=True,
-        help=(
-            'A cluster, or several clusters to compare, such as "dgx-h100,dgx-b200". May be '
-            'repeated. NAME:NODES sets the number of nodes, as in "dgx-h100:8,dgx-b200:4". If '
-            "--gpus is given, it overrides NODES."
-        ),
-    ),
-    gpus=click.option(
-        "--gpus",
-        multiple=True,
-        callback=lambda _context, _option, given: ",".join(given) or None,
-        help=(
-            'Number of devices (GPUs) of every cluster, or several numbers to compare: "512", '
-            '"256,512", "64..1024" (64, 128, 256, …, 1024) or "64..512:64" (64, 128, 192, …, 512). '
-            "May be repeated."
-        ),
-    ),
-    plan=click.option(
-        "--plan",
-        help=(
-            'Set fields of the plan, such as "tp=8 gbs=1024", or list the values to try, such as "tp=2,4 '
-            'mbs=1,2".'
-        ),
-    ),
-    offload=click.option(
-        "--offload",
-        metavar="auto|KIND:MEMORY[,...]",
-        help=(
-            'Also try plans that offload tensors from device memory. "auto" tries everything that '
-            'the stack can offload. "none optimizer:host" tries plans without offload, and plans '
-            "with the optimizer states in host memory."
-        ),
-    ),
-    stack=click.option(
-        "--stack",
-        "--framework",
-        "stacks",
-        multiple=True,
-        help="Training framework, or several frameworks to compare, separated by commas. May be repeated.",
-    ),
-    power_limit=click.option(
-        "--power-limit",
-        "power_limits",
-        multiple=True,
-        help='Power limit of each device, such as "500 W". Repeat the option to compare several limits.',
-    ),
-    **SERVING
-    | {
-        "engine": click.option(
-            "--engine",
-            help=(
-                "Find the best deployment of this serving engine, such as vllm. To compare engines, "
-                "separate their names by commas."
-            ),
-            shell_complete=names_of("engines"),
-        )
-    },
+    cluster=option("--cluster", "clusters", multiple=True),
+    gpus=option("--gpus", multiple=True, callback=lambda _context, _option, given: ",".join(given) or None),
+    plan=option("--plan"),
+    offload=option("--offload", metavar="auto|KIND:MEMORY[,...]"),
+    stack=option("--stack", "--framework", "stacks", multiple=True),
+    power_limit=option("--power-limit", "power_limits", multiple=True),
+    **SERVING | {"engine": option("--engine", shell_complete=names_of("engines"))},
 )
-@click.option(
-    "--objective",
-    "objectives",
-    multiple=True,
-    help=(
-        'Objectives, such as "cost,time_to_train". The search ranks plans by the first objective. The '
-        "Pareto front compares plans by all objectives."
-    ),
-)
-@click.option(
-    "--deadline", help='Consider only plans with which the run takes at most this time, such as "30 d".'
-)
-@click.option(
-    "--budget", help='Consider only plans with which the run costs at most this much, such as "2.5M USD".'
-)
-@click.option(
-    "--headroom",
-    help=(
-        "Consider only plans whose expected memory is at most this fraction of device memory, "
-        "such as 0.9. By default, the upper end of the memory interval of a plan must fit."
-    ),
-)
-@click.option(
-    "--tp-beyond-domain",
-    is_flag=True,
-    help="Also try tensor parallelism across several scale-up (NVLink) domains.",
-)
+@option("--objective", "objectives", multiple=True)
+@option("--deadline")
+@option("--budget")
+@option("--headroom")
+@option("--tp-beyond-domain", is_flag=True)
 @takes_workers
-@click.option(
-    "--no-refine",
-    is_flag=True,
-    help=(
-        "Do not try variants of the best plans, such as uneven pipeline stages, partial "
-        "recompute or other orders of ranks."
-    ),
-)
-@click.option(
-    "--evolve",
-    is_flag=True,
-    help="Do not estimate all plans, but only a few thousand that an evolutionary algorithm chooses.",
-)
-@click.option(
-    "--largest",
-    is_flag=True,
-    help=(
-        "Instead of the best plan, find the largest number of layers with which this model fits"
-        " into memory, with and without offload."
-    ),
-)
-@click.option(
-    "--node-order",
-    is_flag=True,
-    help=(
-        "Instead of the best plan, find the assignment of ranks to nodes with which the given "
-        "plan is fastest. The cluster must contain measured speeds of its links."
-    ),
-)
-@click.option(
-    "--group-division",
-    is_flag=True,
-    help=(
-        "Instead of the best plan, find how many transformer blocks or micro-batches each kind "
-        "of node should process, on a cluster with several kinds of nodes. With --slow, find "
-        "how many blocks each pipeline stage should hold."
-    ),
-)
-@click.option(
-    "--split-points",
-    is_flag=True,
-    help=(
-        "Instead of the best plan, find the best blocks at which to split a model over a chain "
-        "of devices. The output is the Pareto front of latency and throughput."
-    ),
-)
-@click.option(
-    "--per-layer",
-    is_flag=True,
-    help=(
-        "Instead of the best plan, find the best tensor parallelism, ZeRO stage and recompute "
-        "for every block of the given plan. With --offload auto, also find which tensors of "
-        "each block to offload to the host."
-    ),
-)
-@click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
-@click.option(
-    "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Number of plans to show."
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--csv", type=FILE, help="Write all simulated plans to this CSV file.")
-@click.option(
-    "--parquet", type=FILE, help="Write all simulated plans to this Parquet file; needs polars or pyarrow."
-)
-@click.option("--plot", type=FILE, help="Draw the Pareto front into this file (.html or .svg).")
+@option("--no-refine", is_flag=True)
+@option("--evolve", is_flag=True)
+@option("--largest", is_flag=True)
+@option("--node-order", is_flag=True)
+@option("--group-division", is_flag=True)
+@option("--split-points", is_flag=True)
+@option("--per-layer", is_flag=True)
+@option("--pareto", is_flag=True)
+@option("--top", type=click.IntRange(min=1), default=5, show_default=True)
+@option("--json", "wants_json", is_flag=True)
+@option("--csv", type=FILE)
+@option("--parquet", type=FILE)
+@option("--plot", type=FILE)
 @writes_document
 def command(
     request: JobRequest,

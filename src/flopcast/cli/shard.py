@@ -4,13 +4,16 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, print_found
+
+option = DocumentedOptions(__name__)
 
 
 @click.command("shard")
 @click.argument("file", type=FILE, metavar="PARAMETERS")
-@click.option("--ranks", type=click.IntRange(min=2), required=True, help="Number of tensor-parallel ranks.")
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@option("--ranks", type=click.IntRange(min=2), required=True)
+@option("--json", "wants_json", is_flag=True)
 def command(file: Path, ranks: int, wants_json: bool) -> None:
     """Derive sharding rules for tensor parallelism from a list of parameters.
 

@@ -6,11 +6,14 @@ from typing import Any
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.executors import executor_and_ledger, takes_workers
 from flopcast.cli.options import FILE, print_json
 from flopcast.cli.output_files import check_writable
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep, broken_off
 from flopcast.cli.terminal import print_text
+
+option = DocumentedOptions(__name__)
 
 TIMES = ("seconds", "screened_per_s")  # how long a search took; omitted, so that answers are reproducible
 SHORT = {"sequence_length": "seq"}
@@ -19,15 +22,9 @@ SHORT = {"sequence_length": "seq"}
 @click.command("sweep")
 @click.argument("grid", type=FILE, metavar="GRID.yaml")
 @takes_workers
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of plans that --json lists for each scenario.",
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the best plans as JSON.")
-@click.option("--csv", type=FILE, help="Write one row for each scenario to this CSV file.")
+@option("--top", type=click.IntRange(min=1), default=1, show_default=True)
+@option("--json", "wants_json", is_flag=True)
+@option("--csv", type=FILE)
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 

@@ -2,20 +2,17 @@
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.errors import spec_error
+
+option = DocumentedOptions(__name__)
 
 MOST_PORT = 65535
 
 
 @click.command("ui")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address on which the server listens.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, MOST_PORT),
-    default=8000,
-    show_default=True,
-    help="Port on which the server listens. 0 means any free port.",
-)
+@option("--host", default="127.0.0.1", show_default=True)
+@option("--port", type=click.IntRange(0, MOST_PORT), default=8000, show_default=True)
 def command(host: str, port: int) -> None:
     """Serve a JSON API, and web pages that predict, search and compare.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, print_found, print_json
 from flopcast.cli.output_files import check_page, write_output
 from flopcast.cli.progress import WRONG_INPUT, OfRuns
@@ -14,6 +15,8 @@ from flopcast.cli.validate_machine import machine_of, takes_machine
 from flopcast.cli.validate_measured import print_measured
 from flopcast.cli.validate_options import OPTIONS, Judging, ignored, takes_constants
 from flopcast.errors import Problem, SpecError
+
+option = DocumentedOptions(__name__)
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -26,48 +29,16 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 
 
 @click.command("validate", epilog=EXAMPLES)
-@click.option(
-    "--suite",
-    "suites",
-    multiple=True,
-    type=click.Choice(ALL_SUITES),
-    help="Name of the suite to predict. Default: all suites.",
-)
-@click.option(
-    "--runs",
-    "runs",
-    multiple=True,
-    type=click.Path(),
-    help="Predict this table of runs instead of the suites. May be repeated.",
-)
-@click.option(
-    "--report", type=FILE, help="Write an HTML page with the predictions of the tables of --runs."
-)
-@click.option(
-    "--leave-out",
-    "left_out",
-    metavar="SOURCE",
-    help="Predict only the runs of this source, with constants fitted to all other sources.",
-)
+@option("--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES))
+@option("--runs", "runs", multiple=True, type=click.Path())
+@option("--report", type=FILE)
+@option("--leave-out", "left_out", metavar="SOURCE")
 @takes_constants
 @takes_machine
-@click.option(
-    "--decisions",
-    "decides",
-    is_flag=True,
-    help="Report whether the plans that flopcast recommends were the fastest in measurements.",
-)
-@click.option(
-    "--from-one-run",
-    "calibrates",
-    is_flag=True,
-    help=(
-        "Report how much a calibration with one run of a cluster improves the predictions of "
-        "other runs on this cluster."
-    ),
-)
-@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
+@option("--decisions", "decides", is_flag=True)
+@option("--from-one-run", "calibrates", is_flag=True)
+@option("--json", "wants_json", is_flag=True)
+@option("--markdown", "wants_markdown", is_flag=True)
 def command(
     suites: tuple[str, ...],
     runs: tuple[str, ...],

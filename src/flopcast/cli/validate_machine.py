@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import Command, with_all
 from flopcast.errors import spec_error
 
 if TYPE_CHECKING:
     from flopcast.lab.graph_runs.timm import TableFacts
+
+option = DocumentedOptions(__name__)
 
 SOFTWARE = ("eager", "compiled", "channels-last")
 PRECISIONS = ("amp", "bf16", "fp16", "fp32")
@@ -17,19 +20,9 @@ PRECISIONS = ("amp", "bf16", "fp16", "fp32")
 def takes_machine(command: Command) -> Command:
     """Add --device, --precision and --software."""
     options = [
-        click.option(
-            "--device", metavar="NAME", help="Device on which a benchmark table of timm was measured."
-        ),
-        click.option(
-            "--precision",
-            type=click.Choice(PRECISIONS),
-            help="Precision with which a benchmark table of timm was measured.",
-        ),
-        click.option(
-            "--software",
-            type=click.Choice(SOFTWARE),
-            help="How PyTorch ran the models of a benchmark table of timm. Default: eager, in NCHW.",
-        ),
+        option("--device", metavar="NAME"),
+        option("--precision", type=click.Choice(PRECISIONS)),
+        option("--software", type=click.Choice(SOFTWARE)),
     ]
     return with_all(options, command)
 

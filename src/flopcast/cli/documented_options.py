@@ -1,0 +1,39 @@
+"""Options whose help stands in help.toml, in one section for each module.
+
+Answers: where is the text about an option that `flopcast COMMAND --help` prints?
+Elsewhere: options that describe a job (options.py), what a command does (the docstring of its function).
+"""
+
+import tomllib
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import click
+
+FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
+
+
+class DocumentedOptions:
+    """Makes the options of one module of this folder.
+
+    >>> option = DocumentedOptions("flopcast.cli.explain")
+    >>> option("--json", is_flag=True)(click.Command("explain")).params[0].help
+    'Print the explanation as JSON.'
+    """
+
+    def __init__(self, module: str) -> None:
+        """Keep the texts of a module, which has this `__name__`."""
+        self._texts = _texts()[module.rpartition(".")[2]]
+
+    def __call__(self, *names: str, **settings: Any) -> Callable[[FC], FC]:  # noqa: ANN401 - those of click
+        """Return a decorator like `click.option`; the help is that of the first long name."""
+        text = self._texts[next(name for name in names if name.startswith("--"))]
+        return click.option(*names, help=text, **settings)
+
+
+@lru_cache(maxsize=1)
+def _texts() -> dict[str, dict[str, str]]:
+    """Return the texts by module and option."""
+    return tomllib.loads(files(__package__).joinpath("help.toml").read_text(encoding="utf-8"))
