@@ -35,8 +35,8 @@ from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.own_files import OF_JOB, is_config
 from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
-from flopcast.requests.serving_words import OF_SERVING
-from flopcast.requests.sources import with_described_model, with_model
+from flopcast.requests.serving_words import OF_SERVING, sent_requests
+from flopcast.requests.sources import assuming, with_described_model, with_model
 from flopcast.requests.training_options import (
     with_adapters,
     with_plan,
@@ -265,6 +265,10 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
         lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("model",)}
         config = Document(document.name, model, lines)
         document = with_described_model(document, config) if is_config(config) else document
+    if isinstance(request.traffic, str) and (sent := sent_requests(request.traffic, model)):
+        document = assuming(document, tuple(sent.mapping["assumptions"]))
+        limits = request.slo or sent.mapping.get("slo")
+        request = replace(request, traffic=sent.mapping["traffic"], slo=limits)
     if request.site is not None:
         given = read_yaml(read_file(request.site), str(request.site))
         if given.mapping.keys() & {"model", *OF_JOB}:

@@ -1,4 +1,4 @@
-"""Whether a request serves or trains.
+"""Whether a request serves or trains, and which requests the benchmark that it names sends.
 
 Answers: does a request have a part that only serving has, and does a plan have words that only other
 software has?
@@ -6,14 +6,17 @@ Elsewhere: the serving job that it describes (serving_request.py), which loads m
 """
 
 from collections.abc import Collection
+from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.other_forms import OTHER_VALUES
 from flopcast.files.yaml_text import Document
 from flopcast.requests.corrected_source import source_and_faults
 from flopcast.requests.graph_models import is_graph
+from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.words import with_named_model
+from flopcast.requests.sources import COMMAND, reader_in
+from flopcast.requests.words import SCRIPTS, is_command, with_named_model
 
 OF_SERVING = ("engine", "traffic", "slo")
 OF_TRAINING_JOBS = ("stack", "batch", "run", "checkpoint", "loader")  # keys of files
@@ -79,6 +82,29 @@ def _keys(request: JobRequest) -> Collection[object]:
     except SpecError:
         return ()
     return source.document.data.keys() if isinstance(source.document.data, dict) else ()
+
+
+def sent_requests(traffic: str, model: object) -> Document | None:
+    """Return the requests that a benchmark sends, if a traffic names its command or the script with it.
+
+    Raises
+    ------
+    SpecError
+        The script starts no benchmark, or the flags of the benchmark have faults.
+    """
+    script = Path(traffic).suffix in SCRIPTS
+    if not script and not is_command(traffic):
+        return None
+    from flopcast.interop.serving.launch import LaunchText
+    from flopcast.interop.serving.sources import serving_command
+
+    raw, name = (read_file(Path(traffic)), traffic) if script else (traffic.encode(), COMMAND)
+    found = serving_command(LaunchText(raw=raw, name=name), reader_in(Path(name).parent), str(model))
+    if found is None or "traffic" not in found.mapping:
+        allowed, because = "the command of a benchmark, or a script with it", "no command sends requests"
+        fix = 'give the script of the benchmark, or write --traffic "rate=4/s"'
+        raise spec_error("--traffic", traffic, allowed, because, fix)
+    return found
 
 
 def refuse_other_words(words: dict[str, object], document: Document) -> None:

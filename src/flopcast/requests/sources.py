@@ -193,7 +193,10 @@ def _served(
         return None
     model = request.model if isinstance(request.model, str) else None
     if script:
-        text = LaunchText(raw=raw, name=name, arguments=request.arg, environment=request.env)
+        stated = request.traffic is not None or any(each.startswith("traffic.") for each in request.changes)
+        text = LaunchText(
+            raw=raw, name=name, arguments=request.arg, environment=request.env, has_lengths=stated
+        )
         found = serving_command(text, read, model, request.kind)
         if found is None and request.kind:
             allowed, because = f"{DESCRIPTIONS[request.kind]}", "no command of the script starts the engine"

@@ -1,4 +1,4 @@
-"""All serving engines whose launch commands are read. A new engine is a file, a table and one line here.
+"""All serving engines and benchmarks whose commands are read. A new one is a file, a table and a line here.
 
 Answers: to which engine does this command or settings file belong, and which function reads it?
 Elsewhere: the table of engines (tables/kinds.yaml), how commands become a job (launch.py).
@@ -11,7 +11,7 @@ from flopcast.errors import spec_error
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.keys import flattened
-from flopcast.interop.serving import sglang, tgi, trtllm, vllm
+from flopcast.interop.serving import clients, sglang, tgi, trtllm, vllm
 from flopcast.interop.serving.launch_reader import LaunchReader
 from flopcast.interop.serving.settings import keys_of_engine
 from flopcast.records import dataclass
@@ -22,21 +22,21 @@ MOST_UNKNOWN_SHARE = 0.4  # of a file's keys; beyond it, the file belongs to ano
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchFormat:
-    """An engine's launch commands: their description, the words that start the engine, and the reader of
-    its settings.
+    """The commands of an engine or a benchmark: their description, and the reader of their settings.
 
-    `programs` are patterns of the words that start the engine, matched against the last part of a path.
+    `programs` are patterns of the words that start the program, matched against the last part of a path.
     `signs` are the keys that identify a YAML file of its settings. `model` is the key of the argument
     without a flag. `release` is the pattern of words that state a release, such as the tag of an image;
-    "" if no words do.
+    "" if no words do. `sends` says whether the program is a benchmark, which sends requests.
     """
 
     description: str
     programs: Sequence[str]
-    signs: str
     read: Callable[[LaunchReader], None]
+    signs: str = ""
     model: str = ""
     release: str = ""
+    sends: bool = False
 
     def release_in(self, words: Iterable[str]) -> str:
         """Return the release that some words state; "" if they state none.
@@ -54,6 +54,10 @@ KINDS: Mapping[str, LaunchFormat] = {
     "sglang": LaunchFormat(**_TABLE["sglang"], read=sglang.read),
     "trtllm": LaunchFormat(**_TABLE["trtllm"], read=trtllm.read, model="model"),
     "tgi": LaunchFormat(**_TABLE["tgi"], read=tgi.read),
+    "vllm-bench": LaunchFormat(**_TABLE["vllm-bench"], read=clients.read_vllm, sends=True),
+    "sglang-bench": LaunchFormat(**_TABLE["sglang-bench"], read=clients.read_sglang, sends=True),
+    "aiperf": LaunchFormat(**_TABLE["aiperf"], read=clients.read_aiperf, sends=True),
+    "trtllm-data": LaunchFormat(**_TABLE["trtllm-data"], read=clients.read_trtllm_data, sends=True),
 }
 _FIRST_WORD = re.compile(
     "|".join(f"(?:{program.split()[0]})" for kind in KINDS.values() for program in kind.programs)

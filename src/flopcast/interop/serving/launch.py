@@ -1,12 +1,13 @@
-"""Launch commands of serving engines as jobs: scripts, pasted commands, and YAML files of settings.
+"""Commands of serving engines and benchmarks as jobs: scripts, pasted commands, and YAML files of settings.
 
-Answers: which serving job do these commands start?
+Answers: which serving job do these commands start, and which requests does it serve?
 Elsewhere: the known engines (kinds.py), the settings of one command (vllm.py and the other files here), the
 expansion of a script (interop/shell/script.py), manifests of Dynamo (dynamo.py).
 
 A command starts one instance. Equal commands are replicas; prefill commands and decode commands become
 the two pools of the plan. A command for a further node of the same instance is not counted again. The
-resulting document has no cluster and no traffic, because no command names them.
+command of a benchmark states the traffic, and also the model if no command starts an engine. The resulting
+document has no cluster, because no command names it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path, line_in, read_yaml
 from flopcast.interop.megatron.training_command import TALKERS
+from flopcast.interop.serving.clients import missing_lengths, other_loads, read_benchmarked, with_load
 from flopcast.interop.serving.kinds import KINDS, program_of
 from flopcast.interop.serving.launch_reader import LaunchReader
 from flopcast.interop.serving.settings import (
     Setting,
     keys_of_engine,
     settings_of_document,
+    settings_of_environment,
     settings_of_words,
 )
 from flopcast.interop.shell.commands import Command
@@ -37,20 +40,9 @@ WrittenText = Callable[[str], Word | None]  # that a script writes to a path
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Instance:
-    """The instances that one command starts.
+    """The equal instances of an engine that one command starts, or one benchmark, with its settings.
 
-    Attributes
-    ----------
-    kind : str
-        The engine.
-    reader : LaunchReader
-        Its settings.
-    replicas : int
-        Equal instances that one command starts.
-    role : str
-        "prefill" or "decode" in a pool; "" otherwise.
-    line : int
-        Line of the command.
+    `role` is "prefill" or "decode" in a pool, and `line` is the line of the command.
     """
 
     kind: str
@@ -77,13 +69,15 @@ class Started:
 class LaunchText:
     """A script or a command: its bytes, its name in error messages, and values from outside.
 
-    `arguments` and `environment` are values such as "1=8" for `$1` and "TP=4" for a variable.
+    `arguments` and `environment` are values such as "1=8" for `$1` and "TP=4" for a variable. `has_lengths`
+    says whether the lengths of requests are stated elsewhere.
     """
 
     raw: bytes
     name: str
     arguments: Sequence[str] = ()
     environment: Sequence[str] = ()
+    has_lengths: bool = False
 
     def script(self) -> Script:
         """Return the commands of the script, and the files that it writes.
@@ -100,7 +94,7 @@ class LaunchText:
 def launched(
     text: LaunchText, read: ReadText, model: str | None = None, kind: str | None = None
 ) -> Document | None:
-    """Return the job if a script or a command starts an engine; None if it starts no engine.
+    """Return the job if a script or a command starts an engine or a benchmark; None if it starts neither.
 
     Parameters
     ----------
@@ -132,7 +126,10 @@ def launched(
     if not started:
         return None
     instances = [instance_of(each, name, script.file, read, model) for each in started]
-    return job_of_instances(instances, name, script.notes)
+    document = job_of_instances(instances, name, script.notes)
+    if not text.has_lengths and (lacking := missing_lengths(document)):
+        raise SpecError(lacking)
+    return document
 
 
 def started_by(command: Command) -> Started | None:
@@ -160,13 +157,14 @@ def instance_of(
     """
     keys, kind = keys_of_engine(started.kind), KINDS[started.kind]
     own = settings_of_words(started.arguments, keys, name, kind.model)
-    outside = tuple(_of_environment(started, name)) if keys.environment else ()
+    outside = settings_of_environment(started.before, started.variables, keys, name)
     further: list[Setting] = []
     for setting in own:
         if setting.key in keys.files.split() and isinstance(setting.value, str):
             further += settings_of_document(_file(setting, name, written, read), keys)
     merged = (*own, *further) if keys.file_wins else (*outside, *further, *own)
     reader = LaunchReader(merged, keys, name, started.line, model)
+    reader.program = next((word.text for word in started.before[-1:]), "").rpartition("/")[2]
     if release := kind.release_in(word.text for word in started.before):
         reader.put(("engine", "release"), release)
     return _read(started.kind, reader, started)
@@ -192,21 +190,6 @@ def _file(setting: Setting, name: str, written: WrittenText, read: ReadText) -> 
     document = read_yaml(text.text.encode(), name)
     lines = {place: line + text.line - 1 for place, line in document.lines.items()}
     return replace(document, lines=lines)
-
-
-def _of_environment(started: Started, name: str) -> Iterable[Setting]:
-    """Yield the settings in environment variables: those before the command, or of `docker run -e`."""
-    keys = keys_of_engine(started.kind)
-    pairs = [(variable, word.text, word) for variable, word in started.variables.items()]
-    for flag, word in zip(started.before, started.before[1:], strict=False):
-        variable, equals, value = word.text.partition("=")
-        if flag.text in ("-e", "--env") and equals:
-            pairs.append((variable, value, word))
-    for variable, value, word in pairs:
-        key = keys.key(variable.lower())
-        if keys.sets(key):
-            as_flag = [Word(f"--{key}", word.line), Word(value, word.line, word.unknown)]
-            yield from (replace(each, written=variable) for each in settings_of_words(as_flag, keys, name))
 
 
 def job_of_settings(document: Document, kind: str, model: str | None = None) -> Document:
@@ -237,19 +220,27 @@ def job_of_instances(instances: Sequence[Instance], name: str, notes: Iterable[s
     SpecError
         The commands have faults, which are all reported; or the commands do not belong to one job.
     """
-    first = [each for each in instances if not any(each.reader.raw(key) for key in FURTHER_NODES)]
-    counted = first or list(instances[:1])
+    engines = [each for each in instances if not KINDS[each.kind].sends]
+    first = [each for each in engines if not any(each.reader.raw(key) for key in FURTHER_NODES)]
+    counted = first or engines[:1]
+    loads = [each.reader for each in instances if each.reader.part("traffic")]
+    if not engines:
+        read_benchmarked(loads[0])
     problems = [*(fault for each in instances for fault in each.reader.faults())]
-    problems = problems or _together(counted, name)
+    problems = problems or _together(counted, name) + other_loads(loads)
     if problems:
         raise SpecError(sorted(problems, key=_place))
     by_role: dict[str, list[Instance]] = {}
     for each in counted:
         by_role.setdefault(each.role, []).append(each)
     assumed = dict.fromkeys(note for each in counted for note in each.reader.assumptions)
-    if any(by_role):
-        return _of_pools(by_role["prefill"], by_role["decode"], name, (*assumed, *notes))
-    return _of_equal(by_role[""], name, (*assumed, *notes))
+    if not engines:
+        document = Document(name, dict(loads[0].data), dict(loads[0].document.lines))
+    elif any(by_role):
+        document = _of_pools(by_role["prefill"], by_role["decode"], name, (*assumed, *notes))
+    else:
+        document = _of_equal(by_role[""], name, (*assumed, *notes))
+    return with_load(document, loads) if loads else document
 
 
 def _place(problem: Problem) -> tuple[str, int]:
@@ -258,7 +249,9 @@ def _place(problem: Problem) -> tuple[str, int]:
 
 def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
     """Return why instances do not belong to one job."""
-    problems = []
+    problems: list[Problem] = []
+    if not instances:  # the command of a benchmark alone
+        return problems
     first = instances[0]
     for other in instances[1:]:
         where = f"{name}:{other.line}"

@@ -90,6 +90,7 @@ class LaunchReader(ConfigReader):
         self.launch_keys: LaunchKeys = keys
         self.role = ""
         self.replicas = 1
+        self.program = ""  # the word of the command that starts the program
         self._shown = {key: setting.written for key, setting in last.items()}
         super().__init__(Document(name, data, {(): line}, places), keys)
         for key, setting in last.items():

@@ -11,11 +11,13 @@ the engine would not start, or if its name contains a word for a size or a degre
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 
 from flopcast.errors import SpecError
 from flopcast.files.package_table import meanings, read_table
+from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, read_yaml, resolve
 from flopcast.interop.configs.keys import Keys, flattened
 from flopcast.interop.shell.variables import Word
@@ -35,25 +37,29 @@ class LaunchKeys(Keys):
     Attributes
     ----------
     engine : str
-        The entry of the catalogue whose defaults apply.
+        The entry of the catalogue whose defaults apply; "" for a benchmark.
     same : mapping
         Maps another spelling to its key.
-    switches, json, files : str
-        Keys of flags without a value, of flags whose value is a mapping, and of flags that name a YAML
-        file with settings.
+    switches, json, files, lists : str
+        Keys of flags without a value, of flags whose value is a mapping, of flags that name a YAML file
+        with settings, and of flags with several values.
     file_wins : bool
         Whether the settings of such a file replace those of the command.
     environment : bool
         Whether environment variables are settings: NUM_SHARD for num-shard.
+    costly : str
+        Words, separated by "|": an unknown key that contains one of them is an error.
     """
 
-    engine: str
+    engine: str = ""
     same: Mapping[str, str] = field(default_factory=dict)
     switches: str = ""
     json: str = ""
     files: str = ""
+    lists: str = ""
     file_wins: bool = False
     environment: bool = False
+    costly: str = ""
 
     def key(self, written: str) -> str:
         """Return the key of a flag, or of a dotted key of a file.
@@ -63,6 +69,18 @@ class LaunchKeys(Keys):
         """
         name = written.lstrip("-").replace("_", "-")
         return self.same.get(name, name)
+
+    def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
+        """Return the verdict on an unknown key, which is an error if it has one of the costly words."""
+        found = Keys.judged(self, key, value, given)
+        word = re.search(self.costly, key) if self.costly else None
+        if found.because or word is None:
+            return found
+        because = (
+            f"flopcast does not know this key of {self.program}, and {word[0]!r} in its name suggests that"
+            " it affects the requests"
+        )
+        return replace(found, because=because)
 
     def switch(self, key: str) -> tuple[str, bool]:
         """Return the key of a switch, and whether the key turns it on: the prefix `no-` turns it off.
@@ -78,7 +96,7 @@ class LaunchKeys(Keys):
 def keys_of_engine(kind: str) -> LaunchKeys:
     """Return the settings of an engine by the name of its table."""
     table = read_table(__package__, f"tables/{kind}.yaml")
-    words = {setting: meanings(named) for setting, named in table.pop("words").items()}
+    words = {setting: meanings(named) for setting, named in table.pop("words", {}).items()}
     return LaunchKeys(**table, words=words)
 
 
@@ -131,11 +149,37 @@ def settings_of_words(
             stated = after[:1] if after and after[0].text.lower() in TRUTHS else []
             values, loose = [*values, *stated], [*loose, *after[len(stated) :]]
         else:
-            taken = 0 if equals else 1 if keys.knows(key) or key in keys.json.split() else len(after)
+            single = key not in keys.lists.split() and (keys.knows(key) or key in keys.json.split())
+            taken = 0 if equals else 1 if single else len(after)
             values, loose = [*values, *after[:taken]], [*loose, *after[taken:]]
         found += _of_flag(key, written, values, place, keys)
     if positional and loose and not any(setting.key == positional for setting in found):
         found += _of_flag(positional, positional.upper(), loose[:1], f"{name}:{loose[0].line}", keys)
+    return tuple(found)
+
+
+def settings_of_environment(
+    before: Sequence[Word], variables: Mapping[str, Word], keys: LaunchKeys, name: str
+) -> tuple[Setting, ...]:
+    """Return the settings in environment variables, if the program has any.
+
+    Parameters
+    ----------
+    before : the words up to the program, in which `docker run -e` may set variables
+    variables : those before the command
+    keys, name : as those of `settings_of_words`
+    """
+    pairs = [(variable, word.text, word) for variable, word in variables.items()]
+    for flag, word in pairwise(before):
+        variable, equals, value = word.text.partition("=")
+        if flag.text in ("-e", "--env") and equals:
+            pairs.append((variable, value, word))
+    found: list[Setting] = []
+    for variable, value, word in pairs if keys.environment else ():
+        key = keys.key(variable.lower())
+        if keys.sets(key):
+            as_flag = [Word(f"--{key}", word.line), Word(value, word.line, word.unknown)]
+            found += (replace(each, written=variable) for each in settings_of_words(as_flag, keys, name))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Launch commands of TensorRT-LLM: `trtllm-serve` with its YAML file, and its workers in Dynamo.
+"""Commands of TensorRT-LLM: `trtllm-serve` with its YAML file, its workers in Dynamo, and `trtllm-bench`.
 
 Answers: which instance does a command of TensorRT-LLM start?
 Elsewhere: flags and keys (tables/trtllm.yaml, settings.py), several commands (launch.py), the command of a
@@ -11,6 +11,7 @@ TensorRT-LLM (https://nvidia.github.io/TensorRT-LLM/features/parallel-strategy.h
 tp_size ranks has its own requests and cache, and max_batch_size and max_num_tokens apply to one rank.
 """
 
+from flopcast.interop.serving.clients import read_trtllm_load
 from flopcast.interop.serving.launch_reader import LaunchReader, has_experts
 from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, unusual
 from flopcast.library import catalog
@@ -43,6 +44,8 @@ def read(reader: LaunchReader) -> None:
     reader.choice("backend", reader.words("backends"), "")
     _read_limits(reader)
     _read_drafting(reader)
+    if reader.has("dataset"):
+        read_trtllm_load(reader)
     if reader.has("disaggregation-mode"):
         reader.role = reader.choice("disaggregation-mode", ROLES, "")
 
