@@ -67,8 +67,8 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
     ),
     "too few devices": (
         job("data_parallel: 8", "data_parallel: 4\n  tensor_parallel: 1\n  pipeline_parallel: 1"),
-        "plan needs 4 devices",
-        5,
+        "plan.data_parallel = 4 is not allowed",
+        6,
     ),
     "an indivisible global batch": (job("global_batch: 16", "global_batch: 17"), "plan.global_batch", 8),
     "what is not supported": (job("precision: fp16", "zero: 3"), "plan.zero", 9),

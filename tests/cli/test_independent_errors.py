@@ -95,8 +95,13 @@ CASES = [
         "fill these columns of the row: layers, hidden, ffn_hidden, heads, vocab, gated_mlp"
     ]),
     ("validate --runs runs.csv", f"{TOO_MANY} s", [
-        "write 6.9 in place of 6.9 s", "set dp to 16"
+        "write 6.9 in place of 6.9 s", "set dp to 16, or set num_gpus to 128"
     ]),
+    ("validate --runs runs.csv", TOO_MANY, ["set dp to 16, or set num_gpus to 128"]),
+    ("validate --runs runs.csv", TOO_MANY.replace("H100,64", "H100X,"), [
+        "did you mean h100-sxm5-64gb, h100-sxm5-80gb or h100-sxm5-96gb?", "write the value of num_gpus"
+    ]),
+    (f"{JOB} --plan 'dp=16 tp=2 pp=1 gbs=64'", "", ["set data_parallel to 8, or use --gpus 32"]),
     ("predict run.sh --cluster dgx-h100", MEGATRON, [
         "did you mean --tensor-model-parallel-size?",
         "change --global-batch-size so that global_batch is 48",

@@ -333,7 +333,7 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     ),
     "import torchtitan b.toml --cluster dgx-h100 --gpus 7 --model llama-3-8b": (
         "[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 8\n",
-        "set --gpus to 16, as the file states, or change these degrees",
+        "set parallelism.tensor_parallel_degree to 1, or --gpus to 16, as the file states",
     ),
     "predict keys.yaml": ("a:\n  b: 1\nc: 2\n  d: 2\n", "indent line 3 with 2 spaces, or remove it"),
     "import torchtitan a.toml": ("[a]\nb = null\n", "remove line 2, so that b has its default"),

@@ -206,19 +206,19 @@ def test_every_key_is_read_free_left_out_refused_or_not_known(text, fields, assu
 def test_devices_are_those_asked_for_then_those_stated_then_all(asked, stated, devices, assumed):
     reader = sheet_of("a: 1\n", asked)
 
-    assert reader.ranks(stated, share=4, shared="a") == devices
+    assert reader.replicas({"a": 4}, stated) == devices // 4
     assert (len(reader.assumptions), reader.problems) == (assumed, [])
 
 
 def test_devices_that_nobody_says_and_replicas_that_are_not_whole_are_told():
     unknown, cut = sheet_of("a: 3\n"), sheet_of("a: 3\n", ImportOptions(devices=8))
 
-    assert unknown.ranks(share=3, shared="a") == 3
-    cut.ranks(share=3, shared="a")
+    assert unknown.replicas({"a": 3}) == 1
+    cut.replicas({"a": 3})
 
     assert [problem.field for problem in unknown.problems] == ["world size"]
     assert [(problem.field, problem.where) for problem in cut.problems] == [("a", "a.yaml:1")]
-    assert "a multiple of 3" in cut.problems[0].fix
+    assert cut.problems[0].fix == "set a to 2"
 
 
 def test_faults_are_raised_together_in_the_order_of_their_lines():

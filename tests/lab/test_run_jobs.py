@@ -254,14 +254,14 @@ def test_the_printed_flop_of_a_token_tell_whether_a_second_token_is_predicted(ru
     ("changes", "field"),
     [
         ({"kind": "inference"}, "kind"),
-        ({"gpu_model": "TPUv3"}, "device"),
+        ({"gpu_model": "TPUv3"}, "gpu_model"),
         ({"seq_len": ""}, "sequence_length"),
         ({"micro_batch": ""}, "micro_batch"),
-        ({"num_gpus": ""}, "num_devices"),
+        ({"num_gpus": ""}, "num_gpus"),
         ({"model_name": "Nemotron_3_Nano", "layers": "", "hidden": ""}, "model"),
         (LLAMA | {"hidden": "4096"}, "model"),
         ({"offload": "CPU offload"}, "plan.offload"),
-        ({"num_gpus": "24"}, "plan"),
+        ({"num_gpus": "24"}, "plan.data_parallel"),
         ({"notes": "task SFT; packed SQuAD sequences"}, "batch.packed"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_row_that_cannot_be_expressed_says_what_is_missing(run_of, changes, fi
 def test_everything_that_is_in_the_way_is_told_at_once(run_of):
     run = run_of(framework="MaxText", gpu_model="TPUv3", global_batch="", seq_len="")
 
-    assert reasons(run) == {"device", "global_batch", "sequence_length"}
+    assert reasons(run) == {"gpu_model", "global_batch", "sequence_length"}
 
 
 def test_faults_of_a_rule_stand_at_the_row(run_of):

@@ -24,6 +24,7 @@ from flopcast.lab.validation.run import Architecture, Machine, Mapping, Software
         ("NVIDIA A100-SXM-64GB", "leonardo", ""),
         ("H200-141GB", "dgx-h200", ""),
         ("H20", "hgx-h20", ""),
+        ("H100PCIe", "h100-pcie-8", ""),
         ("GH200", "alps", ""),
         ("Tesla V100-SXM2-32GB", "aws-p3dn", ""),
         ("GeForce RTX 4080", "rtx-4080-8", ""),
@@ -38,7 +39,7 @@ def test_a_device_is_known_by_whatever_its_maker_and_its_owner_call_it(printed, 
     assert (known.cluster, known.replaces) == (cluster, replaces)
 
 
-@pytest.mark.parametrize("printed", ["TPUv3", "", "a device of nobody"])
+@pytest.mark.parametrize("printed", ["TPUv3", "", "a device of nobody", "H100X", "A4000", "RTX 4090D"])
 def test_a_device_that_is_in_no_catalogue_is_none(printed):
     assert cluster_of(run(machine=Machine(device=printed))) is None
 

@@ -301,7 +301,7 @@ def test_a_list_with_a_faulty_entry_is_not_called_empty():
         ("plan:\n  dp: 8\n  micro_batch: 1\n  global_batch: 17", "plan.global_batch", 8),
         ("plan:\n  dp: 8\n  mbs: 1\n  gbs: 17", "plan.global_batch", 8),
         ("plan:\n  dp: 8\n  gbs: 8\n  zero: 3", "plan.zero", 8),
-        ("plan:\n  gbs: 8\n\n  dp: 4\n  tp: 1\n  pp: 1", "plan", 5),
+        ("plan:\n  gbs: 8\n\n  dp: 4\n  tp: 1\n  pp: 1", "plan.data_parallel", 8),
     ],
 )
 def test_a_broken_rule_is_told_on_the_line_of_the_value_that_breaks_it(plan, field, line):

@@ -51,34 +51,40 @@ def is_whole(job: Job) -> bool:
 def faults_of_whole(job: Job) -> tuple[Problem, ...]:
     """Return the errors of a job whose plan is not completed.
 
-    If the given number of replicas keeps degrees that are not given from filling the devices, the fix is
-    the nearest number that lets them and divides the global batch.
+    If the given number of replicas does not fill the devices, the error concerns this number. If degrees
+    are not given, the fix is the nearest number that lets them fill the devices and divides the global
+    batch.
     """
     plan, devices, named = job.plan, job.cluster.num_devices, job.plan.model_fields_set
     problems, replica = causes(job), plan.devices // plan.data_parallel
-    if "data_parallel" not in named or named.issuperset(COMPLETED) or devices % replica:
+    if "data_parallel" not in named or devices % replica:
         return problems
-    each = (
-        f" = {devices} devices / {replica} devices of a replica"
-        if replica > 1
-        else ", the number of devices"
-    )
-    most = devices // replica
+    most, is_open = devices // replica, not named.issuperset(COMPLETED)
+    allowed = f"{most} = {devices} devices / {replica} devices of a replica"
+    allowed = allowed if replica > 1 else f"{most}, the number of devices"
     whole = [d for d in divisors(most) if "global_batch" in named and plan.global_batch % d == 0]
     fixed = min(whole or divisors(most), key=lambda d: (abs(d - plan.data_parallel), d))
     more = plan.devices > devices and (
         "global_batch" not in named or plan.global_batch % plan.data_parallel == 0
     )
-    fault = Problem(
-        field="plan.data_parallel",
-        value=plan.data_parallel,
-        allowed=f"a divisor of {most}{each}",
-        because=f"{plan.data_parallel} replicas need at least {plan.devices} devices"
-        if plan.devices > devices
-        else "every replica has the same number of devices",
-        fix=set_to({"data_parallel": fixed}, f"use --gpus {plan.devices}" if more else ""),
+    because = "every replica has the same number of devices"
+    if plan.devices > devices:
+        because = f"{plan.data_parallel} replicas need at least {plan.devices} devices"
+    other = f"use --gpus {plan.devices}" if more else ""
+    return tuple(
+        replace(
+            problem,
+            field="plan.data_parallel",
+            value=plan.data_parallel,
+            allowed=f"a divisor of {allowed}" if is_open else allowed,
+            because=because if is_open else problem.because,
+            fix=set_to({"data_parallel": fixed} if is_open else problem.edits[0], other),
+            fault="",
+        )
+        if problem.field == "plan" and problem.edits
+        else problem
+        for problem in problems
     )
-    return tuple(fault if problem.field == "plan" else problem for problem in problems)
 
 
 def with_divided_blocks(job: Job) -> Job:

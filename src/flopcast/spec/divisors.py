@@ -4,7 +4,8 @@ Answers: which degrees divide a number of heads, blocks or devices, how is a lis
 blocks divided over stages if their number is no multiple?
 """
 
-from math import isqrt
+from collections.abc import Mapping
+from math import isqrt, lcm, prod
 
 MANY = 10**12  # divisors of larger numbers are not listed
 
@@ -44,6 +45,37 @@ def nearest_multiples(number: int, of: int) -> str:
 def nearest_divisor(number: int, wanted: int, least: int = 1) -> int:
     """Return the nearest divisor of at least `least`; of two, the one that needs fewer devices."""
     return min((d for d in divisors(number) if d >= least), key=lambda d: (abs(d - wanted), d))
+
+
+def undivided(ranks: int, degrees: Mapping[str, int], more: str = "") -> tuple[str, str, str, str]:
+    """Return which degree keeps replicas from dividing the ranks, what is allowed, why, and how to fix it.
+
+    Parameters
+    ----------
+    degrees : degrees of a replica, by the names that their file gives them
+    more : another number of ranks that the fix proposes
+
+    Examples
+    --------
+    >>> undivided(16, {"tp_degree": 3, "pp_degree": 1})[1::2]
+    ('a divisor of 16: 1, 2, 4, 8, 16', 'set tp_degree to 2')
+    """
+    name = max(degrees, key=lambda each: (ranks % degrees[each] > 0, degrees[each]))
+    product = " · ".join(f"{size} ({each})" for each, size in degrees.items() if size > 1)
+    share = prod(degrees.values())
+    because = f"a replica of the model has {product} = {share} ranks"
+    if degrees[name] == share:
+        because = f"a replica of the model has {share} ranks ({name}), and {share} does not divide {ranks}"
+    others, limit = share // degrees[name], f"{ranks} ranks"
+    if ranks % others:
+        fix = f"set --gpus to {more or f'{lcm(share, 8)}, or a multiple of it'}"
+        return name, f"degrees whose product divides the {limit}", because, fix
+    limit = f"{limit} / {others} = {ranks // others}" if others > 1 else str(ranks)
+    is_usual = share & (share - 1) == 0  # other degrees rarely divide the heads
+    more = more or (f"{lcm(share, 8)}, or a multiple of it" if is_usual else "")
+    fix = f"set {name} to {nearest_divisor(ranks // others, degrees[name])}"
+    fix += f", or --gpus to {more}" if more else ""
+    return name, f"a divisor of {limit}: {listed(divisors(ranks // others))}", because, fix
 
 
 def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:

@@ -57,8 +57,7 @@ def read(reader: JobReader) -> None:
     {'data_parallel': 8, 'micro_batch': 8, 'global_batch': 64, 'zero': 3, 'precision': 'bf16'}
     """
     tensor, sequence = reader.count(TENSOR, least=0) or 1, reader.count(SEQUENCE)
-    share = reader.first(TENSOR, SEQUENCE)
-    replicas = reader.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)
+    replicas = reader.replicas({TENSOR: tensor, SEQUENCE: sequence})
     reader.put(("plan", "data_parallel"), replicas)
     reader.put_degree("tensor_parallel", tensor, TENSOR)
     reader.put_degree("context_parallel", sequence, SEQUENCE)

@@ -53,9 +53,7 @@ def read(reader: JobReader) -> None:
     128
     """
     stages, tensor = reader.count(PIPE, 0, least=0), reader.count(TENSOR, least=0) or 1
-    share = max(stages, 1) * tensor
-    ranks = reader.ranks(_stated(reader), share=share, shared=TENSOR if tensor > 1 else PIPE)
-    replicas = max(ranks // share, 1)
+    replicas = reader.replicas({TENSOR: tensor, PIPE: max(stages, 1)}, _stated(reader))
     reader.put(("plan", "data_parallel"), replicas)
     reader.put_degree("tensor_parallel", tensor, TENSOR)
     if tensor > 1 and reader.flag("sequence_parallel"):

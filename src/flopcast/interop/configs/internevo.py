@@ -87,9 +87,7 @@ def _degrees(reader: JobReader) -> int:
     mode = reader.choice(MODE, reader.words("tensor_modes"), "")
     if weight > 1 and mode != "isp":
         reader.refuse(weight_key, "weight parallelism without the mode isp", "write weight=dict(size=1)")
-    share = tensor * pipeline
-    ranks = reader.ranks(share=share, shared=tensor_key if tensor > 1 else pipeline_key)
-    replicas = max(ranks // share, 1)
+    replicas = reader.replicas({tensor_key: tensor, pipeline_key: pipeline})
     reader.put(("plan", "data_parallel"), replicas)
     reader.put_degree("context_parallel" if mode == "isp" else "tensor_parallel", tensor, tensor_key)
     if mode == "isp" and tensor > 1:

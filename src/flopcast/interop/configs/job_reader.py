@@ -16,7 +16,7 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import Keys
 from flopcast.library import catalog
 from flopcast.library.hub import misspelt
-from flopcast.spec.divisors import divisors, nearest_multiples
+from flopcast.spec.divisors import divisors, nearest_multiples, undivided
 from flopcast.spec.plan import Plan
 
 SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload of FSDP moves
@@ -63,9 +63,7 @@ class JobReader(ConfigReader):
         `stated` is the number of devices that the keys `of_devices` state.
         """
         sizes = {field: self.count(key) for field, key in keys.items()}
-        share = prod(sizes.values())
-        shared = next((keys[field] for field, size in sizes.items() if size > 1), "")
-        replicas = max(self.ranks(stated, share, shared) // share, 1)
+        replicas = self.replicas({keys[field]: size for field, size in sizes.items()}, stated)
         self.put(("plan", "data_parallel"), replicas, *of_devices)
         for field, size in sizes.items():
             self.put_degree(field, size, keys[field])
@@ -106,11 +104,18 @@ class JobReader(ConfigReader):
         if kind != Plan.model_fields["optimizer"].default:
             self.put(("plan", "optimizer"), kind, *keys)
 
-    def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
+    def replicas(self, degrees: Mapping[str, int], stated: int | None = None) -> int:
+        """Return the number of replicas; report one of the degrees if they do not divide the devices."""
+        devices, share = self.ranks(stated), prod(degrees.values())
+        if devices % share and (self.options.devices or stated or self.options.whole):
+            known = stated and not stated % share and f"{stated}, as the file states"
+            self.fault(*undivided(devices, degrees, known or ""))
+        return max(devices // share, 1)
+
+    def ranks(self, stated: int | None = None) -> int:
         """Return the number of devices; report a fault if neither file nor command line states it.
 
-        The command line overrides the number that the file has `stated`. A replica has `share` ranks,
-        which must divide the devices; `shared` is the key that states this number.
+        The command line overrides the number that the file has `stated`.
         """
         devices = self.options.devices or stated or self.options.whole
         if self.options.devices and stated not in (None, self.options.devices):
@@ -122,14 +127,7 @@ class JobReader(ConfigReader):
             because = "flopcast needs the number of devices to compute the data-parallel degree"
             allowed, fix = "--gpus N, or --cluster NAME:NODES", "add --gpus N, the number of devices"
             self.fault("world size", allowed, because, fix, "is not in the file")
-            return share
-        if devices % share:
-            allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
-            because = f"in this file, tensor × pipeline × context degree = {share}"
-            known = stated and not stated % share and f"{stated}, as the file states"
-            fix = f"set --gpus to {known or f'a multiple of {share}'}, or change these degrees"
-            self.fault(shared, allowed, because, fix, f"leads to replicas of {share} ranks")
-        return devices
+        return devices or 1
 
     def read_model(self, key: str, written: str | None = None) -> None:
         """Read the model that a key names, or `written` instead of it; report an unknown one.

@@ -126,12 +126,9 @@ def _degrees(reader: JobReader) -> int:
     stated = None if is_open else prod(sizes.values())
     if known is None and stated is None and reader.options.whole:
         sizes = _sizes(reader, reader.options.whole)
-    share = sizes["tensor"] * sizes["tensor_sequence"] * sizes["pipeline"] * sizes["context"]
     cutting = ("tensor", "tensor_sequence", "pipeline", "context")
-    wide = next((axis for axis in cutting if sizes[axis] > 1), "fsdp")
-    key = reader.first(ICI.format(wide), DCN.format(wide))
-    ranks = reader.ranks(stated, share=share, shared=key)
-    replicas = max(ranks // share, 1)
+    degrees = {reader.first(ICI.format(axis), DCN.format(axis)): sizes[axis] for axis in cutting}
+    replicas = reader.replicas(degrees, stated)
     reader.put(("plan", "data_parallel"), replicas, ICI.format("fsdp"), DCN.format("data"))
     for axes in (("tensor", "tensor_sequence"), ("pipeline",), ("context",), ("expert",)):
         keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]
@@ -147,7 +144,7 @@ def _degrees(reader: JobReader) -> int:
         reader.put_shards(shards if shards > 1 else 0, replicas, ICI.format("fsdp"))
     elif 1 < shards < replicas:
         reader.put(("plan", "data_shard"), shards, ICI.format("fsdp"))
-    return ranks
+    return replicas * prod(degrees.values())
 
 
 def _batch(reader: JobReader, ranks: int) -> None:

@@ -11,6 +11,7 @@ tp_mode is REDUCE_SCATTER), optim/gradient_accumulator.py.
 """
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import PurePath
 
 from flopcast.errors import SpecError
@@ -65,9 +66,9 @@ def _degrees(reader: JobReader) -> dict[str, int]:
         field: reader.required(key) if key in required else reader.count(key)
         for field, key in DEGREES.items()
     }
-    share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
-    ranks = reader.ranks(sizes["data_parallel"] * share, share=share, shared=DEGREES["tensor_parallel"])
-    sizes["data_parallel"] = max(ranks // share, 1)
+    of_replica = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+    degrees = {DEGREES[field]: sizes[field] for field in of_replica}
+    sizes["data_parallel"] = reader.replicas(degrees, sizes["data_parallel"] * prod(degrees.values()))
     for field, key in DEGREES.items():
         if sizes[field] > 1 or field == "data_parallel":
             reader.put(("plan", field), sizes[field], key)

@@ -13,6 +13,7 @@ replace the linears of `model_spec` before the dump (components/quantization, co
 """
 
 import re
+from math import prod
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
@@ -110,24 +111,22 @@ def _degrees(reader: JobReader) -> int:
     for field, key in keys.items():
         reader.put_degree(field, sizes[field], key)
     shard_key = key_of(reader, SHARD) if reader.has(*(f"{s}.{SHARD}" for s in SECTIONS)) else OLD_SHARD
-    replicas, shards = reader.count(key_of(reader, REPLICATE)), reader.count(shard_key, -1, least=-1)
+    replicate_key = key_of(reader, REPLICATE)
+    replicas, shards = reader.count(replicate_key), reader.count(shard_key, -1, least=-1)
     if shards == 0:
         allowed = "-1 (the remaining devices), or at least 1"
         because = "a parallelism degree is at least 1"
         reader.fault(shard_key, allowed, because, "write -1")
         shards = 1
-    share = sizes["tensor_parallel"] * sizes["context_parallel"] * sizes["pipeline_parallel"]
-    shared = next((key for field, key in keys.items() if sizes[field] > 1), shard_key)
-    stated = share * replicas * shards if shards > 0 else None
-    ranks = reader.ranks(stated, share=share * replicas, shared=shared)
-    if shards < 0 or reader.options.devices:
-        shards = max(ranks // share // replicas, 1)
+    degrees = {keys[field]: size for field, size in sizes.items()} | {replicate_key: replicas}
+    filling = reader.replicas(degrees, prod(degrees.values()) * shards if shards > 0 else None)
+    shards = filling if shards < 0 or reader.options.devices else shards
     reader.put(("plan", "data_parallel"), replicas * shards, shard_key)
     whole = reader.choice(OLD_TYPE, {"fsdp": "", "ddp": "ddp"}, "")  # of releases before degrees of both
     sharded = not whole and (shards > 1 or sizes["context_parallel"] > 1)
     reader.put(("plan", "zero"), 3 if sharded else 0, shard_key)
     if sharded and replicas > 1:
-        reader.put(("plan", "data_shard"), shards, key_of(reader, REPLICATE))
+        reader.put(("plan", "data_shard"), shards, replicate_key)
     for name, field in (("expert", "expert_parallel"), ("expert_tensor", "expert_tensor_parallel")):
         key = key_of(reader, f"{name}_parallel_degree")
         if reader.has(key):

@@ -15,6 +15,9 @@ one in its newer releases). With pad_mode=left_right, the length of a sequence i
 that of a response (verl/utils/dataset/multiturn_sft_dataset.py).
 """
 
+from collections.abc import Mapping
+from math import prod
+
 from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
@@ -84,7 +87,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     """Put the plan and the stack of FSDP into the job."""
     context_key = reader.first(*CONTEXT)
     context = reader.count(context_key, 1)
-    replicas = _replicas(reader, context, context_key)
+    replicas = _replicas(reader, {context_key: context})
     reader.put(("plan", "data_parallel"), replicas, NODES, DEVICES)
     reader.put_degree("context_parallel", context, context_key)
     packed = reader.first(*PACKED)
@@ -126,11 +129,11 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     reader.put(("stack",), narrowed(stack) if narrow else stack, "engine.reshard_after_forward", dtype)
 
 
-def _replicas(reader: JobReader, share: int, key: str) -> int:
-    """Return the number of replicas, each of `share` ranks; `key` is the setting for these ranks."""
+def _replicas(reader: JobReader, degrees: Mapping[str, int]) -> int:
+    """Return the number of replicas; `degrees` are those of a replica by their keys."""
     stated = reader.count(NODES, 1) * reader.count(DEVICES, 8) if reader.has(NODES, DEVICES) else None
     stated = reader.count(RANKS) if reader.has(RANKS) else stated
-    return max(reader.ranks(stated, share=share, shared=key) // share, 1)
+    return reader.replicas(degrees, stated)
 
 
 def _filled(reader: JobReader, length: int, replicas: int, context: int) -> int:
@@ -149,10 +152,9 @@ def _megatron(reader: JobReader, length: int) -> None:
     flags = TranslatedFlags(reader)
     flags.section("engine", "model", skipped=("sequence_parallel",))  # it is on by default
     flags.section(CORE, "model")
-    names = ("tensor_model", "pipeline_model", "context")
-    sizes = [reader.count(f"engine.{name}_parallel_size") for name in names]
-    share = sizes[0] * sizes[1] * sizes[2]
-    replicas = _replicas(reader, share, MEGATRON)
+    keys = [f"engine.{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context")]
+    degrees = {key: reader.count(key) for key in keys}
+    replicas = _replicas(reader, degrees)
     for flag, key in (
         ("--sequence-parallel", "engine.sequence_parallel"),
         ("--use-distributed-optimizer", "engine.use_distributed_optimizer"),
@@ -161,10 +163,10 @@ def _megatron(reader: JobReader, length: int) -> None:
             flags.add(flag, key)
     flags.add("--fp16" if reader.text("engine.dtype") == "float16" else "--bf16", "engine.dtype")
     filled = reader.flag(DYNAMIC, True)
-    micro = _filled(reader, length, replicas, sizes[2]) if filled else reader.count(MICRO, 4)
+    micro = _filled(reader, length, replicas, degrees[keys[2]]) if filled else reader.count(MICRO, 4)
     flags.add("--micro-batch-size", TOKENS if filled else MICRO, micro)
     flags.add("--global-batch-size", BATCH, reader.count(BATCH, 256))
     base = str(reader.part("model").get("base", ""))
     layers = sum(block.count for block in catalog.model(base).blocks) if base else 1
-    flags.read_plan(share * replicas, layers)
+    flags.read_plan(prod(degrees.values()) * replicas, layers)
     reader.put(("stack",), "megatron-core-2025", GROUP)

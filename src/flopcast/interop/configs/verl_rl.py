@@ -12,6 +12,8 @@ actor and the reference, values of the critic, updates), verl/workers/fsdp_worke
 prompts; offloaded states return to the devices while they are needed).
 """
 
+from collections.abc import Mapping
+
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
@@ -77,18 +79,18 @@ def read(document: Document, options: ImportOptions) -> JobReader:
     return reader
 
 
-def _ranks(reader: JobReader, share: int, shared: str) -> int:
-    """Return the devices, which both jobs use."""
-    ranks = reader.ranks(reader.count(NODES, 1) * reader.count(DEVICES, 8), share, shared)
+def _replicas(reader: JobReader, degrees: Mapping[str, int]) -> int:
+    """Return the number of replicas on the devices, which both jobs use."""
+    stated = reader.count(NODES, 1) * reader.count(DEVICES, 8)
     for part in (("gpus",), ("rollout", "gpus")):
-        reader.put(part, ranks, DEVICES, NODES)
-    return ranks
+        reader.put(part, reader.options.devices or stated, DEVICES, NODES)
+    return reader.replicas(degrees, stated)
 
 
 def _sharded(reader: JobReader) -> int:
     """Read the sharding of the training job by FSDP; return the number of replicas."""
     context = reader.count(CONTEXT, 1)
-    replicas = max(_ranks(reader, context, CONTEXT) // context, 1)
+    replicas = _replicas(reader, {CONTEXT: context})
     reader.put(("plan", "data_parallel"), replicas, DEVICES)
     reader.put_degree("context_parallel", context, CONTEXT)
     if context > 1:
@@ -105,12 +107,10 @@ def _sharded(reader: JobReader) -> int:
 
 def _megatron(reader: JobReader) -> int:
     """Read the plan of Megatron-Core for the training job; return the number of replicas."""
-    tensor, stages, context = (
-        reader.count(f"{MEGATRON}.{name}")
-        for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    )
-    share = tensor * stages * context
-    replicas = max(_ranks(reader, share, f"{MEGATRON}.tensor_model_parallel_size") // share, 1)
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    tensor, stages, context = sizes = [reader.count(f"{MEGATRON}.{name}") for name in names]
+    keys = [f"{MEGATRON}.{name}" for name in names]
+    replicas = _replicas(reader, dict(zip(keys, sizes, strict=True)))
     reader.put(("plan", "data_parallel"), replicas, DEVICES)
     for field, name, size in (
         ("tensor_parallel", "tensor_model_parallel_size", tensor),

@@ -5,8 +5,7 @@ Elsewhere: the model (model.py), chunks of layers (stages.py), number formats (p
 the devices (offload.py), fusions and overlap (stack.py), the check of the plan (spec/rules.py).
 """
 
-from collections.abc import Mapping
-from math import lcm, prod
+from math import prod
 
 from flopcast.interop.configs.deepspeed import BF16_REASON
 from flopcast.interop.megatron.experts import asks_for_experts
@@ -16,7 +15,7 @@ from flopcast.interop.megatron.offload import read_placements
 from flopcast.interop.megatron.optimizer import plan_optimizer
 from flopcast.interop.megatron.precision import read_precision
 from flopcast.interop.megatron.stages import PIPELINE, read_stages
-from flopcast.spec.divisors import nearest_divisor
+from flopcast.spec.divisors import undivided
 
 GRANULARITIES = {"full": "full", "selective": "selective"}
 METHODS = {"uniform": "uniform", "block": "block"}
@@ -70,7 +69,8 @@ def read_plan(args: JobBuilder, ranks: int | None) -> None:
     args.choice(STAGE, STAGES, "sft")
     share = prod(sizes[name] for name in OF_REPLICA)
     if ranks is not None and ranks % share:
-        _undivided(args, ranks, {degrees[name]: sizes[name] for name in OF_REPLICA})
+        flag, *reasons = undivided(ranks, {degrees[name]: sizes[name] for name in OF_REPLICA})
+        args.fault(flag, args.count(flag), *reasons)
     args.replicas = max((ranks or 1) // share, 1)
     args.put(("plan", "data_parallel"), args.replicas)
     _batch(args)
@@ -112,22 +112,6 @@ def _exchange(args: JobBuilder, context: str) -> None:
             ),
             EXCHANGE,
         )
-
-
-def _undivided(args: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None:
-    """Report degrees whose product does not divide the ranks, at one that does not divide them either."""
-    flag = max(degrees, key=lambda each: (ranks % degrees[each] > 0, degrees[each]))
-    product = " · ".join(f"{size} ({each})" for each, size in degrees.items() if size > 1)
-    share = prod(degrees.values())
-    allowed = f"degrees whose product divides the {ranks} ranks"
-    because = f"a replica of the model has {product} = {share} ranks"
-    if degrees[flag] == share:
-        because = f"a replica of the model has {share} ranks ({flag}), and {share} does not divide {ranks}"
-    others, fix = share // degrees[flag], f"--gpus to {lcm(share, 8)}, or a multiple of it"
-    if ranks % others == 0:
-        other = f", or {fix}" if share & (share - 1) == 0 else ""  # other degrees rarely divide the heads
-        fix = f"{flag} to {nearest_divisor(ranks // others, degrees[flag])}{other}"
-    args.fault(flag, degrees[flag], allowed, because, f"set {fix}")
 
 
 def _batch(args: JobBuilder) -> None:

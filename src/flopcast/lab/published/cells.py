@@ -40,10 +40,10 @@ def plain_device(printed: str) -> str:
 
     Examples
     --------
-    >>> plain_device("NVIDIA A100-SXM4-80GB"), plain_device("RTX4090"), plain_device("8xMI300X")
-    ('a100 sxm4 80gb', 'rtx4090', 'mi300x')
+    >>> plain_device("NVIDIA A100-SXM4-80GB"), plain_device("H100SXM"), plain_device("8xMI300X")
+    ('a100 sxm4 80gb', 'h100 sxm', 'mi300x')
     """
-    spaced = re.sub(r"[\s_/(),-]+", " ", printed.lower())
+    spaced = re.sub(r"[\s_/(),-]+|(?<=\d)(?=sxm|pcie|nvl)", " ", printed.lower())
     return " ".join(_VENDORS.sub(" ", _COUNT.sub("", spaced.strip())).split())
 
 

@@ -139,12 +139,16 @@ def _degree(plan: Mapping[str, object], name: str) -> int:
 def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     """Return the catalogue's cluster with the row's devices and the printed network bandwidth."""
     known, machine = cluster_of(run), run.machine
+    problems: list[Problem] = []
     if known is None:
-        raise SpecError([replace(catalog.unknown_name("devices", machine.device), where=run.where)])
+        unknown = catalog.unknown_name("devices", machine.device, "gpu_model", run.where)
+        fix = unknown.fix.removesuffix(catalog.OWN["devices"]).rstrip(". ")
+        problems.append(replace(unknown, fix=fix))
     if machine.num_devices is None:
-        raise SpecError(
-            [_missing(run, "num_devices", None, "", "the row does not state the number of devices")]
-        )
+        because = "the row does not state the number of devices"
+        problems.append(_missing(run, "num_gpus", None, "", because))
+    if known is None or machine.num_devices is None:
+        raise SpecError(problems)
     own = catalog.cluster(known.cluster)
     per_node = machine.devices_per_node or own.node.devices
     inside = min(machine.num_devices, per_node)
@@ -157,11 +161,10 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
         rate = f"{network / per_node / 1e9:g} GB/s"
         changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
     elif machine.network and machine.num_devices > inside:
-        unknown = (
-            f"'{machine.network}' does not state the bandwidth of a node, so the bandwidth of the"
-            f" catalogue is used"
+        assumed.append(
+            f"network of {known.cluster}: '{machine.network}' does not state the bandwidth of a node, so "
+            "the bandwidth of the catalogue is used"
         )
-        assumed.append(f"network of {known.cluster}: {unknown}")
     assumed.append(f"cluster {known.cluster}: {known.because}")
     return changes
 

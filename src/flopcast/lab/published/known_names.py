@@ -18,6 +18,7 @@ from flopcast.lab.validation.run import Run
 from flopcast.library import catalog
 from flopcast.strict_model import StrictModel
 
+ENDS = r"(?:gi?b?)?(?: |$)"  # of a device's name, or of its memory
 Changes = Mapping[str, Any]
 Entry = TypeVar("Entry", bound=StrictModel)
 
@@ -120,7 +121,8 @@ def judged_only(run: Run) -> str:
 def cluster_of(run: Run) -> KnownCluster | None:
     """Return the hardware that a run names, if it is known."""
     device = plain_device(run.machine.device)
-    matching = (known for known in clusters() if re.search(known.device, device, re.IGNORECASE))
+    named = ((known, rf"(?:{known.device}){ENDS}") for known in clusters())
+    matching = (known for known, name in named if re.search(name, device, re.IGNORECASE))
     sized = (known for known in matching if known.per_node in (0, run.machine.devices_per_node))
     return next((known for known in sized if re.search(known.source, run.source)), None)
 

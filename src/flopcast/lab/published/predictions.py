@@ -172,9 +172,10 @@ def _job_or_faults(run: Run) -> Job | SpecError:
     try:
         return reproduce(run)
     except SpecError as error:
+        fixes = (each.fix.replace("use --gpus ", "set num_gpus to ") for each in error.problems)
         return SpecError(
-            replace(each, fix=FIELD.sub(lambda field: COLUMNS.get(field[0], field[0]), each.fix))
-            for each in error.problems
+            replace(each, fix=FIELD.sub(lambda field: COLUMNS.get(field[0], field[0]), fix))
+            for each, fix in zip(error.problems, fixes, strict=True)
         )
 
 
