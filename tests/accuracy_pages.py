@@ -54,9 +54,9 @@ COLLECTED_8 = ROOT / "tests" / "lab" / "validation" / "collected_runs_8.csv"
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 REACH = 1.6449  # sigmas of a 90 % interval
 NO_FITTED_RUN = {  # what is unknown of a site → what no fitted run has
-    (FRAMEWORK,): "the framework on the device, but its library",
-    (FRAMEWORK, DEVICE): "the library on the device, but on another",
-    (FRAMEWORK, DEVICE, SOFTWARE): "the library",
+    (FRAMEWORK,): "the framework on the device (but one has its library)",
+    (FRAMEWORK, DEVICE): "the library on the device (but one has it on another device)",
+    (FRAMEWORK, DEVICE, SOFTWARE): "the library on any device",
 }
 WAYS = {  # choice of constants → its name in the README, the option of the command, the page
     "none": ("never fitted: only measured kernels and data sheets", "--no-constants", ""),
