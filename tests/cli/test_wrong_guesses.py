@@ -156,7 +156,9 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "run llama-3.2-1b --gpus 8 --tokens 1B traffic.rate=4": (
         "remove traffic, or use flopcast predict, which predicts serving jobs, too"
     ),
-    "compare llama-3-8b llama-3-8b plan.precision=fp8": ("flopcast compare llama-3-8b plan.precision=fp8"),
+    "compare llama-3-8b llama-3-8b plan.precision=fp8": (
+        "run flopcast compare llama-3-8b plan.precision=fp8"
+    ),
     f"{FEW_SEARCH} --budget '0 USD'": 'write --budget "2M USD"',
     f"{JOB} plan.stages=[8,8]": "did you mean stage_layers?",
     f"{JOB} --plan 'tp = 2'": 'write "tp=2"',

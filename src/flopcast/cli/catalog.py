@@ -56,9 +56,9 @@ def command(kind: str | None, name: str | None) -> None:
         kinds_known = (*catalog.KINDS, "hub")
         near = nearest(kind, (*kinds_known, *OTHER_WORDS))
         right = next((OTHER_WORDS.get(word, word) for word in near), "")
-        command = f"flopcast catalog {right}{f' {name}' if name else ''}"
+        command = f"run flopcast catalog {right}{f' {name}' if name else ''}"
         because = "the catalogue has no entries of this kind"
-        fix = command if right else "flopcast catalog"
+        fix = command if right else "run flopcast catalog"
         raise spec_error("KIND", kind, ", ".join(kinds_known), because, fix)
     if kind is not None and name is not None:
         alike = [one for one in catalog.names(kind) if name.lower() in one]

@@ -97,7 +97,7 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
         raise spec_error(field, given, allowed, because, fix, fault=fault)
     if len(files) == 2 and files[0] == files[1] != "-":
         allowed, because = "two different jobs", "both jobs are the same"
-        fix = f"flopcast compare {' '.join((files[0], *(changes or ('plan.micro_batch=2',))))}"
+        fix = f"run flopcast compare {' '.join((files[0], *(changes or ('plan.micro_batch=2',))))}"
         raise spec_error("compare", " ".join(words), allowed, because, fix)
     if len(files) == 2 and changes:
         click.echo(f"{' '.join(changes)} changes both jobs", err=True)

@@ -192,7 +192,7 @@ def _with_value(problem: Problem, second: Problem | None) -> Problem:
         setting = f'{second.field}="{in_words(value)}"'
     elif not problem.where[-1:].isdigit():
         setting = f"{name}={in_words(value)}".replace(" ", "")
-    because = f"{problem.because}; {shown(problem.value)} is also refused, because {second.because}"
+    because = f"{problem.because}; {shown(problem.value)} is not allowed either, because {second.because}"
     return replace(problem, because=because, fix=Fix(f"write {setting}", ({name: value},)))
 
 
@@ -205,7 +205,7 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     part = getattr(problem.fix, "part", "")  # the word that the user wrote
     if part and not second.edits:
         return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
-    because, fix = f"{problem.because}; {right} is also refused, because {second.because}", second.fix
+    because, fix = f"{problem.because}; {right} is not allowed either, because {second.because}", second.fix
     if fix.startswith(OTHER_STACK):  # another stack accepts the usual spelling
         stack, mark, rest = fix.partition(", or ")
         sets: str = set_to({str(path_of(problem.field)[-1]): right})

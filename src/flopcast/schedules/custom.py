@@ -21,6 +21,7 @@ from flopcast.errors import InternalError, Problem, shown
 from flopcast.records import dataclass
 from flopcast.schedules.base import BACKWARD, FORWARD, AbstractSchedule, Order
 from flopcast.strict_model import StrictModel
+from flopcast.units import counted
 
 KINDS = ("F", "B", "W")
 Task = tuple[str, int, int]  # kind, chunk, micro-batch
@@ -197,8 +198,9 @@ def _incomplete(rows: Sequence[Row]) -> Iterator[Problem]:
             )
             yield schedule_problem(
                 [row.where for row in rows if row.stage == stage or not had][-1],
-                f"{had} tasks of stage {stage}",
-                f"{wanted}: {', '.join(kinds)} of {micro} micro-batches and {chunks} chunks",
+                f"{counted(had, 'task')} of stage {stage}",
+                f"{counted(wanted, 'task')}: {', '.join(kinds)} of {counted(micro, 'micro-batch')}"
+                f" and {counted(chunks, 'chunk')}",
                 "every stage runs each task of a step once",
                 f"add {_label(missing[1:])} of stage {stage}",
             )

@@ -193,7 +193,7 @@ def _stages(text: str) -> list[dict[str, object]]:
                 r"([a-z]\w*)\W+(\d[^\s,]*)(?:\s*[x×*:]\s*(\d+))?", joined_units(text.strip())
             ):
                 fix = write(f"{spaced[1]}={spaced[2]}" + f":{spaced[3]}" * bool(spaced[3]))
-            raise NotAllowedError(f"stages of the form NAME=VALUE, unlike {word!r}", because, fix)
+            raise NotAllowedError("stages of the form NAME=VALUE, such as decode=9ms:8", because, fix)
         if name == "exposed":
             exposed += value.split("+")
         else:

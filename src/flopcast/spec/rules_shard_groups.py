@@ -100,10 +100,9 @@ def _placed(case: Case) -> bool:
 
 def _levels(case: Case) -> str:
     """Return what a stack has, or that others have more."""
-    listed = (
-        ", ".join(case.stack.sharding.levels)
-        or "none, because this stack does not support separate shard groups; deepspeed-zero does"
-    )
+    listed = ", ".join(case.stack.sharding.levels)
+    if not listed:
+        return "none, because this stack supports no separate shard groups (deepspeed-zero supports them)"
     return f"kinds of state and number formats that stack.sharding.levels lists: {listed}"
 
 
@@ -133,7 +132,7 @@ RULES: tuple[Rule, ...] = (
             f"({listed(divisors(first(c.plans.data_parallel)))}) that also divide the number of ranks over "
             "which optimizer states are sharded"
         ),
-        because="every other group lies within one group of the optimizer states",
+        because="each of these groups is a part of a group over which optimizer states are sharded",
         fix=_divided,
     ),
     Rule(

@@ -62,7 +62,7 @@ class RunLength(StrictModel):
                 begun = re.match(r"\d+(?:\.\d+)?(?=[kMBT]?[./])", value)
                 right = begun[0] + "".join(re.findall(r"(?<=\d)[kMBT]\b", value)) if begun else ""
             right = right or usual
-            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not such a number"
+            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not a number"
             raise NotAllowedError(allowed, because, {str(info.field_name): right}) from None
 
     @field_validator("epochs", mode="before")

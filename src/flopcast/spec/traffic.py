@@ -142,7 +142,7 @@ class Traffic(StrictModel):
         allowed = "exactly one of rate_per_s, concurrency and trace"
         rate = info.data.get("rate_per_s")
         if value is not None and rate is not None:
-            because = "both determine when requests arrive"
+            because = "a rate and a concurrency both determine when requests arrive"
             raise NotAllowedError(allowed, because, "remove rate_per_s or concurrency")
         given = any(each is not None for each in (value, rate, info.data.get("trace")))
         if not given and {"rate_per_s", "trace"} <= set(info.data):  # else they are refused already

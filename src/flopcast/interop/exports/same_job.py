@@ -17,6 +17,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.exported import not_expressible
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
+from flopcast.fixes import in_words
 from flopcast.layers.base import Norm
 from flopcast.layers.block import Block
 from flopcast.library import catalog
@@ -121,7 +122,10 @@ def _problem(difference: Difference, target: str) -> Problem:
 
 
 def _what_is_lost(stack: Stack, reread: Stack, lost: tuple[Difference, ...]) -> str:
-    fields = [f"{field.removeprefix('stack.')} {value!r} → {instead!r}" for field, value, instead in lost]
+    fields = [
+        f"{field.removeprefix('stack.')} = {in_words(new) or 'none'} instead of {in_words(old) or 'none'}"
+        for field, old, new in lost
+    ]
     more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
     known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
     named = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"

@@ -263,6 +263,9 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     if has_none:
         because = "the first line contains no column of these kinds"
     edits = [f"write {mark} in place of {other}" for mark, other in near.items() if other]
-    edits += [f"add a column {mark}" for mark, other in near.items() if not other]
-    fix = f"{', '.join(edits)} in line 1"
+    lacking = [mark for mark, other in near.items() if not other]
+    edits += [f"add {'the columns' if len(lacking) > 1 else 'a column'} {', '.join(lacking)}"] * bool(
+        lacking
+    )
+    fix = f"{' and '.join(edits)} in line 1"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
