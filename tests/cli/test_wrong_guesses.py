@@ -197,7 +197,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "calibrate constants --runs nothing.csv": "choose a CSV file that exists",
     f"{JOB} --plan none": "leave out the plan; flopcast then chooses one",
     "llama-3-8b --gpus 16": "write predict before llama-3-8b",
-    "catalog gpus h100": "flopcast catalog devices h100",
+    "catalog gpus h100": "run flopcast catalog devices h100",
     "validate --precision int8": "choose one of these values, such as --precision amp",
     "predict llama-3.2-1b --gpus 60 --plan 'dp=5 gbs=60'": "set --gpus to 56 or 64",
     "predict llama-3.2-1b --cluster 16xH100": "write dgx-h100:2",

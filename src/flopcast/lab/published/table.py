@@ -267,5 +267,5 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     edits += [f"add {'the columns' if len(lacking) > 1 else 'a column'} {', '.join(lacking)}"] * bool(
         lacking
     )
-    fix = f"{' and '.join(edits)} in line 1"
+    fix = f"{', '.join(edits)} in line 1"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
