@@ -120,8 +120,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             twice = name in words
             fix = f"remove all but one {short}" if twice else f"write {short}=1"
             wrong = f"{short} is given twice" if twice else "no value follows the equals sign"
-            allowed = f"{short} only once" if twice else f"{short}=VALUE"
-            problems.append(Problem(f"{part}.{name}", word, allowed, wrong, fix, where))
+            problems.append(Problem(f"{part}.{name}", word, f"{short}=VALUE, once", wrong, fix, where))
         words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)
