@@ -137,7 +137,7 @@ def other_loads(readers: Sequence[LaunchReader]) -> list[Problem]:
         first = firsts[reader.keys.program]
         if reader.part("traffic") != first.part("traffic"):
             where, line = reader.where(""), first.where("").rpartition(":")[2]
-            allowed, because = f"the requests of the command in line {line}", "a prediction is for one load"
+            allowed, because = f"the requests of the command in line {line}", "a prediction has one traffic"
             fix, fault = "keep the command of one benchmark", "sends other requests"
             problems.append(Problem("command", where, allowed, because, fix, where=where, fault=fault))
     return problems
@@ -208,7 +208,7 @@ def _number(reader: LaunchReader, key: str) -> float | None:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9:
         return float(value)
-    reader.fault(key, "a number above 0, or inf", "the value is not such a number", "write 4")
+    reader.fault(key, "a number above 0, or inf", "the value is not a number", "write 4")
     return None
 
 
@@ -217,13 +217,13 @@ def _put_random(reader: LaunchReader, output: int, prefix: int, *, lower: bool) 
     key = "random-range-ratio"
     ratio = reader.fraction(key, 0.0)
     if not lower and ratio == 1:
-        because = "lengths vary from 0 to 2 of the stated ones then, and vLLM refuses an empty prompt"
+        because = "the benchmark would then send empty prompts, which vLLM rejects"
         reader.fault(key, "a number of at least 0, below 1", because, "write 0")
     if reader.program == OLDER and 0 < ratio < 1:
         allowed = "0 or 1, or no value"
         because = (
-            f"releases since April 2025 draw lengths from {1 - ratio:g} to {1 + ratio:g} of the stated "
-            f"ones, and older ones from {ratio:g} to 1"
+            f"releases since April 2025 draw {1 - ratio:g} to {1 + ratio:g} times the stated length, and"
+            f" older releases draw {ratio:g} to 1 times this length"
         )
         fix = f'remove {key}, and state the range: --traffic "... prompt=uniform(800,1000)"'
         reader.fault(key, allowed, because, fix)
