@@ -10,6 +10,7 @@ from hf_cases import faults, imported
 from flopcast import job, predict, predict_serving, serving_job
 from flopcast.dtypes import constant
 from flopcast.layers.base import Split
+from flopcast.layers.time_mix import TimeMix
 from flopcast.library import catalog
 from flopcast.serving.memory import serving_memory
 from flopcast.workload.backward import derive_backward
@@ -76,6 +77,16 @@ def test_ranks_of_rwkv_7_follow_from_the_hidden_size():
 
     assert (mixer.decay_rank, mixer.rate_rank, mixer.value_rank, mixer.gate_rank) == (64, 64, 64, 160)
     assert imported(RWKV_7 | {"intermediate_size": None}).blocks[1].feed_forward.ffn_hidden == 10240
+
+
+def test_ranks_must_fit_the_version():
+    for fields, message in (
+        ({"version": 6, "shift_rank": 32}, "version 6 needs decay_rank"),
+        ({"version": 7, "decay_rank": 64, "rate_rank": 64}, "version 7 needs gate_rank"),
+        ({"version": 5, "decay_rank": 64}, "version 5 has no decay_rank"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TimeMix(heads=16, **fields)
 
 
 def test_other_architectures_under_the_same_names_are_errors():

@@ -80,10 +80,10 @@ class TimeMix(AbstractRecurrentMixer):
         needed = {5: (), 6: ("shift_rank", "decay_rank"), 7: ("decay_rank", "rate_rank", "gate_rank")}
         for rank in ("shift_rank", "decay_rank", "rate_rank", "value_rank", "gate_rank"):
             given, needs = getattr(self, rank) is not None, rank in needed[self.version]
-            if given != needs and not (given and (rank, self.version) == ("value_rank", 7)):
-                raise ValueError(
-                    f"{rank}: {'a rank' if needs else 'no value'}, if version is {self.version}"
-                )
+            if needs and not given:
+                raise ValueError(f"version {self.version} needs {rank}")
+            if given and not needs and (rank, self.version) != ("value_rank", 7):
+                raise ValueError(f"version {self.version} has no {rank}")
         return self
 
     @property
