@@ -97,6 +97,23 @@ CASES = [
     ("validate --runs runs.csv", f"{TOO_MANY} s", [
         "write 6.9 in place of 6.9 s", "set dp to 16, or set num_gpus to 128"
     ]),
+    ("predict job.yaml", f"{TWO_NODES}, measured_links: {{infiniband: links.csv}}}}\n", [
+        "write tiers: {1: {links: {file: links.csv, unit: MB/s}}} in place of it", "check the path"
+    ]),
+    (f"{JOB} --plan 'dp=16 gbs=64 zero=1' --offload optimizer:host,parameters:host", "", [
+        "choose --stack composer-llm-foundry and set zero to 3, or remove parameters:host from offload"
+    ]),
+    (f"{JOB} --plan 'dp=16 gbs=64 zero=2' --stack deepspeed-zero --offload gradients:host", "", [
+        "set --offload to optimizer:host,gradients:host"
+    ]),
+    (f"{JOB} --plan 'fsdp=16 gbs=512 grad_accum=4'", "", [
+        "write data_parallel=16 and zero=3", "write micro_batch=8"
+    ]),
+    (f"{JOB} --plan 'ddp=16 mbs=2 ga=4'", "", [
+        "write data_parallel=16 and zero=0", "write global_batch=128"
+    ]),
+    (f"{JOB} --power-limit 80%", "", ['write --power-limit "560 W"']),
+    (f"{JOB} cluster.tiers.1.bytes_per_s=80%", "", ['write cluster.tiers.1.bytes_per_s="40 GB/s"']),
     ("validate --runs runs.csv", TOO_MANY, ["set dp to 16, or set num_gpus to 128"]),
     ("validate --runs runs.csv", TOO_MANY.replace("H100,64", "H100X,"), [
         "did you mean h100-sxm5-64gb, h100-sxm5-80gb or h100-sxm5-96gb?", "write the value of num_gpus"
@@ -127,7 +144,13 @@ CASES = [
      "phases: [{tokens: 1B, changes: plan.gbs=25}, {token: 2B}]\n", [
         "did you mean tokens?", "set global_batch to 32"
     ]),
-    ("predict run.sh --cluster dgx-h100:1", VLLM, ["did you mean fp8?", "set plan.tensor_parallel to 4"]),
+    ("predict run.sh --cluster dgx-h100:1", VLLM, [
+        "did you mean fp8?", "change --tensor-parallel-size so that tensor_parallel is 4"
+    ]),
+    ("predict run.sh --cluster dgx-h100", MEGATRON.replace("paralel-size 2 --bf16", (
+        "parallel-size 2 --bf16 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3"
+    )).replace("batch-size 50", "batch-size 64"), ["write --num-layers-per-virtual-pipeline-stage 2"]),
+    (f"{JOB} --slow gpu=3:80%", "", ["write device in place of gpu"]),
 ]  # fmt: skip
 
 

@@ -93,7 +93,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'tp: 2, pp: 2'": 'write "tp=2 pp=2"',
     f"{JOB} --offload weights:host": (
         "choose --stack composer-llm-foundry and set zero to 3 and --offload to parameters:host, "
-        "or set --offload to optimizer:host,activations:host"
+        "or remove parameters:host from offload"
     ),
     f"{JOB} --offload optimizer=ssd": (
         "choose --stack deepspeed-zero and set --offload to optimizer:nvme, "
@@ -139,7 +139,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --gpus 1.5": "leave out all but one --gpus",
     f"{JOB} --plan 'dp=64'": "set data_parallel to 16, or use --gpus 64",
     f"{JOB} --plan fsdp": "write zero=3, which shards all states as FSDP does",
-    f"{JOB} --plan fsdp=8": "write data_parallel=8 and zero=3, which shard all states over these ranks",
+    f"{JOB} --plan fsdp=8": "write data_parallel=8 and zero=3",
     f"{JOB} --plan 'fsdp=8 dp=2'": "write zero=3, which shards all states as FSDP does",
     f"{JOB} cluster.price=2.10": 'write cluster.price="2.1 USD/h"',
     f"{JOB} --plan recompute=full:7": "set recompute to full:block:7",
@@ -172,7 +172,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --seq 8kb": "write 8192 in place of 8kb",
     f"{JOB} --plan 'pp=2 schedule=zero-bubble'": "set schedule to zb_h1",
     f"{JOB} --plan zero=fsdp": "write zero=3, which shards all states as FSDP does",
-    f"{JOB} --slow node=1:0.8": "write host=1:0.8 in place of node=1:0.8",
+    f"{JOB} --slow node=1:0.8": "write host in place of node",
     f"{JOB} --checkpoint async": (
         "write asynchronous in place of async",
         'write --checkpoint "nvme asynchronous"',
@@ -236,8 +236,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "explain llama-3.2-1b mfu_ratio --gpus 8": "flopcast explain mfu llama-3.2-1b --gpus 8",
     f"{JOB} --loader decode=9ms*8": "write decode=9ms:8 in place of decode=9ms*8",
     f"{JOB} --offload parameters:host --plan zero=1": (
-        "choose --stack deepspeed-zero and set zero to 3, "
-        "or set --offload to optimizer:host,activations:host"
+        "choose --stack deepspeed-zero and set zero to 3, or remove parameters:host from offload"
     ),
     f"{JOB} cluster.reliability.device_time_between_failures_s=50khours": (
         'write cluster.reliability.device_time_between_failures_s="50000 h"'

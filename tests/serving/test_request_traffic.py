@@ -92,14 +92,14 @@ def test_all_errors_are_reported_together():
 @all_cases(
     ("text", "field", "word"),
     [
-        (LENGTHS, "concurrency", "exactly one of rate_per_s, concurrency and trace"),
+        (LENGTHS, "concurrency", "exactly one of rate, concurrency and trace"),
         ("rate=4/s output=1", "prompt_tokens", "prompt=2000"),
         ("rate=4/s prompt=1", "output_tokens", "output=2000"),
         (f"rate=0 {LENGTHS}", "rate_per_s", "above 0"),
         (f"rate=many {LENGTHS}", "rate_per_s", "rate=4/s"),
         (f"rate=-1/s {LENGTHS}", "rate_per_s", "above 0"),
         (f"concurrency=0 {LENGTHS}", "concurrency", "from 1"),
-        ("trace=a.csv rate=4/s concurrency=4", "concurrency", "remove rate_per_s or concurrency"),
+        ("trace=a.csv rate=4/s concurrency=4", "concurrency", "remove rate or concurrency"),
         (f"trace=a.csv {LENGTHS}", "prompt_tokens", "remove prompt"),
         ("trace=a.csv turns=3", "turns", "remove turns"),
         ("trace=a.csv arrivals=constant", "arrivals", "remove arrivals"),

@@ -58,7 +58,7 @@ def test_the_first_advised_edit_keeps_the_rule(rule, whole, value, allowed):
     (problem,) = faults(whole)
     advised = edits(problem)[:1]
     if words := re.fullmatch(r"write (\S+) in place of (\S+)", problem.fix):
-        replaced = json.loads(json.dumps(whole).replace(f'"{words[2]}"', f'"{words[1]}"'))
+        replaced = json.loads(json.dumps(whole).replace(words[2], words[1]))
         assert rule not in [key(left) for left in faults(replaced)]
         return
 

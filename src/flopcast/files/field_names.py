@@ -19,6 +19,7 @@ from flopcast.units import units_of
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
+ZERO_OF = {"fsdp": 3, "ddp": 0}  # keys that may state a number of data-parallel ranks → their ZeRO stage
 OF_TIERS = re.compile(r"bandwidth|bw\b|latency")  # a key that states the speed of a network of a cluster
 INSIDE_NODES = re.compile(r"intra|nvlink|scale_up|xgmi")
 GLUED = re.compile(r"(\w+) ?(?:=|::?)\s*([{\[]?)")  # a key with the "=" or ":" that should end it
@@ -51,7 +52,7 @@ def unknown_field(
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
     elsewhere = _as_part(key, value, words, names, whole or {}) or MEANT.get(key, "").format(value=plain)
-    elsewhere = _over_ranks(key, plain, whole or {}) or elsewhere
+    elsewhere = _of_ranks(key, plain, whole or {}) or elsewhere
     if key in ("seq", "sequence_length") and "replicas" in names:  # a plan of serving
         elsewhere = f"remove {key}: the traffic states the lengths of prompts and outputs"
     elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere
@@ -69,21 +70,32 @@ def unknown_field(
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
 
 
-def _over_ranks(key: str, value: str, whole: Mapping[str, object]) -> Fix | None:
-    """Return the fix of an FSDP degree in a plan without another degree; None for a stage or a switch.
+def _of_ranks(key: str, value: str, whole: Mapping[str, object]) -> Fix | None:
+    """Return the fix of a number of ranks or of accumulation steps, which several fields of a plan state.
 
-    >>> print(_over_ranks("fsdp", "16", {}))
-    write data_parallel=16 and zero=3, which shard all states over these ranks
+    None if the key states no such number, or if the plan, `whole`, does not determine these fields.
+
+    >>> print(_of_ranks("fsdp", "16", {}), _of_ranks("ga", "4", {"dp": 16, "mbs": 2}), sep="; ")
+    write data_parallel=16 and zero=3; write global_batch=128
     """
-    if (
-        key != "fsdp"
-        or not value.isdecimal()
-        or int(value) <= 3
-        or not {"dp", "data_parallel"}.isdisjoint(whole)
-    ):
-        return None
-    text = f"write data_parallel={value} and zero=3, which shard all states over these ranks"
-    return Fix(text, ({"data_parallel": int(value), "zero": 3},))
+
+    def number_of(*names: str) -> int:
+        stated = (str(whole.get(name)) for name in names)
+        return next((int(each) for each in stated if each.isdecimal()), 0)
+
+    number = int(value) if value.isdecimal() else 0
+    replicas = number_of("data_parallel", "dp")
+    edit: dict[str, int] = {}
+    if key in ZERO_OF and number > 1 and not replicas:
+        edit = {"data_parallel": number, "zero": ZERO_OF[key]}
+    if MEANT.get(key) == MEANT["grad_accum"] and number and (replicas := replicas or number_of(*ZERO_OF)):
+        micro, total = number_of("micro_batch", "mbs"), number_of("global_batch", "gbs")
+        if total and not micro and total % (replicas * number) == 0:
+            edit = {"micro_batch": total // replicas // number}
+        elif micro and not total:
+            edit = {"global_batch": replicas * micro * number}
+    words = [f"{name}={new}" for name, new in edit.items()]
+    return Fix(f"write {' and '.join(words)}", (edit,)) if edit else None
 
 
 def _as_part(
@@ -111,6 +123,10 @@ def _as_part(
         tier = "0" if INSIDE_NODES.search(key) else "1"
         field = "latency_s" if quantity[0] == "latency" else "bytes_per_s"
         edit = {"tiers": {tier: {field: meant_quantity(str(value), units_of(field)) or value}}}
+    if "tiers" in known and "links" in key:
+        tier = "0" if INSIDE_NODES.search(f"{key} {value}") else "1"
+        file = next(iter(value.values()), "links.csv") if isinstance(value, dict) else value
+        edit = {"tiers": {tier: {"links": {"file": file, "unit": "MB/s"}}}}
     if "groups" in known and re.fullmatch(r"(?:num_)?(?:gpus?|devices)_per_node", key):
         edit = {"groups": {"0": {"node": {"devices": value}}}}
     if key == "plan":

@@ -21,7 +21,7 @@ def unit_fault(
     right = meant_quantity(str(data), units, EXAMPLES.get(name, ""))
     number = BEGINS_WITH_NUMBER.match(str(data))
     written = str(data)[number.end() :].strip() if number else ""
-    if "USD/h" not in units or right or number is None:
+    if "USD/h" not in units or right or number is None or written == "%":
         right = right or EXAMPLES.get(name) or f"1 {units[0]}"
         text = f"write {name}: {right}"
         if where.startswith(ARGUMENT):

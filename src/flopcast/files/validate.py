@@ -195,7 +195,7 @@ def _problem(
 def _unknown(noun: type[BaseModel], parts: Path, full: Path, value: object, document: Document) -> Problem:
     """Return the fault of a key, at `full` in the document, that its mapping does not have."""
     holder = value_at(document.data, full[:-1])
-    whole = holder if isinstance(holder, dict) else dict.fromkeys(re.findall(r"(\w+)=", str(holder or "")))
+    whole = holder if isinstance(holder, dict) else dict(re.findall(r"(\w+)=([^\s,]+)", str(holder or "")))
     of_files = OF_FILES.get(full[:-1], ())
     is_changed = not whole or "base" in whole
     names = [*names_at(noun, parts[:-1]), *(of_files if is_changed else of_files[:1])]
@@ -221,7 +221,7 @@ def value_at(data: object, location: Path) -> object:
     """Return the value at a location of the data before its units were converted."""
     for each in location:
         part = str(each) if isinstance(data, dict) and each not in data else each  # of a changed list
-        is_entry = isinstance(data, list) and isinstance(part, int) and part < len(data)
+        is_entry = isinstance(data, (list, tuple)) and isinstance(part, int) and part < len(data)
         holds = is_entry or (isinstance(data, dict) and part in data)
         data = data[part] if holds else getattr(data, str(part), None)  # type: ignore[index]
     return data

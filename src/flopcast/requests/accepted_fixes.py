@@ -254,7 +254,8 @@ def _with_key(data: object, path: Path, name: str, value: object) -> object:
     """Return data with a value of the field that was meant in place of an unknown key."""
     holder, (*above, key) = value_at(data, path[:-1]), path
     if isinstance(holder, str) and not isinstance(value, dict):
-        return edited(data, [*map(str, above)], re.sub(rf"\b{re.escape(str(key))}=", f"{name}=", holder))
+        text = re.sub(rf"\b{re.escape(str(key))}=[^\s,]*", f"{name}={in_words(value)}", holder)
+        return edited(data, [*map(str, above)], text)
     if not isinstance(holder, dict) or key not in holder:
         return data
     meant = long_names(Plan).get(name, name)

@@ -12,10 +12,14 @@ from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names
-from flopcast.quantities import fraction_of
+from flopcast.quantities import exactly, fraction_of
 from flopcast.records import replace
 from flopcast.spec.recompute import FIELDS
+from flopcast.units import units_of
 
+OF_DEVICE: dict[Path, Path] = {  # fields of a site → what a device has at most
+    ("site", "power_limit_w"): ("groups", 0, "node", "device", "board_power_w")
+}
 IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of several words
 
 
@@ -30,7 +34,7 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
         key, right = document.keys.get(path, ""), _right_value(problem, path)
         where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
         if key and where.startswith(f"{document.name}:"):
-            fix = f"change {key} so that {', '.join(problem.edits[0])} is {right}" if right else fix
+            fix = f"change {key} so that {path[-1]} is {right}" if right else fix
             fault = fault or f"= {shown(problem.value)} (from {key}) is not allowed"
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"
@@ -41,7 +45,7 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
 def _right_value(problem: Problem, path: Path) -> str:
     """Return the value that the first edit of a fix gives to the field of the problem; "" if none."""
     edit = problem.edits[0] if problem.edits else {}
-    sets = len(edit) == 1 and path[-1:] == tuple(edit) and problem.fix.startswith(set_to(edit))
+    sets = tuple(edit) in (path[-1:], (problem.field,)) and problem.fix.startswith(set_to(edit))
     return in_words(*edit.values()) if sets else ""
 
 
@@ -53,20 +57,23 @@ def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[
     model = document.mapping.get("model")
     in_file = [f"{name}={value}" for name, value in model.items()] if isinstance(model, dict) else []
     in_file = in_file if isinstance(model, dict) and "base" in model else []
-    return [_in_watts(_with_option(_with_cause(each, (*changes, *in_file))), document) for each in own]
+    return [_as_share(_with_option(_with_cause(each, (*changes, *in_file))), document) for each in own]
 
 
-def _in_watts(problem: Problem, document: Document) -> Problem:
-    """Return the fault of a power limit in percent; its fix states the same share of the device's power."""
-    share = fraction_of(str(problem.value)) if problem.field == "site.power_limit_w" else None
-    cluster = document.mapping.get("cluster")
+def _as_share(problem: Problem, document: Document) -> Problem:
+    """Return the fault of a quantity in percent; its fix states this share of the catalogue's quantity."""
+    share = fraction_of(str(problem.value)) if "%" in str(problem.value) else None
+    cluster, path = document.mapping.get("cluster"), path_of(problem.field)
     name = str(cluster.get("base") if isinstance(cluster, dict) else cluster).partition(":")[0]
-    if not share or "%" not in str(problem.value) or not (known := catalog.known("clusters", name)):
+    known, units = catalog.known("clusters", name), units_of(str(path[-1]) if path else "")
+    if not (share and known and units and problem.edits):
         return problem
-    power_w, ((field, usual),) = catalog.cluster(known).node.device.board_power_w, problem.edits[0].items()
-    watts = f"{share * (power_w or 0):g} W"
-    fix = Fix(problem.fix.replace(str(usual), watts), ({field: watts},))
-    return replace(problem, fix=fix) if power_w else problem
+    whole = value_at(catalog.cluster(known), OF_DEVICE.get(path, path[1:]))
+    ((field, usual),) = problem.edits[0].items()
+    if not isinstance(whole, (int, float)):
+        return problem
+    right = exactly(float(f"{share * whole:.3g}"), units[0])
+    return replace(problem, fix=Fix(problem.fix.replace(str(usual), right), ({field: right},)))
 
 
 def _with_option(problem: Problem) -> Problem:

@@ -26,17 +26,28 @@ def _without(case: Case, wrong: list[Placement]) -> Edit:
     return {"offload": offload_word(rest) or "none"}
 
 
-def _supported(case: Case) -> Edit:
+def _supported(case: Case) -> Ways:
     """Return the edit that offloads to the host what the stack has no other memory for.
 
-    If that leaves nothing, it offloads to the host what the stack can.
+    States that the stack cannot offload at all have no edit, because no other state stands for them.
     """
     places = [place for place in case.stack.offload.places if place.endswith(":host")]
     places = places if tier_of(case.cluster, "host") else []
     unknown = _unknown_to_stack(case)
+    lost = tuple(one for one in unknown if f"{one.kind}:host" not in places)
+    if lost:
+        return f"remove {offload_word(lost)} from offload", "choose another stack"
     moved = [one.model_copy(update={"tier": "host"}) if one in unknown else one for one in _placed(case)]
-    words = [offload_word((one,)) for one in moved if one not in unknown or f"{one.kind}:host" in places]
-    return {"offload": ",".join(dict.fromkeys(words) or places) or "none"}
+    words = dict.fromkeys(offload_word((one,)) for one in moved)
+    return {"offload": ",".join(words)}, "choose another stack"
+
+
+def _with_optimizer(case: Case) -> Edit:
+    """Return the edit that also offloads the optimizer, or no gradients if it is on peers already."""
+    gradients = _only(case, "gradients")
+    if _has(case, "optimizer"):
+        return _without(case, gradients)
+    return {"offload": f"optimizer:{gradients[0].tier},{offload_word(_placed(case))}"}
 
 
 def _undescribed(case: Case) -> list[str]:
@@ -81,10 +92,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: not _unknown_to_stack(c),
-        value=lambda c: offload_word(tuple(_unknown_to_stack(c))),
-        allowed=lambda c: ", ".join(c.stack.offload.places) or f"none, with the stack {c.stack.name}",
+        allowed=lambda c: f"{', '.join(c.stack.offload.places) or 'none'}, with the stack {c.stack.name}",
         because="the stack can offload only these kinds of state, and only to these memories",
-        fix=lambda c: (_supported(c), "choose another stack"),
+        fix=_supported,
     ),
     Rule(
         field=lambda c: FIELDS[_undescribed(c)[0]],
@@ -118,7 +128,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _has(c, "optimizer", but=PEER) or not _has(c, "gradients"),
         allowed="no offload of gradients, because no part of the optimizer is offloaded to the host",
         because="the optimizer reads the gradients from the memory where its states are",
-        fix=lambda c: _without(c, _only(c, "gradients")),
+        fix=_with_optimizer,
     ),
     Rule(
         field="plan.offload",

@@ -78,9 +78,8 @@ def _too_fast(case: Case) -> list[int]:
 
 
 def _with_known_kind(part: SlowPart) -> str:
-    """Return the edit that corrects the kind in the short form of a slow part."""
-    kind = OTHER_KINDS.get(part.kind.lower(), DEVICE)
-    return in_place(part.model_copy(update={"kind": kind}).word(), part.word())
+    """Return the edit that corrects the kind of a slow part."""
+    return in_place(OTHER_KINDS.get(part.kind.lower(), DEVICE), part.kind)
 
 
 RULES: tuple[Rule, ...] = (

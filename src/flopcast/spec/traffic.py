@@ -139,11 +139,11 @@ class Traffic(StrictModel):
     @classmethod
     def _one_load(cls, value: int | None, info: ValidationInfo) -> int | None:
         """Refuse a rate beside a concurrency, and traffic without a rate, a concurrency and a trace."""
-        allowed = "exactly one of rate_per_s, concurrency and trace"
+        allowed = "exactly one of rate, concurrency and trace"
         rate = info.data.get("rate_per_s")
         if value is not None and rate is not None:
             because = "a rate and a concurrency both determine when requests arrive"
-            raise NotAllowedError(allowed, because, "remove rate_per_s or concurrency")
+            raise NotAllowedError(allowed, because, "remove rate or concurrency")
         given = any(each is not None for each in (value, rate, info.data.get("trace")))
         if not given and {"rate_per_s", "trace"} <= set(info.data):  # else they are refused already
             because = "flopcast needs to know when requests arrive"

@@ -83,7 +83,8 @@ def errors_as_json(
 
 def _with_short_field(problem: Problem) -> Problem:
     """Return a problem with the names of fields that a request has, such as "rate" of a traffic."""
-    name = OF_TRAFFIC.get(problem.field.rpartition("traffic.")[2], "")
+    own = problem.field.rpartition("traffic.")[2]
+    name = OF_TRAFFIC.get(own, own if own in OF_SERVING else "")
     if name and "." in problem.field and not problem.where:
         problem = replace(problem, field=name, where=REQUEST)
     if problem.field in OPTIONS and not problem.where:

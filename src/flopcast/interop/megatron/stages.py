@@ -16,6 +16,7 @@ import re
 from flopcast.interop.megatron.forks import NOOP
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.model import LAYERS
+from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
 PIPELINE = "--pipeline-model-parallel-size"
 SIZE, NUMBER = "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"
@@ -64,8 +65,13 @@ def _virtual(args: JobBuilder, stages: int) -> int:
         chunks = max(layers // stages // size, 1)
         known = not args.faulty(*LAYERS, PIPELINE, SIZE) and not args.has(FIRST, LAST)
         if known and layers % (stages * size):
-            allowed = f"a divisor of the {layers} / {stages} layers of a stage"
-            args.fault(SIZE, size, allowed, "all chunks have the same number of layers", f"write {SIZE} 1")
+            whole = layers // stages
+            allowed = f"a divisor of {layers} / {stages} = {layers / stages:g} layers of a stage"
+            fix = f"set {PIPELINE} to {nearest_divisor(layers, stages)}"
+            if layers % stages == 0:
+                allowed += f": {listed(divisors(whole))}"
+                fix = f"write {SIZE} {nearest_divisor(whole, size)}"
+            args.fault(SIZE, size, allowed, "all chunks have the same number of layers", fix)
     if args.has(SIZE, NUMBER):
         args.put(("plan", "virtual_stages"), chunks, SIZE, NUMBER)
     return chunks

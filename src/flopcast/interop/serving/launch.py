@@ -340,4 +340,5 @@ def _document(
         "plan": plan,
         "assumptions": list(notes),
     }
-    return Document(name, data, dict(reader.document.lines), places)
+    keys = {path: reader.shown(key) for path, key in reader.names.items()}
+    return Document(name, data, dict(reader.document.lines), places, keys)
