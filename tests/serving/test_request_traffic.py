@@ -125,7 +125,7 @@ def test_all_errors_are_reported_together():
         ("rate=4/s prompt=3: output=1", "prompt_tokens", "no number"),
         ("rate=4/s prompt=nan:1 output=1", "prompt_tokens", "no number"),
         ("rate=4/s rate=5/s prompt=1 output=1", "rate_per_s", "remove all but one rate"),
-        ("rate= prompt=1 output=1", "rate_per_s", "one rate=value"),
+        ("rate= prompt=1 output=1", "rate_per_s", "rate=VALUE, once"),
     ],
 )
 def test_an_error_of_traffic_says_what_is_allowed(text, field, word):
