@@ -25,7 +25,7 @@ class DocumentedOptions:
 
     def __init__(self, module: str) -> None:
         """Keep the texts of a module, which has this `__name__`."""
-        self._texts = _texts()[module.rpartition(".")[2]]
+        self._texts = texts_of_help()[module.rpartition(".")[2]]
 
     def __call__(self, *names: str, **settings: Any) -> Callable[[FC], FC]:  # noqa: ANN401 - those of click
         """Return a decorator like `click.option`; the help is that of the first long name."""
@@ -34,6 +34,6 @@ class DocumentedOptions:
 
 
 @lru_cache(maxsize=1)
-def _texts() -> dict[str, dict[str, str]]:
-    """Return the texts by module and option."""
+def texts_of_help() -> dict[str, dict[str, str]]:
+    """Return the texts by module and option, and those of commands under "commands"."""
     return tomllib.loads(files(__package__).joinpath("help.toml").read_text(encoding="utf-8"))

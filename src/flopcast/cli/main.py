@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import click
 
 import flopcast
+from flopcast.cli.documented_options import texts_of_help
 from flopcast.cli.json_errors import as_json, wants_json
 from flopcast.cli.terminal import print_error
 from flopcast.garbage import collect_rarely
@@ -28,41 +29,8 @@ from flopcast.garbage import collect_rarely
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-COMMANDS = {  # name → (module, one line of help)
-    "predict": ("predict", "Predict the time and memory of a training step, or the latencies of serving."),
-    "search": (
-        "search",
-        "Find the best plan for a training job, or the best deployment of a serving engine.",
-    ),
-    "run": ("run", "Predict the time, cost and energy of a whole training run."),
-    "compare": ("compare", "Compare two jobs: which is faster or cheaper, and how certain is that?"),
-    "contention": ("contention", "Predict how much jobs slow each other down if they share a network."),
-    "shard": ("shard", "Find the dimension along which tensor parallelism divides each parameter."),
-    "memory": ("memory", "Predict the memory of each device by category, and whether the job fits."),
-    "checkpoint": (
-        "checkpoint",
-        "Predict the size of checkpoints, the time they take and their best interval.",
-    ),
-    "sweep": ("sweep", "Find the best plan for each scenario of a grid."),
-    "validate": ("validate", "Compare predictions with runs that others measured and published."),
-    "calibrate": ("calibrate", "Fit efficiency curves, constants and site files to measurements."),
-    "import": ("imports", "Convert files of other software to job files, models or measurements."),
-    "diagnose": ("diagnose", "Find out why a job is slower than predicted, and what would help."),
-    "explain": ("explain", "Explain a number of a prediction: its formula, inputs and sources."),
-    "export": (
-        "export",
-        "Write a job as a launch script or configuration of other software, or its step as a trace.",
-    ),
-    "measure": ("measure", "Benchmark the kernels and collectives of your GPUs."),
-    "ui": ("ui", "Serve the web pages and the JSON API on this machine."),
-    "catalog": ("catalog", "List the devices, clusters, models and stacks that ship with flopcast."),
-    "completion": (
-        "completion",
-        "Print a script with which your shell completes commands, options and names.",
-    ),
-    "schema": ("schema", "Print the JSON Schema of job files."),
-    "demo": ("demo", "Predict a published run on 128 GPUs and compare it with the measured step time."),
-}
+COMMANDS = texts_of_help()["commands"]  # the most used first
+MODULES = {"import": "imports"}  # of commands whose module has another name
 COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -72,7 +40,7 @@ class LazyGroup(click.Group):
     """A group whose commands are imported on first use.
 
     `flopcast --help` then needs neither numpy nor pydantic, whose import takes longer than printing the
-    help. The help line of each command is therefore kept in `COMMANDS`.
+    help. The help line of each command is therefore in help.toml.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -83,7 +51,7 @@ class LazyGroup(click.Group):
         """Return the command with this name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"flopcast.cli.{COMMANDS[cmd_name][0]}")
+        module = import_module(f"flopcast.cli.{MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
@@ -91,14 +59,14 @@ class LazyGroup(click.Group):
         """Return the commands that begin with `incomplete`, then the options; import no command."""
         from click.shell_completion import CompletionItem
 
-        items = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
+        items = [CompletionItem(name, help=text) for name, text in COMMANDS.items()]
         mine = [item for item in items if item.value.startswith(incomplete)]
         return [*mine, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
