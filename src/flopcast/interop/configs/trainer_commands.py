@@ -26,21 +26,12 @@ from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
 
 LAUNCHER = "launcher"
+OPENRLHF = ("train_sft", "train_dpo", "train_rm", "train_ppo_ray")
+VERL = ("verl.trainer.fsdp_sft_trainer", "verl.trainer.sft_trainer", "verl.trainer.main_ppo")
 STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a trainer → its arguments
-    "openrlhf.cli.train_sft": "flags",
-    "openrlhf.cli.train_dpo": "flags",
-    "openrlhf.cli.train_rm": "flags",
-    "openrlhf.cli.train_ppo_ray": "flags",
-    "swift sft": "flags",
-    "swift pt": "flags",
-    "swift rlhf": "flags",
-    "verl.trainer.fsdp_sft_trainer": "overrides",
-    "verl.trainer.sft_trainer": "overrides",
-    "verl.trainer.main_ppo": "overrides",
-    "recipe.dapo.main_dapo": "overrides",
-    "trainer": "flags",
-    "llama-factory": "flags",
-    "maxtext": "overrides",
+    **dict.fromkeys((f"openrlhf.cli.{name}" for name in OPENRLHF), "flags"),
+    **dict.fromkeys(("swift sft", "swift pt", "swift rlhf", "trainer", "llama-factory"), "flags"),
+    **dict.fromkeys((*VERL, "recipe.dapo.main_dapo", "maxtext"), "overrides"),
 }
 OF_TRAINER = "--per_device_train_batch_size"
 OF_LAUNCHER = ("config_file", "use_deepspeed", "use_fsdp")  # of `accelerate launch`

@@ -3,8 +3,8 @@
 Answers: which value does this config give to a fact, is it possible, and which of its keys were never read?
 Elsewhere: the facts that a family takes from its config (families.py), the resulting model (config.py).
 
-Configs use many keys for one fact: `hidden_size`, `n_embd`, `d_model`. FACTS lists them; if several are
-given, the first counts, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
+Configs use many keys for one fact: `hidden_size`, `n_embd`, `d_model`. facts.yaml lists them; if several
+are given, the first counts, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
 """
 
 import re
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flopcast.errors import Problem
+from flopcast.files.package_table import read_table
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path
 from flopcast.records import dataclass
@@ -59,49 +60,9 @@ class Fact:
     zero_is_none: bool = False
 
 
-def _size(*keys: str, optional: bool = False) -> Fact:
-    return Fact(kind="count", keys=keys, optional=optional, agree=True)
-
-
 FACTS = {
-    "hidden": _size("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
-    "layers": Fact(
-        kind="layers", keys=("num_hidden_layers", "n_layer", "n_layers", "num_layers"), agree=True
-    ),
-    "heads": _size("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "kv_heads": _size("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", optional=True),
-    "head_size": _size("head_dim", optional=True),
-    "ffn_hidden": _size("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", optional=True),
-    "vocabulary": _size("vocab_size"),
-    "experts": _size("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "relative_positions": _size(),
-    "context": Fact(
-        kind="count",
-        keys=(
-            "max_position_embeddings",
-            "n_positions",
-            "max_seq_len",
-            "seq_length",
-            "model_max_length",
-            "max_sequence_length",
-            "n_ctx",
-        ),
-    ),
-    "activation": Fact(
-        kind="text", keys=("hidden_activation", "hidden_act", "activation_function", "activation")
-    ),
-    "tied": Fact(kind="flag", keys=("tie_word_embeddings",)),
-    "rotary_fraction": Fact(kind="part", keys=("partial_rotary_factor", "rotary_pct")),
-    "alibi": Fact(kind="flag", keys=("alibi",)),
-    "window": Fact(kind="count", keys=("sliding_window", "window_size"), optional=True, zero_is_none=True),
-    "softcap": Fact(kind="factor", keys=("attn_logit_softcapping",), optional=True, zero_is_none=True),
-    "logit_softcap": Fact(
-        kind="factor", keys=("final_logit_softcapping",), optional=True, zero_is_none=True
-    ),
-    "attention_dropout": Fact(kind="share", keys=("attention_dropout", "attn_pdrop")),
-    "hidden_dropout": Fact(kind="share", keys=("hidden_dropout", "resid_pdrop", "residual_dropout")),
-    "embedding_dropout": Fact(kind="share", keys=("embd_pdrop", "embedding_dropout", "emb_pdrop")),
-    **{name: Fact(kind="flag") for name in ("qkv_bias", "out_bias", "mlp_bias", "norm_bias", "norm_scale")},
+    name: Fact(**entry | {"keys": tuple(entry.get("keys", "").split())})
+    for name, entry in read_table(__package__, "facts.yaml").items()
 }
 
 

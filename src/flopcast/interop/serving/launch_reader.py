@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from flopcast.errors import Problem
 from flopcast.files.inputs import exists
 from flopcast.files.other_forms import as_fraction
+from flopcast.files.package_table import meanings
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.megatron.arguments import from_outside
@@ -28,18 +29,9 @@ STORED = {  # part of a model's name → the format in which that copy of it is 
     r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4": "int4",
 }
 _SUFFIX = {re.compile(rf"[-_.]({text})(?=$|[-_.])", re.IGNORECASE): kept for text, kept in STORED.items()}
-CACHES = {
-    "auto": "bf16",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "fp16": "bf16",
-    "float16": "bf16",
-    "fp8": "fp8",
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
-    "fp8_e4m3fn": "fp8",
-    "fp8_inc": "fp8",
-}
+CACHES = meanings(
+    {"bf16": "auto bf16 bfloat16 fp16 float16", "fp8": "fp8 fp8_e4m3 fp8_e5m2 fp8_e4m3fn fp8_inc"}
+)
 PUBLISHED = "the format that the model was published in"
 DTYPES = dict.fromkeys(("auto", "half", "float16", "bfloat16", "fp16", "bf16"), "bf16")
 EAGER_LAUNCH = "31 us"
