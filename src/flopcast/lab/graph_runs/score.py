@@ -16,6 +16,7 @@ from flopcast.cost.graph_kernels.efficiency import Rates
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
 from flopcast.cost.graph_kernels.rates import rates_of
 from flopcast.dtypes import Flags, Floats, Integers, Logs
+from flopcast.files.package_table import read_table
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.fit import Fitted, Observed, Prepared, fit, prepared
 from flopcast.lab.graph_runs.kernels import Software, counted_kernels, graph_kernels
@@ -30,14 +31,7 @@ Constants = Literal["catalogue", "family", "device", "none"]
 FOLDS = 5  # that families are divided into
 UNFITTED_SIGMA = 0.3
 COUNTED_SIGMA = 0.35  # of a model of which only multiply-adds and activations are known
-JUDGED: Mapping[Constants, str] = {
-    "catalogue": "Fitted: efficiencies of kernels were fitted on step times of these tables.",
-    "family": "Left out: for each of five groups of families, efficiencies were fitted on the other"
-    " groups.",
-    "device": "Left out: for each device, efficiencies were fitted on the tables of all other devices.",
-    "none": "Without constants: efficiencies come from benchmarks of single kernels and from data sheets"
-    " (cost/graph_kernels/priors.py). We chose the mechanisms with these tables in view.",
-}
+JUDGED: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["graphs"]
 PRIOR_KINDS: Mapping[str, str] = {"training": "eager"}
 """Kinds of software whose efficiencies are drawn to those of another kind when they are fitted."""
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from flopcast.cost.constants import Fitted
 from flopcast.cost.tier_constants import LOG_SIGMAS
+from flopcast.files.package_table import read_table
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
 from flopcast.lab.offload_runs.fit import SeenRun, fitted_constants, fitted_site, scaled_parts
@@ -35,16 +36,7 @@ PART_OF_PHASE: Mapping[str, Part] = {
     "step": "update",
 }
 Constants = Literal["catalogue", "model", "folder", "generation", "none"]
-JUDGED: Mapping[Constants, str] = {
-    "catalogue": "Fitted: rates of each machine, and the constants of offload, were fitted on these runs.",
-    "model": "Left out: for each model, rates of the machine and constants were fitted on the other"
-    " models.",
-    "folder": "Left out: for each folder of logs, rates of the machine and constants were fitted on the"
-    " other folders.",
-    "generation": "Left out: for each generation of devices, constants were fitted on the other"
-    " generations; machines have the rates of data sheets.",
-    "none": "Data sheets: nothing was fitted, neither constants nor rates of machines.",
-}
+JUDGED: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["offload"]
 OF_DATA_SHEETS: tuple[Constants, ...] = ("generation", "none")  # machines without fitted rates
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from flopcast.errors import SpecError
+from flopcast.files.package_table import read_table
 from flopcast.lab.serving_runs.copy_rates import with_rates_of, without_rates
 from flopcast.lab.serving_runs.fit import by_engine
 from flopcast.lab.serving_runs.rows import ComparedServing, ServingRun, ServingScores
@@ -21,15 +22,7 @@ from flopcast.spec.serving_job import ServingJob
 
 Constants = Literal["catalogue", "model", "device", "none"]
 NO_CONSTANTS = IterationCost(host_s=0.0, sequence_s=0.0, log_sigma_factor=0.3)
-JUDGED: Mapping[Constants, str] = {
-    "catalogue": "The constants of each engine are those of the catalogue: fitted on every tenth point of"
-    " aiconfigurator, so that all other tables are left out of the fit. Rates of copies (engine.streaming)"
-    " are fitted on runs on A6000.",
-    "model": "Left out: for each model, the constants were fitted on the points of all other models.",
-    "device": "Left out: for each device, the constants were fitted on the points of all other devices.",
-    "none": "Never fitted: predictions use only the time of kernels and communication, without any time"
-    " of the host.",
-}
+JUDGED: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["serving"]
 Reports = dict[str, ServingReport]  # by job
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from flopcast.cost.constant_transfer import Context, context_of
 from flopcast.dtypes import Logs
 from flopcast.errors import Problem, SpecError
+from flopcast.files.package_table import read_table
 from flopcast.lab.validation.compare import ComparedStep
 from flopcast.lab.validation.diagnosis import Diagnosis, first_suspect
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
@@ -36,22 +37,9 @@ from flopcast.spec.precision import product_engine
 
 Constants = Literal["catalogue", "others", "generations", "models", "none"]
 WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
-JUDGED: Mapping[Constants, str] = {
-    "catalogue": "Fitted: predictions use the constants of the catalogue, which were fitted on the"
-    " predicted runs.",
-    "others": "Left out: for each source, the constants were fitted on the runs of all other sources.",
-    "generations": "Left out: for each device generation, the constants were fitted on the runs of all"
-    " other generations.",
-    "models": "Left out: for each model, the constants were fitted on the runs of all other models.",
-    "none": "Never fitted: predictions use measured kernels and data sheets, and no fitted constants.",
-}
+JUDGED: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["training"]
 UNSEEN = "Fitted: predictions use the constants of the catalogue, which were fitted on other sources."
-ALONE: Mapping[Constants, str] = {
-    "others": "Left out: all runs are of one source, so no constant is left, as with --no-constants.",
-    "generations": "Left out: all runs are on one generation of devices, so no constant is left, as with"
-    " --no-constants.",
-    "models": "Left out: all runs are of one model, so no constant is left, as with --no-constants.",
-}
+ALONE: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["training_of_one_source"]
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
