@@ -1,7 +1,8 @@
 """Options that people know from other tools, and how flopcast states the same.
 
 Answers: which edit states what an unknown option means elsewhere?
-Elsewhere: options whose names are merely misspelt (usage_errors.py), keys of other tools' files (interop/).
+Elsewhere: their names (other_tools.yaml), options whose names are merely misspelt (usage_errors.py), keys
+of other tools' files (interop/).
 
 Names are those of launchers and engines: Megatron-LM, DeepSpeed, Hugging Face TRL, torchrun, vLLM, SGLang.
 """
@@ -13,56 +14,22 @@ import click
 
 from flopcast.files.field_examples import OTHER_NAMES
 from flopcast.files.nearest_names import nearest
+from flopcast.files.package_table import read_table
 
-PLAN = {  # a key of the plan → its long name, whose other names are known, and a usual value
-    "dp": ("data_parallel", "8"),
-    "tp": ("tensor_parallel", "8"),
-    "pp": ("pipeline_parallel", "2"),
-    "cp": ("context_parallel", "2"),
-    "ep": ("expert_parallel", "8"),
-    "vpp": ("virtual_stages", "2"),
-    "mbs": ("micro_batch", "1"),
-    "zero": ("zero", "3"),
-    "sp": ("sequence_parallel", "true"),
-    "precision": ("precision", "bf16"),
-    "recompute": ("recompute", "full"),
-    "weights": ("weights", "fp8"),
-}
-NODES = "nodes nnodes num-nodes"
-PER_NODE = "gpus-per-node nproc-per-node num-gpus-per-node devices-per-node"
-KINDS_OF_DEVICES = "device gpu gpu-type accelerator hardware machine"  # with a number: how many devices
-OPTIONS = {  # an edit → the option that it uses, and options that state the same elsewhere
-    "write --cluster dgx-h100, or another name from flopcast catalog clusters": (
-        "--cluster",
-        KINDS_OF_DEVICES,
-    ),
-    "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", NODES),
-    "write --tokens with the steps times --batch times --seq": ("--tokens", "steps max-steps train-iters"),
-    "write --ranks 8": ("--ranks", f"{OTHER_NAMES['tensor_parallel']} degree"),
-    "write --gpus 16": ("--gpus", "g num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
-    'write --plan "precision=fp8"': ("--plan", "fp8"),
-    'write --plan "precision=bf16"': ("--plan", "bf16"),
-    "write --batch 512": ("--batch", f"{OTHER_NAMES['global_batch']} global-batch"),
-    "write --seq 8192": ("--seq", f"{OTHER_NAMES['sequence_length']} sequence-length"),
-    "write --lora 16": ("--lora", "lora-r lora-rank"),
-    'write --traffic "rate=4/s"': ("--traffic", "rate request-rate qps rps"),
-    'write --traffic "concurrency=16"': ("--traffic", "concurrency max-concurrency"),
-    'write --traffic "prompt=2000"': ("--traffic", "input-len input-tokens isl prompt prompt-len"),
-    'write --traffic "output=300"': ("--traffic", "output-len output-tokens osl max-tokens"),
-    "add model.adapters.targets=[q,v]": (
-        "--lora",
-        "targets lora-targets target-modules lora-target-modules",
-    ),
-    'write --power-limit "500 W"': ("--power-limit", "power power-cap tdp"),
-    'write --checkpoint "every=1h"': ("--checkpoint", "every interval save-interval"),
-    "write the format before the job: flopcast export megatron JOB": ("export", "format to"),
-}
+_TABLE = read_table(__package__, "other_tools.yaml")
+_NAMES: dict[str, str] = OTHER_NAMES | _TABLE["names"]
+NODES, PER_NODE, KINDS_OF_DEVICES = _TABLE["names"].values()
 QUOTE_OR_BLANK = '" '  # around the unit of a value
 _IN_PLAN: Mapping[str, tuple[str, str]] = {
-    name: (key, usual) for key, (field, usual) in PLAN.items() for name in OTHER_NAMES[field].split()
+    name: (key, usual)
+    for key, (field, usual) in _TABLE["plan"].items()
+    for name in OTHER_NAMES[field].split()
 }
 _AS_OPTION: Mapping[str, tuple[str, str]] = {
-    name: (option, edit) for edit, (option, names) in OPTIONS.items() for name in names.split()
+    name: (option, edit)
+    for option, edits in _TABLE["options"].items()
+    for edit, names in edits.items()
+    for name in names.format(**_NAMES).split()
 }
 
 
