@@ -20,6 +20,7 @@ from flopcast.library.curves import load_book
 from flopcast.requests.job_files import job_of
 
 pytest_plugins = ["time_limit"]
+gc.set_threshold(100_000, 20, 20)  # seldom, as modules and tests live until the end
 settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing of a claim
 settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit SIG_IGN
@@ -160,19 +161,17 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Leave what lives until the end out of every collection of garbage, and collect less often.
-
-    Thousands of collected tests and large fixtures would be gone through again and again.
-    """
-    gc.collect()
+    """Leave what lives until the end out of every collection of garbage."""
     gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish():
-    """Collect garbage once, so that pytest, which does it twice, finds next to nothing to go through."""
-    gc.collect()
+    """Collect the garbage of the last tests; pytest, which collects all of it twice, finds little to do.
+
+    Fixtures of the session, which have millions of objects, are left to the end of the process.
+    """
+    gc.collect(1)
     gc.freeze()
 
 

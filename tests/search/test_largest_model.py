@@ -33,7 +33,7 @@ def test_no_usual_plan_fits_eight_layers_more(question):
     fixed = {name: getattr(found.plan, name) for name in FIXED}
 
     def trains(layers):
-        return fits(job.model_copy(update={"model": with_layers(job.model, layers)}), fixed, book)
+        return fits(job.model_copy(update={"model": with_layers(job.model, layers)}), fixed)
 
     assert found.num_layers % STEP == 0
     assert trains(found.num_layers)

@@ -71,17 +71,13 @@ def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Ite
         frozen_job = job.model_copy(update={"model": model})
         edit: dict[str, object] = {"lora": "", "qlora": adapters.rank}
         replaced = f"instead of --lora {adapters.rank}"
-        if _fits(frozen_job, fixed):
+        if fits(frozen_job, fixed):
             yield Fix(f"--qlora {adapters.rank} {replaced}", (edit,))
         elif (length := _shorter(frozen_job, fixed)) is not None and length > (shorter or 0):
             yield Fix(f"--qlora {adapters.rank} --seq {length} {replaced}", ({**edit, "seq": length},))
     more = _more_devices(job, fixed, needed_ratio)
     if more is not None:
         yield Fix(f"--gpus {more}", ({"gpus": more},))
-
-
-def _fits(job: Job, fixed: Mapping[str, object]) -> bool:
-    return fits(job, fixed, load_book(job.cluster))
 
 
 def _shorter(job: Job, fixed: Mapping[str, object]) -> int | None:
@@ -92,7 +88,7 @@ def _shorter(job: Job, fixed: Mapping[str, object]) -> int | None:
 
     def lacks_memory(length: int) -> bool:
         batch = job.batch.model_copy(update={"sequence_length": length})
-        return not _fits(job.model_copy(update={"batch": batch}), fixed)
+        return not fits(job.model_copy(update={"batch": batch}), fixed)
 
     if job.batch.documents or lengths[0] >= job.batch.sequence_length or lacks_memory(lengths[0]):
         return None  # documents state the length
@@ -111,7 +107,7 @@ def _more_devices(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -
             cluster = sized(whole, number)
         except SpecError:
             continue
-        if _fits(job.model_copy(update={"cluster": cluster}), fixed):
+        if fits(job.model_copy(update={"cluster": cluster}), fixed):
             return number
     return None
 

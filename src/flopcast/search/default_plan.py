@@ -133,7 +133,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     )
 
 
-def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
+def fits(job: Job, fixed: Mapping[str, object]) -> bool:
     """Return whether a usual plan for the job fits; False also where no plan keeps every rule.
 
     The function estimates no step times, and tries only the smallest micro-batch, which needs the least
@@ -145,7 +145,7 @@ def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
         for space in usual_spaces(asked.jobs[0], asked.space):
             small = space.model_copy(update={"micro_batch": (min(space.micro_batch),)})
             for on, plans in batches_on(asked.jobs[0], small):
-                part = screen(on, plans, book, kept, lambda seen, _: np.zeros_like(seen.fits, dtype=bool))
+                part = screen(on, plans, None, kept)
                 ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, there, None)
                 ratio = with_outside(ratio, part.outside_ratio, None)
                 if (part.possible & (ratio <= 1.0)).any():
