@@ -7,6 +7,7 @@ needs no receiver that waits, a collective needs all members of its group.
 
 import heapq
 from dataclasses import dataclass, field
+from functools import cache
 
 from wire_reader import fields, varint
 
@@ -42,6 +43,7 @@ def numbers(body):
     return tuple(found)
 
 
+@cache  # nodes of all ranks have many of the same
 def attribute(body):
     read = fields(body)
     ((name,), (kind,)) = read.pop(1), read

@@ -14,6 +14,7 @@ things, such as "width", count only if the value is a whole number above 1.
 import difflib
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 from flopcast.files.field_names import same_in_section
 from flopcast.records import dataclass
@@ -87,7 +88,7 @@ def unknown_key(
     >>> unknown_key("mlp_width", 8, program="X", weighty=["num_layers"]).because[42:]
     "'mlp' in its name suggests that it affects time or memory"
     """
-    near = _nearest(key, [*weighty, *others], least_fraction)
+    near = _nearest(key, (*weighty, *others), least_fraction)
     long = len(key.rpartition(".")[2]) >= shortest
     slip = (
         near is not None
@@ -108,7 +109,8 @@ def unknown_key(
     return UnknownKey(near=near, because="", slip=False)
 
 
-def _nearest(key: str, known: Collection[str], least_fraction: float) -> str | None:
+@lru_cache(maxsize=1024)  # files of one program have many of the same keys
+def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | None:
     """Return the known key that is most like a key or means the same in other programs; None if none is."""
     snake = _snake(key)
     near = difflib.get_close_matches(key, known, n=1, cutoff=least_fraction) or same_in_section(key, known)

@@ -59,9 +59,8 @@ KINDS: Mapping[str, LaunchFormat] = {
     "aiperf": LaunchFormat(**_TABLE["aiperf"], read=clients.read_aiperf, sends=True),
     "trtllm-data": LaunchFormat(**_TABLE["trtllm-data"], read=clients.read_trtllm_data, sends=True),
 }
-_FIRST_WORD = re.compile(
-    "|".join(f"(?:{program.split()[0]})" for kind in KINDS.values() for program in kind.programs)
-)
+_PROGRAMS = [(name, program.split()) for name, kind in KINDS.items() for program in kind.programs]
+_FIRST_WORD = re.compile("|".join(f"(?:{parts[0]})" for _, parts in _PROGRAMS))
 
 
 def has_command(text: str) -> bool:
@@ -89,14 +88,12 @@ def program_of(words: Sequence[str]) -> tuple[str, int]:
     names = [word.rpartition("/")[2] for word in words]
     begins = [start for start, name in enumerate(names) if _FIRST_WORD.fullmatch(name)]
     found, end = "", 0
-    for kind, one in KINDS.items():
-        for program in one.programs:
-            parts = program.split()
-            for start in begins:
-                own = names[start : start + len(parts)]
-                fits = len(own) == len(parts) and all(map(re.fullmatch, parts, own))
-                if fits and start + len(parts) > end:
-                    found, end = kind, start + len(parts)
+    for kind, parts in _PROGRAMS:
+        for start in begins:
+            own = names[start : start + len(parts)]
+            fits = len(own) == len(parts) and all(map(re.fullmatch, parts, own))
+            if fits and start + len(parts) > end:
+                found, end = kind, start + len(parts)
     return found, end
 
 
