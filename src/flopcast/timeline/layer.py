@@ -15,7 +15,7 @@ from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import LINKS
-from flopcast.records import dataclass
+from flopcast.records import dataclass, field
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
 from flopcast.timeline.max_plus import Paths, identity_s
@@ -165,16 +165,18 @@ class _Running:
     """The state of running a layer from an impulse on each stream; it grows item by item.
 
     `free_s` and `counts` hold an array for each stream: when it is free after an impulse on each stream,
-    (streams, positions, plans, classes), and the items on the path to that moment.
+    (streams, positions, plans, classes), and the items on the path to that moment. `passed` holds, for two
+    streams, the second's `free_s` for which the first has waited; it is free no earlier since.
     """
 
     streams: tuple[str, ...]
     columns: Columns
     free_s: dict[str, Floats]
     counts: dict[str, Counts]
+    passed: dict[tuple[str, str], Floats] = field(default_factory=dict)
 
     def latest(self, own: str, waits: set[str]) -> Start:
-        """Return when a stream and the streams that its item waits for are all free.
+        """Return when a stream and the streams that its item waits for are all free; the item starts then.
 
         Returns
         -------
@@ -184,7 +186,8 @@ class _Running:
         """
         start = self.free_s[own], self.counts[own]
         for name in self.streams:
-            if name in waits and name != own:
+            if name in waits and name != own and self.passed.get((own, name)) is not self.free_s[name]:
+                self.passed[own, name] = self.free_s[name]
                 start = self.later(start, name)
         return start
 
@@ -207,7 +210,8 @@ class _Running:
         if name in self.free_s:
             self.free_s[name] = start[0] + lasts_s
             if self.columns.number:
-                self.counts[name] = start[1].copy()
+                if start[1] is not self.counts[name]:
+                    self.counts[name] = start[1].copy()
                 self.counts[name][..., column] += executed
 
     def add(self, name: str, more_s: Floats, executed: Counts, column: int) -> None:
@@ -272,10 +276,9 @@ def _run(
         waits = {item.stream, "host", *item.waits, *((SLOWED,) if late else ())}
         start, lasts = run.latest(item.stream, waits), (seconds > 0) * executed
         bears = item.stream == "compute" and SLOWED in streams
-        slowed = run.later(start, SLOWED) if bears else start
-        run.put(item.stream, start, seconds, lasts, column)
         if bears:
-            run.put(SLOWED, slowed, seconds, lasts, column)
+            run.put(SLOWED, run.later(start, SLOWED), seconds, lasts, column)
+        run.put(item.stream, start, seconds, lasts, column)
         if link is not None:
             run.add_loss(item.stream, link.own, seconds, _of_message(link.own, item, column, columns))
             run.add_loss(SLOWED, link.later, seconds, _of_message(link.later, item, column, columns))
