@@ -164,7 +164,7 @@ def predict_memory(job: Job) -> MemoryReport:
     Raises
     ------
     SpecError
-        As `predict`.
+        In the same cases as `predict`.
 
     Examples
     --------
@@ -200,7 +200,8 @@ def compare(
     Raises
     ------
     SpecError
-        As `predict` and `predict_serving`; or one of the jobs is for training and the other for serving.
+        In the same cases as `predict` and `predict_serving`, or if one job is for training and the other
+        for serving.
 
     Examples
     --------
@@ -249,7 +250,7 @@ def diagnose(job: Job, log: Path | str | None = None, trace: Path | str | None =
     Raises
     ------
     SpecError
-        As `predict`; or a file cannot be read or contains no training step.
+        In the same cases as `predict`, or if a file cannot be read or contains no training step.
 
     Examples
     --------

@@ -46,7 +46,7 @@ def search_plans(
         Plans are ranked by the first objective. All objectives form the Pareto front.
     total_tokens, deadline_s, budget_usd
         Number of tokens of the whole run, and the limits of its time and cost. By default, `total_tokens`
-        is that of the first job.
+        is the number of tokens of the first job.
     told : callable
         Called with messages about the progress of the search.
 

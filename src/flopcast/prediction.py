@@ -64,7 +64,7 @@ def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
     Raises
     ------
     SpecError
-        As `predict`.
+        In the same cases as `predict`.
     """
     problems = causes(job)
     if problems:
@@ -109,7 +109,7 @@ def memory_of(job: Job) -> MemoryReport:
     Raises
     ------
     SpecError
-        As `predict`.
+        In the same cases as `predict`.
     """
     return memory_report(programs_of(job), job.cluster)
 
@@ -120,7 +120,7 @@ def memory_by_class(job: Job) -> tuple[PeakMemory, tuple[int, ...]]:
     Raises
     ------
     SpecError
-        As `predict`.
+        In the same cases as `predict`.
     """
     programs = programs_of(job)
     return peak_memory(programs), tuple(programs.stages.of(0).stage_class.tolist())

@@ -62,7 +62,7 @@ class Predictor:
         Raises
         ------
         SpecError
-            As `predict`.
+            In the same cases as `predict`.
         """
         return memory_report(prediction.programs_of(job, self.results), job.cluster)
 

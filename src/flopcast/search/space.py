@@ -113,7 +113,7 @@ class Space(StrictModel):
         Micro-batch sizes (mbs). By default, all divisors of the sequences of a replica that are at most 8
         or give at most 65,536 tokens on a rank.
     tables : tuple of str
-        Ways to shard embedding tables of an exported graph. The default is that of the job's plan.
+        Ways to shard embedding tables of an exported graph. By default, the way of the job's plan.
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan. The schedule "auto" is 1F1B, or interleaved 1F1B if stages have several chunks. If an
         option has no effect (such as sequence parallelism with one rank), the search tries the plan only
@@ -121,11 +121,11 @@ class Space(StrictModel):
         and the stack's kernel stores no scores, since this frees almost no memory.
     offload : tuple
         What is offloaded, as in a plan. In a text, spaces separate several values. "auto" stands for
-        everything that the stack can offload to a memory of the cluster (offload_choices.py). The default
-        is that of the job's plan.
+        everything that the stack can offload to a memory of the cluster (offload_choices.py). By
+        default, what the job's plan offloads.
     shards : tuple
         Shard groups, each as in a plan. "auto" stands for all that the stack supports (shard_choices.py).
-        The default is that of the job's plan.
+        By default, the shard groups of the job's plan.
     tensor_in_domain : bool
         Whether tensor-parallel ranks stay inside a scale-up domain.
     refine : bool

@@ -28,7 +28,8 @@ def _as_in_a_file(schema: dict[str, Any]) -> None:
 class Job(StrictModel):
     """Everything that a prediction of a training step needs: model, cluster, plan, stack and batch.
 
-    flopcast checks each of them alone, and then checks whether they are compatible (`spec.checks.check`).
+    flopcast checks each part separately, and then checks whether the parts are compatible
+    (`spec.checks.check`).
 
     Attributes
     ----------

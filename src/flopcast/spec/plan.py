@@ -57,7 +57,7 @@ class Plan(StrictModel):
     sequence_parallel : bool
         Whether tensor-parallel ranks divide norms and the residual stream along the sequence (sp).
     context_parallel : int
-        Context-parallel degree (cp): number of ranks over which each sequence is divided everywhere.
+        Context-parallel degree (cp): number of ranks over which each sequence is divided in all layers.
     context_exchange : str
         How context-parallel ranks exchange keys and values.
     context_order : str
@@ -71,7 +71,7 @@ class Plan(StrictModel):
     whole_tables : int
         With `tables`: tables with at most this many elements are not sharded; each rank holds a copy.
     halo : float
-        Vertices of other ranks that a rank reads, over its own, if ranks share a graph (layers/halo.py).
+        If ranks share a graph: vertices of other ranks that a rank reads, per vertex of its own.
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int

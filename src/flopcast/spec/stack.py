@@ -215,8 +215,9 @@ class Stack(StrictModel):
         "kept": as soon as all tensors that the first forward pass kept exist again (PyTorch's non-reentrant
         checkpoint). "read": as soon as all tensors that the backward pass reads exist (compiled blocks).
     fused_loss : str
-        When one fused kernel that reads 16-bit logits computes the cross entropy, instead of several on
-        fp32 logits. "none": never. "uncut": without tensor parallelism of the head. "all": always.
+        When one fused kernel that reads 16-bit logits computes the cross entropy, instead of several
+        kernels that read fp32 logits. "none": never. "uncut": without tensor parallelism of the head.
+        "all": always.
     tensor_overlap : str
         How all-gathers and reduce-scatters of sequence parallelism overlap with the GEMM next to them.
         "none": they do not overlap. "chunks": both are divided into chunks (Megatron-LM's
@@ -244,7 +245,8 @@ class Stack(StrictModel):
     fitted_on : tuple of str
         Devices for which the fitted runs include any release of this framework (cost/unknown_site.py).
     library_fitted_on : tuple of str
-        The same for all frameworks that are built on the library of this one, such as Megatron-Core.
+        Devices for which the fitted runs include any framework built on the same library, such as
+        Megatron-Core (cost/unknown_site.py).
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
