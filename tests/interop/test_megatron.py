@@ -573,6 +573,7 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
             "--fp8-format hybrid --fp8-param-gather --first-last-layers-bf16",
             {"narrow": {"narrow_parameters": True, "wide_first_blocks": 1, "wide_last_blocks": 1}},
         ),
+        ("--fp8-format hybrid --keep-mtp-spec-in-bf16", {"narrow": {"wide_mtp": True}}),
         ("--no-rope-fusion", {"rewrites": [*catalog.stack("megatron-core").rewrites, "unfused_rope"]}),
         (
             "--use-legacy-models --use-flash-attn",

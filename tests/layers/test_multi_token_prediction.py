@@ -120,6 +120,19 @@ def test_modules_are_no_parameters_of_the_model_and_counted_apart():
     assert (mtp_parameters(model()), mtp_parameters(model(mtp=2))) == (0, held)
 
 
+def test_shared_modules_hold_the_weights_of_one_and_compute_as_much():
+    weights = [
+        {weight.name: weight.total for weight in modules(*number).weights(HIDDEN, split())}
+        for number in ((1,), (2,))
+    ]
+    shared = {weight.name: weight.total for weight in modules(2, shared=True).weights(HIDDEN, split())}
+
+    assert shared == weights[0] != weights[1]
+    apart, together = (model(mtp=2, mtp_shared=held) for held in (False, True))
+    assert together.forward_flop(64) == apart.forward_flop(64)
+    assert mtp_parameters(together) == mtp_parameters(model(mtp=1))
+
+
 def test_a_modules_block_is_one_of_the_last_run():
     """DeepSeek-V3: the first blocks are dense, the module's has experts."""
     dense, last = BLOCK, LATENT["latent"].model_copy(update={"count": 3})

@@ -69,6 +69,7 @@ TRAFFIC = {
     "router_loss": ("scores ->", "scores -> dscores"),
     "selection_bias": ("scores -> scores", ""),
     "router_pass": ("scores -> mask", ""),
+    "route_scan": ("routes ->", ""),
     "group_limit": ("scores -> ; scores -> scores", ""),  # the best of each group; the others' masked
     "permute": IN_PLACE,
     "unpermute": ACTIVATION,  # y = Σ weight · x: the weights' gradients need x

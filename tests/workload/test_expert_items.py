@@ -19,6 +19,7 @@ from flopcast.library.curves import load_book
 from flopcast.operators.exchanges import Combine, Dispatch, expected_copies
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import HostWork, kernel
+from flopcast.operators.messages import RouteGather
 from flopcast.prediction import predict
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD
@@ -55,6 +56,19 @@ def test_nccl_sends_every_row_and_the_libraries_a_copy_for_each_rank():
     assert copies.pop() == pytest.approx(each * expected)
     assert not copies
     assert expected < PICKS
+
+
+def test_ranks_of_hybridep_gather_the_routes_of_all_tokens_once_and_read_them():
+    routes = LENGTH * 8 * 32  # a byte for each token of eight ranks and each of 32 experts
+    for library in ("all_to_all", "deepep", "hybridep"):
+        found = block(dispatcher=library)
+        gathers = [item.work for item in found.forward if isinstance(item.work, RouteGather)]
+        scans = [item.work for item in found.forward if item.name.endswith("scan_routes")]
+        assert [work.message_bytes.item() for work in gathers] == [routes] * (library == "hybridep")
+        assert [work.work().moved_bytes.item() for work in scans] == [routes] * (library == "hybridep")
+        assert not [item for item in found.backward if "routes" in item.name and item.work.collective]
+        sent = {item.name: item.work.with_scores for item in exchanges((*found.forward, *found.backward))}
+        assert sum(sent.values()) == 2 * (library == "hybridep"), sent
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,14 @@ def test_wide_blocks_at_the_ends_take_their_flop_off_the_narrow_engine(first, la
     assert on_engine(programs, "fp8") == pytest.approx(narrow)
 
 
+def test_multi_token_prediction_may_stay_on_the_wide_engine():
+    model = LLAMA.model_copy(update={"mtp": 2})
+    for wide, narrow in ((False, BLOCKS + 2), (True, BLOCKS)):
+        programs = realised(model, stack_with(narrow={"wide_mtp": wide}), "mbs=1 gbs=8 precision=mxfp8")
+        projections = 0 if wide else 2 * 2 * 2048 * 2 * LLAMA.hidden**2
+        assert on_engine(programs, "fp8") == pytest.approx(2 * 2048 * LINEARS * narrow + projections)
+
+
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (3, 0)])
 def test_wide_ends_change_no_flop_and_no_parameter(first, last):
     text = "pp=2 mbs=1 gbs=8 precision=fp8"

@@ -235,8 +235,9 @@ def _price_messages(collective: str, group: Group, items: list[Item], state: Pri
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
     """Return the bytes of a message, the bytes of one copy per domain, and the place of its ranks."""
+    within_bytes = message.bytes_in_domains(group.nodes)
     across_bytes = message.bytes_to_domains(group.nodes)
-    return message.message_bytes, across_bytes, group.inside, group.nodes, group.depth
+    return within_bytes, across_bytes, group.inside, group.nodes, group.depth
 
 
 def _fabrics(collective: str, cost: MessageCost, state: Pricing) -> tuple[Partly, ...]:

@@ -302,7 +302,9 @@ class Experts(AbstractLayer):
         of_rank, _ = self.loads.imbalance(split)
         row_bytes = of_rank * hidden * split.element_bytes
         routing = Routing(
-            tokens_bytes=split.own_tokens * self.loads.filled_ratio * row_bytes,
+            tokens=split.own_tokens * self.loads.filled_ratio * of_rank,
+            row_bytes=constant(hidden) * split.element_bytes,
+            ranks=split.expert,
             experts=constant(self.num_experts),
             top_k=constant(self.top_k),
             groups=self.expert_groups,

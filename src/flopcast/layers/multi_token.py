@@ -42,14 +42,16 @@ from flopcast.records import replace
 
 
 class MultiTokenPrediction(AbstractLayer):
-    """`modules` modules in a row, each with a `block` and norms of its kind.
+    """`modules` modules in a row, each with a `block` and norms of its kind, or with those of the first.
 
+    If they are `shared`, all modules use the weights of the first.
     `vocabulary` and `vocabulary_multiple` are those of the embedding. If the head reuses the table of the
     embedding (`tied`), its stage already has a copy of the table.
     """
 
     kind: Literal["mtp"] = "mtp"
     modules: int = Field(default=1, ge=1)
+    shared: bool = False
     block: Block
     vocabulary: int = Field(ge=1)
     vocabulary_multiple: int = Field(default=128, ge=1)
@@ -66,12 +68,12 @@ class MultiTokenPrediction(AbstractLayer):
         return 2 * hidden * hidden + inside
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return two norms, projection, block and final norm of each module, and the table only once.
+        """Return norms, projection and block of each module with its own weights, and the table only once.
 
         The projection is cut along its output.
         """
         weights: list[Weight] = []
-        for module in range(1, self.modules + 1):
+        for module in range(1, 2 if self.shared else self.modules + 1):
             projection = column_parallel("projection", 2 * hidden, hidden, split.tensor)
             norms = [
                 weight

@@ -135,6 +135,10 @@ class AbstractMessage(metaclass=_Interface):
     def collective(self) -> str:
         """Return the name of the collective whose formula prices this message; "" if nothing is sent."""
 
+    def bytes_in_domains(self, domains: Counts) -> Floats:
+        """Return the bytes of the message if its ranks are in this many scale-up domains."""
+        return self.message_bytes
+
     def bytes_to_domains(self, domains: Counts) -> Floats:
         """Return the bytes of the message if at most one copy is sent to each of this many domains."""
         return self.message_bytes

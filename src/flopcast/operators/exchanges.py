@@ -1,6 +1,6 @@
 """Messages between ranks of experts: tokens on their way to experts, and back.
 
-Answers: how many copies of a token travel, and how many bytes, by which library?
+Answers: how many copies of a token travel, with how many bytes, by which library?
 Elsewhere: all other messages and their conventions (messages.py), which library a stack has
 (spec/expert_software.py), how long it takes (cost/collectives).
 """
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.records import dataclass, field, replace
 
@@ -26,8 +26,12 @@ class Routing:
 
     Attributes
     ----------
-    tokens_bytes : array of shape (plans, 1)
-        Bytes of the rank's tokens, each counted once.
+    tokens : array of shape (plans, 1)
+        The rank's tokens, each counted once, for the fullest rank.
+    row_bytes : array of shape (plans, 1)
+        Bytes of one token.
+    ranks : array of shape (plans, 1)
+        Ranks over which the experts are spread.
     experts : array of shape (plans, 1)
         Routed experts of a layer.
     top_k : array of shape (plans, 1)
@@ -37,7 +41,9 @@ class Routing:
         of 8, arXiv:2412.19437, section 2.1.2). This limits how many nodes a token is sent to.
     """
 
-    tokens_bytes: Floats
+    tokens: Counts
+    row_bytes: Floats
+    ranks: Counts
     experts: Counts
     top_k: Counts
     groups: int = 1
@@ -46,8 +52,13 @@ class Routing:
     def bytes_to(self, places: Counts) -> Floats:
         """Return the bytes if a token goes once to each of these equal places that holds its experts."""
         copies = expected_copies(self.experts, self.top_k, places, self.groups, self.top_groups)
-        found_bytes: Floats = self.tokens_bytes * copies
+        found_bytes: Floats = self.tokens * self.row_bytes * copies
         return found_bytes
+
+    def scores_ratio(self, domains: Counts) -> Floats:
+        """Return fp32 scores of one token for all experts of a domain, in bytes, over those of its row."""
+        found: Floats = ELEMENT_BYTES["fp32"] * self.experts / domains / self.row_bytes
+        return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -58,13 +69,20 @@ class AbstractExchange(AbstractMessage):
     with a row for each pick, which a library sends if it does not know which rows are copies. Tokens may be
     sent to the experts in 8 or 4 bits with scales, and back in 16 bits. `library` is the library in
     DISPATCH whose kernels send the tokens; `routing` determines how many copies leave a scale-up domain.
-    `dual_ratio` is the bytes of the other direction, divided by those of this direction.
+    `dual_ratio` is the bytes of the other direction, divided by those of this direction. `with_scores`:
+    each copy of a token travels with the token's scores for all experts of the scale-up domain, as in
+    HybridEP's dispatch in the forward pass and its combine in the backward pass.
     """
 
     rows_bytes: Floats = field(default_factory=lambda: ZERO)
     routing: Routing | None = None
     library: str = "deepep"
     dual_ratio: float = 1.0
+    with_scores: bool = False
+
+    def bytes_in_domains(self, domains: Counts) -> Floats:
+        """Return the bytes of all copies, with their scores."""
+        return self._with_scores(self.message_bytes, domains)
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
         """Return bytes for one copy per domain if the library sends no more, else for all copies.
@@ -74,7 +92,12 @@ class AbstractExchange(AbstractMessage):
         """
         if self.routing is None or self.library == "all_to_all":
             return self.message_bytes
-        return np.minimum(self.routing.bytes_to(domains), self.message_bytes)
+        return self._with_scores(np.minimum(self.routing.bytes_to(domains), self.message_bytes), domains)
+
+    def _with_scores(self, size_bytes: Floats, domains: Counts) -> Floats:
+        if self.routing is None or not self.with_scores:
+            return size_bytes
+        return size_bytes * (1.0 + self.routing.scores_ratio(domains))
 
     def _other_way(self, way: "type[Way]") -> "Way":
         """Return the exchange of the same tokens in the other direction."""
@@ -87,9 +110,10 @@ class AbstractExchange(AbstractMessage):
             axis=self.axis,
             message_bytes=self.message_bytes * ratio,
             rows_bytes=self.rows_bytes * ratio,
-            routing=routing and replace(routing, tokens_bytes=routing.tokens_bytes * ratio),
+            routing=routing and replace(routing, row_bytes=routing.row_bytes * ratio),
             library=self.library,
             dual_ratio=dual_ratio,
+            with_scores=self.with_scores,
         )
 
 

@@ -101,6 +101,7 @@ KINDS: dict[str, Kind] = {
     "router_loss": Kind(forward=1, backward=2),
     "selection_bias": Kind(forward=2),  # steers the choice, and no gradient reaches it
     "router_pass": Kind(forward=2, is_one_call=True),  # a mask, a count or a sum; none has a gradient
+    "route_scan": Kind(forward=1),  # the routes of all ranks' tokens, read to find those to this rank
     "group_limit": Kind(forward=3),  # best scores of each group, then the others' scores masked
     "permute": Kind(forward=2, backward=2, permutes=True),  # counted in rows of the permuted tensor
     "unpermute": Kind(forward=2, backward=3, saves=X, permutes=True),  # weighs rows

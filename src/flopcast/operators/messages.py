@@ -105,6 +105,17 @@ class AllGather(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class RouteGather(AbstractMessage):
+    """Every rank gets the routes of all tokens; `message_bytes` is the gathered array of one byte each."""
+
+    collective: ClassVar[str] = "all_gather"
+
+    def dual(self) -> "Replicate":
+        """Return a dual that sends nothing, because routes have no gradients."""
+        return Replicate(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ReduceScatter(AbstractMessage):
     """Every rank gets one shard of the sum; `message_bytes` is the full input of one rank."""
 

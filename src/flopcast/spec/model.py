@@ -71,15 +71,17 @@ class Model(StrictModel):
     logit_softcap : bool
         Whether a tanh limits the logits (Gemma 2).
     mtp : int
-        Number of multi-token prediction modules, each with a copy of the last block. They do not count as
+        Number of multi-token prediction modules, each with a block like the last one. They do not count as
         parameters, because they are removed after training.
+    mtp_shared : bool
+        Whether these modules share their weights (Megatron-Core's `mtp_use_repeated_layer`).
     blocks : tuple of Block
         The blocks in order. Equal blocks in a row are one entry with a `count`, such as `count: 80`.
     pattern : tuple of int
-        Order of blocks if several kinds alternate: a list of indices into `blocks` that is repeated until
-        the end of the model. The `count` of each entry of `blocks` is then the number of blocks of this
-        kind in the whole model. For example, `pattern: [0, 0, 0, 1]` with counts 36 and 12 means three
-        blocks of the first kind, then one of the second, 12 times. By default, `blocks` are in order.
+        Order of blocks if several kinds alternate: indices into `blocks`, repeated until the end of the
+        model. The `count` of an entry of `blocks` is then the number of its blocks in the whole model. For
+        example, `pattern: [0, 0, 0, 1]` with counts 36 and 12 means three blocks of the first kind, then
+        one of the second, 12 times. By default, `blocks` are in order.
     vision : Vision or None
         Vision tower. Its output replaces the embeddings of the image tokens in the sequence.
     adapters : Adapters or None
@@ -118,6 +120,7 @@ class Model(StrictModel):
     head_bias: bool = False
     logit_softcap: bool = False
     mtp: int = Field(default=0, ge=0)
+    mtp_shared: bool = False
     blocks: tuple[Block, ...] = Field(min_length=1)
     pattern: tuple[int, ...] = ()
     vision: Vision | None = None
@@ -232,6 +235,7 @@ class Model(StrictModel):
             return ()
         layer = MultiTokenPrediction(
             modules=self.mtp,
+            shared=self.mtp_shared,
             block=self.blocks[-1].model_copy(update={"count": 1}),
             vocabulary=self.vocabulary,
             vocabulary_multiple=self.vocabulary_multiple,
@@ -256,13 +260,7 @@ class Model(StrictModel):
         return sum(count * weight.total for count, weight in self._main_weights())
 
     def trained_parameters(self) -> float:
-        """Return the number of `parameters` with gradients: all, or only those of adapters.
-
-        >>> block = {"count": 2, "mixer": {"heads": 4}, "feed_forward": {"ffn_hidden": 256}}
-        >>> tuned = Model(hidden=64, vocabulary=100, blocks=[block], adapters={"rank": 8, "targets": ["q"]})
-        >>> tuned.trained_parameters() == 2 * 8 * (64 + 64)
-        True
-        """
+        """Return the number of `parameters` with gradients: all, or only those of adapters."""
         return sum(count * weight.total for count, weight in self._main_weights() if weight.trained)
 
     def active_parameters(self) -> float:

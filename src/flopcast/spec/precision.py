@@ -200,6 +200,8 @@ class NarrowProducts(StrictModel):
         Number of blocks at the beginning of the model whose GEMMs stay in bf16.
     wide_last_blocks : int
         Number of blocks at the end of the model whose GEMMs stay in bf16.
+    wide_mtp : bool
+        Whether the GEMMs of multi-token prediction stay in bf16.
     """
 
     narrow_parameters: bool = False
@@ -214,3 +216,4 @@ class NarrowProducts(StrictModel):
     transposes: bool = True
     wide_first_blocks: int = Field(default=0, ge=0)
     wide_last_blocks: int = Field(default=0, ge=0)
+    wide_mtp: bool = False

@@ -126,7 +126,7 @@ class Runs:
 
 
 def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
-    """Return the workload whose first and last blocks stay in 16 bits, if the stack says so.
+    """Return the workload whose outer blocks and multi-token prediction stay in 16 bits, as the stack says.
 
     Examples
     --------
@@ -144,7 +144,8 @@ def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
     """
     runs = tuple(workload.model.runs())
     first, last = stack.narrow.wide_first_blocks, stack.narrow.wide_last_blocks
-    if workload.plans.structure.precision not in RECIPES or not first + last:
+    wide_mtp = stack.narrow.wide_mtp and workload.model.mtp > 0
+    if workload.plans.structure.precision not in RECIPES or not (first + last or wide_mtp):
         return Runs(
             workload=workload,
             entries=tuple(range(len(workload.layers))),
@@ -160,7 +161,7 @@ def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
             pieces += [(part, *piece) for piece in _cut(count, first - before, blocks - last - before)]
             before += count
         else:
-            pieces.append((part, False, count))
+            pieces.append((part, wide_mtp and workload.layers[part].kind == "mtp", count))
     kinds = sorted({(part, wide) for part, wide, _ in pieces})
     layers = tuple(
         replace(

@@ -131,7 +131,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     **dict.fromkeys(
         (
             *("top_k", "top_k.backward", "router_loss", "router_loss.backward"),
-            *("selection_bias", "router_pass", "group_limit"),
+            *("selection_bias", "router_pass", "route_scan", "group_limit"),
         ),
         FallbackClass(name="residual_add", log_sigma_factor=0.3),
     ),

@@ -22,7 +22,7 @@ from flopcast.interop.megatron.experts import (
     PADDED,
     SHARED,
 )
-from flopcast.interop.megatron.latent import MLA, SIZES
+from flopcast.interop.megatron.latent import MLA, SHARED_MTP, SIZES
 from flopcast.interop.megatron.layer_kinds import FREQUENCY, SKIPPED, WINDOW
 from flopcast.interop.megatron.model import SOFTMAX
 from flopcast.layers.attention import Attention
@@ -75,6 +75,7 @@ def model_flags(job: Job, current: bool) -> Flags:
         *([] if model.tied_embeddings else ["--untie-embeddings-and-output-weights"]),
         *(["--embed-layernorm"] if model.embedding_norm else []),
         *([f"--mtp-num-layers {model.mtp}"] if model.mtp else []),
+        *([SHARED_MTP] if model.mtp and model.mtp_shared else []),
         *_experts(job),
         *_windows(model),
         *_vocabulary(model, current),

@@ -14,7 +14,7 @@ from flopcast.interop.megatron import offload
 from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
-from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS
+from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS, WIDE_MTP
 from flopcast.interop.megatron.stack import NEWEST
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
@@ -282,5 +282,6 @@ def _narrow(job: Job) -> Flags:
     ends = own.wide_first_blocks or own.wide_last_blocks
     return [
         *([KEPT] if own.narrow_parameters else []),
+        *([WIDE_MTP] if own.wide_mtp and job.model.mtp else []),
         *([WIDE_ENDS, *(f"{flag} {getattr(own, name)}" for name, flag in ENDS.items())] if ends else []),
     ]

@@ -8,6 +8,7 @@ from flopcast.files.yaml_text import Path
 from flopcast.interop.megatron.job_builder import JobBuilder
 
 MLA = ("--multi-latent-attention", "--multi-head-latent-attention")  # the other of MindSpeed-LLM, as below
+SHARED_MTP = "--mtp-use-repeated-layer"
 SIZES = {  # flags → field, default
     ("--kv-lora-rank",): ("kv_lora_rank", 32),
     ("--qk-head-dim", "--qk-nope-head-dim"): ("qk_nope_head_size", 128),
@@ -44,3 +45,5 @@ def read_further_predictions(args: JobBuilder) -> None:
     modules = args.count("--mtp-num-layers", 0, least=0)
     if modules:
         args.put(("model", "mtp"), modules, "--mtp-num-layers")
+        if args.has(SHARED_MTP):
+            args.put(("model", "mtp_shared"), True, SHARED_MTP)

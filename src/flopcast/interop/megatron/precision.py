@@ -22,6 +22,7 @@ OLD_FP8 = ("--fp8-hybrid", "--fp8-e4m3")
 FLAGS = ("--fp4-format", "--fp8-format", *OLD_FP8, "--fp16", "--bf16")
 KEPT = "--fp8-param-gather"
 WIDE_ENDS = "--first-last-layers-bf16"
+WIDE_MTP = "--keep-mtp-spec-in-bf16"
 ENDS = {
     "wide_first_blocks": "--num-layers-at-start-in-bf16",
     "wide_last_blocks": "--num-layers-at-end-in-bf16",
@@ -54,10 +55,12 @@ def read_precision(args: JobBuilder) -> None:
 def narrow_changes(arguments: Arguments) -> dict[str, object]:
     """Return the stack's settings around 8-bit products.
 
-    They are the number of first and last blocks that stay in bf16, one at each end by default, and
-    weights that are kept only in 8 bits.
+    They are the number of first and last blocks that stay in bf16, one at each end by default, whether
+    multi-token prediction does, and weights that are kept only in 8 bits.
     """
     changes: dict[str, object] = {"narrow_parameters": True} if arguments.has(KEPT) else {}
+    if arguments.has(WIDE_MTP):
+        changes["wide_mtp"] = True
     if arguments.has(WIDE_ENDS):
         changes |= {name: arguments.count(flag, 1, least=0) for name, flag in ENDS.items()}
     return changes
