@@ -124,7 +124,7 @@ def _with_routes(items: tuple[Item, ...]) -> tuple[Item, ...]:
             gather = RouteGather(axis=work.axis, message_bytes=routes)
             scan = MemoryBound(kind="route_scan", elements=routes, dtype="bool")
             result += [
-                blocking("experts.gather_routes", gather, *item.inputs, "experts.routes"),
+                blocking("experts.gather_routes", gather, item.inputs[0], "experts.routes"),
                 kernel("experts.scan_routes", scan, ("experts.routes",), component="experts"),
                 replace(item, work=replace(work, with_scores=True)),
             ]
