@@ -57,8 +57,8 @@ class Routing:
 
     def scores_ratio(self, domains: Counts) -> Floats:
         """Return fp32 scores of one token for all experts of a domain, in bytes, over those of its row."""
-        found: Floats = ELEMENT_BYTES["fp32"] * self.experts / domains / self.row_bytes
-        return found
+        scores_bytes: Floats = ELEMENT_BYTES["fp32"] * self.experts / domains
+        return scores_bytes / self.row_bytes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
