@@ -7,7 +7,7 @@ Elsewhere: the screening (screen.py), which plans are kept (top_candidates.py), 
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.dtypes import Counts, Flags, Floats, Integers
 from flopcast.records import dataclass
 from flopcast.search.memory_limit import memory_ratio, with_outside
 from flopcast.search.objectives import Estimates
@@ -24,7 +24,7 @@ class BatchLosses:
 
     `row` is the place of each in the batch. `over_ratio` is the largest ratio of need to limit. Plans with
     `lacks_memory` keep every limit except memory, and plans with `in_memory` may break every limit except
-    memory.
+    memory. Plans that `fits` marks fit their devices, tightly or not.
     """
 
     row: Integers
@@ -33,6 +33,7 @@ class BatchLosses:
     over_ratio: Floats
     lacks_memory: np.ndarray
     in_memory: np.ndarray
+    fits: Flags
 
     @classmethod
     def of(
@@ -81,6 +82,7 @@ class BatchLosses:
             over_ratio=np.maximum(memory, others),
             lacks_memory=(memory > 1.0) & (others <= 1.0),
             in_memory=memory <= 1.0,
+            fits=part.fits[row],
         )
 
     def judged(self, rows: Integers, *, by_memory: bool) -> np.ndarray:

@@ -45,7 +45,6 @@ MOST_RESULTS = 4096  # that the simulations of one choice share
 ALIKE = 256  # plans of a batch of usual plans, whose recompute modes run many of the same kernels
 LESSENED = 2  # of these, with less than full recompute
 REORDERED = 3  # of these, with their ranks in another order
-CACHED_RATIO = 1.25  # at most, of the memory in use to the expected need: a plan with more does not fit
 SEARCHED = (
     "data_parallel",
     "tensor_parallel",
@@ -247,9 +246,7 @@ def _faster_tight(
     These are plans whose expected memory fits, as in the verdict of a report. The memory in use may exceed
     that of the device, because it includes what the allocator caches.
     """
-    most_bytes = CACHED_RATIO * chosen.capacity_bytes
-    tight = [one for one in found.faster if one.used_bytes <= most_bytes]
-    for one in sorted(tight, key=lambda one: one.losses[0]):
+    for one in sorted(found.faster, key=lambda one: one.losses[0]):
         plan = Plan(**(one.job.plan.model_dump() | dict(fixed)))
         job = chosen.job.model_copy(update={"plan": plan})
         ((_, exact),) = play_each([job], lambda _: book, kept)

@@ -51,7 +51,7 @@ class Incumbents:
             faster=_few((*self.faster, *other.faster)),
         )
 
-    def could_be_kept(self, least: BatchLosses, unknown: Flags) -> Flags:
+    def could_be_kept(self, least: BatchLosses, unknown: Flags, *, feasible_only: bool = False) -> Flags:
         """Return which plans could be kept, (rows,), of those whose step is not estimated yet.
 
         Parameters
@@ -59,16 +59,19 @@ class Incumbents:
         least : BatchLosses
             At seconds that steps are not below.
         unknown : array of bool, (rows,)
+        feasible_only : bool
+            As for `TopCandidates.after_each`.
         """
         loss = least.losses[:, 0]
         found: Flags = unknown & (
             ((least.over_ratio <= 1.0) & (loss <= self.last_loss))
-            | (least.lacks_memory & (loss < self.best_loss))
+            | (least.lacks_memory & (loss < self.best_loss) & (least.fits | (not feasible_only)))
         )
         lacking = np.flatnonzero(found & least.lacks_memory)
         found[lacking] = ~_dominated(least.judged(lacking, by_memory=True), self.faster)
-        others = np.flatnonzero(unknown & ~found & (least.over_ratio <= 1.0))
-        found[others] = ~_dominated(least.losses[others], self.on_front)
+        if not feasible_only:
+            others = np.flatnonzero(unknown & ~found & (least.over_ratio <= 1.0))
+            found[others] = ~_dominated(least.losses[others], self.on_front)
         return found
 
 
@@ -88,6 +91,7 @@ class _Selection:
     plans: Plans
     known: Incumbents
     most: int  # plans that are kept for their first loss
+    feasible_only: bool  # as for `TopCandidates.after_each`
     rounds: int = field(default=0)
 
     def __call__(self, part: Screened, least_s: Floats) -> Flags:
@@ -110,7 +114,7 @@ class _Selection:
         least = BatchLosses.of(self.question, self.job, self.plans.global_batch, part, step_s)
         done = estimated[least.row]
         known = self.known.joined(incumbents_of(least, done, self.most))
-        could = np.flatnonzero(known.could_be_kept(least, ~done))
+        could = np.flatnonzero(known.could_be_kept(least, ~done, feasible_only=self.feasible_only))
         if len(could) > AT_ONCE and self.rounds < ROUNDS:
             could = could[_first(least, could, self.most)]
         if not np.isfinite(known.best_loss):  # then the plan that breaks the limits by least is kept
@@ -121,12 +125,14 @@ class _Selection:
         return found
 
 
-def selection(question: Question, job: Job, plans: Plans, known: Incumbents, most: int) -> Wanted | None:
+def selection(
+    question: Question, job: Job, plans: Plans, known: Incumbents, most: int, feasible_only: bool
+) -> Wanted | None:
     """Return the choice of plans to estimate; None, all of them, if the question has limits.
 
     Whether a plan keeps a limit of time or cost, its estimate decides.
     """
-    return None if question.limits else _Selection(question, job, plans, known, most)
+    return None if question.limits else _Selection(question, job, plans, known, most, feasible_only)
 
 
 def incumbents_of(losses: BatchLosses, done: Flags, most: int) -> Incumbents:

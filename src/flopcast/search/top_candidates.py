@@ -20,7 +20,7 @@ from flopcast.search.grid import plan_at
 from flopcast.search.pareto_front import front, thinned
 from flopcast.search.pruning import NO_INCUMBENTS, Incumbents, selection
 from flopcast.search.question import Question
-from flopcast.search.screen import Screened, Worth, screen
+from flopcast.search.screen import Screened, screen
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plans
@@ -102,8 +102,9 @@ class TopCandidates:
             only memory is of use: plans are then counted, and none is kept
         kept : layers and prices of earlier batches of few plans
         before : of other plans of the space that are known
-        feasible_only : whether only plans that fit, at least by their expected memory, and the counts are
-            of use; no step is then estimated in a batch of few plans without one of these
+        feasible_only : whether only the best plans, faster ones that fit by their expected memory, and the
+            counts are of use; no step is then estimated in a batch of few plans without one of these, and
+            no plan is kept for the front alone
 
         Raises
         ------
@@ -113,8 +114,8 @@ class TopCandidates:
         candidates_kept = self
         for job, plans in batches:
             known = candidates_kept.incumbents.joined(before)
-            wanted = selection(question, job, plans, known, self.most)
-            worth = _some_in_memory(question, job, plans) if feasible_only else None
+            wanted = selection(question, job, plans, known, self.most, feasible_only)
+            worth = _any_fits if feasible_only else None
             part = screen(job, plans, book_of(job.cluster), kept, wanted, worth)
             candidates_kept = candidates_kept.with_batch(
                 question, job, plans, part, feasible_only=feasible_only
@@ -184,13 +185,15 @@ class TopCandidates:
             near=()
             if self.best or feasible.any()
             else _near(self.near, batch, self.most, of_all=feasible_only),
-        )._with_fronts(batch, feasible)
+        )._with_fronts(batch, feasible, batch.of.fits if feasible_only else True)
 
-    def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "TopCandidates":
+    def _with_fronts(
+        self, batch: "_Batch", feasible: np.ndarray, wanted: np.ndarray | bool
+    ) -> "TopCandidates":
         known = np.isfinite(batch.of.losses[:, 0])
         on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible & known), by_memory=False)
         limit = self.best[0].losses[0] if self.best else np.inf
-        lacking = np.flatnonzero(batch.of.lacks_memory & (batch.of.losses[:, 0] < limit))
+        lacking = np.flatnonzero(wanted & batch.of.lacks_memory & (batch.of.losses[:, 0] < limit))
         before = tuple(one for one in self.faster if one.losses[0] < limit)
         faster, _ = _front(before, batch, lacking, by_memory=True)
         return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
@@ -322,14 +325,9 @@ def _places(losses: np.ndarray) -> tuple[list[int], bool]:
     return few, len(few) < len(places)
 
 
-def _some_in_memory(question: Question, job: Job, plans: Plans) -> Worth:
-    """Return a function of screened plans: whether any of them fits, at least by its expected memory."""
-
-    def some(part: Screened) -> bool:
-        losses = BatchLosses.of(question, job, plans.global_batch, part, part.step_time_s)
-        return bool((losses.in_memory | part.fits[losses.row]).any())
-
-    return some
+def _any_fits(part: Screened) -> bool:
+    """Return whether any of the screened plans fits, tightly or not."""
+    return bool(part.fits.any())
 
 
 def _near(before: Sequence[Candidate], batch: _Batch, most: int, *, of_all: bool) -> tuple[Candidate, ...]:
