@@ -169,9 +169,11 @@ def content(value: Any) -> Hashable:  # noqa: ANN401 - keys are made of any valu
     if kind is np.ndarray:
         return value.dtype.char, value.shape, value.tobytes()
     if kind is tuple or isinstance(value, tuple):
-        return tuple([content(part) for part in value])
+        return tuple([part if type(part) in PLAIN else content(part) for part in value])
     parts = _parts_of(kind)
-    return plain if parts is None else (kind, *[content(part) for part in parts(value)])
+    if parts is None:
+        return plain
+    return (kind, *[part if type(part) in PLAIN else content(part) for part in parts(value)])
 
 
 def digest(value: object, arrays: dict[int, bytes]) -> bytes:

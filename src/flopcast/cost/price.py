@@ -13,6 +13,7 @@ if they had it alone.
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -26,6 +27,7 @@ from flopcast.cost.graph_prices import price_graph, software_of
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
+from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.kernel_factors import kernel_factors
 from flopcast.cost.kernels.unscaled import UnscaledTimes, broadcast_flat, unscaled_times
@@ -43,7 +45,7 @@ from flopcast.cost.pricing import (
 )
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.cost.tier_copies import price_copies
-from flopcast.dtypes import ZERO, Floats, constant, distinct
+from flopcast.dtypes import ZERO, Flags, Floats, constant, distinct
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
@@ -161,10 +163,7 @@ def _price_kernels(kernel: str, items: list[Item], state: Pricing) -> list[Price
     doubt = Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, times.far)
     scaled_s = times.alone_s * math.prod(map(state.ratio_of, factors))
     prices = prices_of(items, times.shapes, scaled_s, times.least_s, names, (doubt,), state)
-    used = [
-        (Used(curve=found.curve, extrapolated=bool(far.any()), calibrated=found.calibrated),)
-        for far in split_flat(times.far, times.shapes)
-    ]
+    used = _used((found.curve,), found.calibrated, times.far, times.shapes)
     return with_evidence(items, prices, used, state)
 
 
@@ -225,12 +224,21 @@ def _price_messages(collective: str, group: Group, items: list[Item], state: Pri
     fractions = cost.on_link_s / np.where(cost.alone_s > 0, cost.alone_s, 1.0)
     uses = map(LinkUse, *(split_flat(each, shapes) for each in (cost.tier, fractions, cost.cards_ratio)))
     linked = [replace(price, link=use) for price, use in zip(prices, uses, strict=True)]
-    curves = tuple(cost.curves.values())
-    used = [
-        tuple(Used(curve=curve, extrapolated=bool(far.any()), calibrated=True) for curve in curves)
-        for far in split_flat(cost.extrapolated, shapes)
-    ]
+    used = _used(tuple(cost.curves.values()), True, cost.extrapolated, shapes)
     return with_evidence(items, linked, used, state)
+
+
+def _used(
+    curves: tuple[Curve, ...], calibrated: bool, far: Flags, shapes: Sequence[tuple[int, ...]]
+) -> list[tuple[Used, ...]]:
+    """Return the curves of each item, extrapolated if any of its rows is `far`, (rows of all items,)."""
+    inside, beyond = (
+        tuple(Used(curve=curve, extrapolated=outside, calibrated=calibrated) for curve in curves)
+        for outside in (False, True)
+    )
+    if not far.any():
+        return [inside] * len(shapes)
+    return [beyond if each.any() else inside for each in split_flat(far, shapes)]
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:

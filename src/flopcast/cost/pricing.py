@@ -27,9 +27,11 @@ from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
+from flopcast.strict_model import cached_results
 
 HOST_LOG_SIGMA = 0.5  # measured hosts differ by 2.5 times (NVIDIA/TransformerEngine, issue 2053)
 EXPERT_LAUNCH_LOG_SIGMA = 0.7  # an estimate: one loop over experts was timed, on one host
+SENT = (AbstractMessage, TierCopy, HostUpdate)  # work whose time depends on more than a node
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,8 +76,13 @@ class Pricing:
         """Price a group of items; items without a kept price are priced together."""
         keys = [self._key(item, ranks) for item in items]
         known = self.kept.of_each(keys, lambda places: make([items[i] for i in places], self.alone()))
-        for item, priced in zip(items, known, strict=True):
-            self._add(item, priced)
+        self.prices.update(zip(items, (one.price for one in known), strict=True))
+        for factors in {id(one.factors): one.factors for one in known}.values():  # many items share them
+            for factor in factors:
+                self.ratio_of(factor)
+        for curves in {id(one.used): one.used for one in known}.values():
+            for used in curves:
+                self._use(used)
 
     def _key(self, item: Item, ranks: Hashable) -> Hashable:
         """Return what the price of an item depends on, as a key; the item itself where nothing is kept."""
@@ -83,19 +90,15 @@ class Pricing:
             return item
         from_python = item.phase in ("forward", "recompute")
         launch = graphed(item, self.stack.host.graphs), from_python, item.is_further_chunk
-        sends = isinstance(item.work, AbstractMessage | TierCopy | HostUpdate)
-        return self.place if sends else self.node_place, item.work_content(), launch, ranks
+        place = self.place if isinstance(item.work, SENT) else self.node_place
+        return place, item.work_content(), launch, ranks
 
-    def _add(self, item: Item, priced: PricedItem) -> None:
-        """Take note of a price, its factors and its curves: extrapolated once is extrapolated for good."""
-        self.prices[item] = priced.price
-        for factor in priced.factors:
-            self.ratio_of(factor)
-        for used in priced.used:
-            key = (used.curve.owner, used.curve.name)
-            before = self.used.get(key)
-            extrapolated = before is not None and before.extrapolated and not used.extrapolated
-            self.used[key] = replace(used, extrapolated=True) if extrapolated else used
+    def _use(self, used: Used) -> None:
+        """Take note of a curve: extrapolated once is extrapolated for good."""
+        key = (used.curve.owner, used.curve.name)
+        before = self.used.get(key)
+        extrapolated = before is not None and before.extrapolated and not used.extrapolated
+        self.used[key] = replace(used, extrapolated=True) if extrapolated else used
 
     def ratio_of(self, factor: Factor) -> float:
         """Record a factor and return its ratio.
@@ -125,10 +128,14 @@ def place_of(
     """
     context, kind = tuple(factors.context.items()), graph.kind if graph else None
     numbers = id(book.curves), id(book.graphs), id(factors.levels)
-    alone = stack.contention.model_copy(update={"kernel_share": 0.0})
-    software = stack.model_copy(update={"contention": alone})
-    key = ("place", software, machine, factors.site, context, numbers, kind)
+    key = ("place", _without_contention(stack), machine, factors.site, context, numbers, kind)
     return kept.of(key, lambda: _Place(book.curves, book.graphs, factors.levels))
+
+
+@cached_results(64)
+def _without_contention(stack: Stack) -> Stack:
+    alone = stack.contention.model_copy(update={"kernel_share": 0.0})
+    return stack.model_copy(update={"contention": alone})
 
 
 def one_node(cluster: Cluster, site: Site) -> Hashable:
@@ -161,10 +168,11 @@ def with_evidence(
     items: list[Item], prices: list[ItemPrice], used: Sequence[tuple[Used, ...]], state: Pricing
 ) -> list[PricedItem]:
     """Return prices with the factors that scale the items or their launches."""
-    found = state.found
+    names = [(*price.names(), *_launching(item)) for item, price in zip(items, prices, strict=True)]
+    factors = {each: tuple(state.found[name] for name in each) for each in set(names)}
     return [
-        PricedItem(price, tuple(found[name] for name in (*price.names(), *_launching(item))), curves)
-        for item, price, curves in zip(items, prices, used, strict=True)
+        PricedItem(price, factors[each], curves)
+        for price, each, curves in zip(prices, names, used, strict=True)
     ]
 
 

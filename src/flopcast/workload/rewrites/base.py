@@ -45,11 +45,11 @@ def fuse_runs(items: Items, kinds: tuple[str, ...], fused: str) -> Items:
     [('mlp.bias+activation', 'bias_gelu')]
     """
     result: list[Item] = []
+    each = tuple(kind_of(item) for item in items)
     index = 0
     while index < len(items):
-        run = items[index : index + len(kinds)]
-        if tuple(kind_of(item) for item in run) == kinds:
-            result.append(_fused(run, fused))
+        if each[index : index + len(kinds)] == kinds:
+            result.append(_fused(items[index : index + len(kinds)], fused))
             index += len(kinds)
         else:
             result.append(items[index])
