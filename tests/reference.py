@@ -137,7 +137,7 @@ def http_page() -> str:
         if name != "Job" and fields.keys() >= of_job.keys():
             several = [f"`{field}`" for field in of_job if fields[field] != of_job[field]]
             lists = f' Each of {", ".join(several)} can list several values: "1,2".' if several else ""
-            parts += [f"The fields of [Job](#job), and the following.{lists}", ""]
+            parts += [f"All fields of [Job](#job), and the fields in this table.{lists}", ""]
             fields = {field: each for field, each in fields.items() if field not in of_job}
         parts += ["| field | type | meaning |", "|---|---|---|"]
         parts += [
