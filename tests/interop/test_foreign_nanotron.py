@@ -95,6 +95,14 @@ def test_a_switch_is_a_field_of_the_plan(sections, name, value):
     assert read(**sections)["plan"].get(name) == value
 
 
+def test_pipeline_stages_end_where_their_part_of_the_cost_of_blocks_and_head_ends():
+    """16 blocks of 32768 matrix columns and rows, and a head of 49152, which costs as much as 1.5 blocks."""
+    for stages, blocks in ((2, (9, 7)), (4, (5, 4, 5, 2))):
+        plan = read(parallelism={"pp": stages})["plan"]
+        assert tuple(plan["stage_layers"]) == blocks
+    assert "stage_layers" not in read()["plan"]
+
+
 @pytest.mark.parametrize(("wide", "bytes_each", "dtype"), [(True, 4, "fp32"), (False, 2, "bf16")])
 def test_buckets_hold_so_many_megabytes_of_gradients(wide, bytes_each, dtype):
     data = read(optimizer={"accumulate_grad_in_fp32": wide}, model={"ddp_bucket_cap_mb": 50})

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from flopcast.dtypes import constant
 from flopcast.operators.matmul import Matmul
+from flopcast.records import replace
 
 small = st.integers(min_value=1, max_value=6)
 large = st.integers(min_value=1, max_value=2**20)
@@ -124,3 +125,30 @@ def test_sizes_of_the_largest_models_do_not_overflow():
     tokens, hidden = 2**31, 2**20
 
     assert matmul(tokens, 4 * hidden, hidden).work().flop.item() == 2.0**74
+
+
+def test_only_rows_of_no_multiple_of_8_elements_take_cycles_of_unaligned_kernels():
+    cycles = {
+        name: product.work().cycles.item()
+        for name, product in {
+            "aligned": matmul(7, 50304, 2048),
+            "odd columns": matmul(7, 50257, 2048),
+            "odd sum": matmul(7, 2048, 50257),
+            "even columns": matmul(7, 50260, 2048),
+            "mean size": matmul(7, 50257.5, 2048),
+            "fp32": matmul(7, 50257, 2048, dtype="fp32"),
+            "8 bits": replace(matmul(7, 50257, 2048), narrow="fp8"),
+        }.items()
+    }
+    slow = {name for name, value in cycles.items() if value > 0}
+
+    assert slow == {"odd columns", "odd sum", "even columns"}
+    assert cycles["odd sum"] == cycles["odd columns"] > cycles["even columns"]
+
+
+def test_all_gradients_of_an_unaligned_product_are_unaligned_but_rows_of_tokens_do_not_count():
+    odd = dict(matmul(4096, 50257, 2048).gradients())
+    tokens = dict(matmul(4095, 50304, 2048).gradients())
+
+    assert all(product.work().cycles.item() > 0 for product in odd.values())
+    assert all(product.work().cycles.item() == 0 for product in tokens.values())

@@ -102,3 +102,25 @@ def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
     held[0] -= 1
     held[-1] -= 1
     return tuple(held)
+
+
+def divided_by_cost(blocks: int, block_cost: int, head_cost: int, stages: int) -> tuple[int, ...]:
+    """Return blocks of each stage if a stage ends as soon as its part of the cost is exceeded.
+
+    The parts of all stages are equal, and the head follows the last block (nanotron, `build_model` in
+    models/base.py). If the head costs more than the parts of two stages, stages before it have no block,
+    which `plan.stage_layers` refuses.
+
+    Examples
+    --------
+    24 blocks and a head that costs as much as 2.4 of them:
+
+    >>> divided_by_cost(24, 10, 24, 4), divided_by_cost(24, 10, 24, 8)
+    ((7, 7, 6, 4), (4, 3, 3, 4, 3, 3, 4, 0))
+    """
+    held, total = [0] * stages, blocks * block_cost + head_cost
+    stage = 0
+    for block in range(1, blocks + 1):
+        held[stage] += 1
+        stage += block * block_cost * stages > total * (stage + 1)
+    return tuple(held)

@@ -7,7 +7,8 @@ like a config.json (interop/hugging_face/config.py).
 References
 ----------
 huggingface/nanotron: src/nanotron/config (names and defaults), models/llama.py (sequence parallelism if
-tp_mode is REDUCE_SCATTER), optim/gradient_accumulator.py.
+tp_mode is REDUCE_SCATTER; costs of blocks and head), models/base.py (which blocks a pipeline stage has),
+optim/gradient_accumulator.py.
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.hugging_face.config import model_from_config
+from flopcast.spec.divisors import divided_by_cost
 
 CONFIG = ("model", "model_config")
 FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_starcoder_config": "starcoder2"}
@@ -55,7 +57,7 @@ def read(reader: JobReader) -> None:
     reader.put(("plan", "global_batch"), total, STEPS, MICRO)
     _modes(reader, sizes)
     if not reader.options.model:
-        _model(reader)
+        _model(reader, sizes["pipeline_parallel"])
     reader.put(("stack",), _stack(reader))
 
 
@@ -99,8 +101,8 @@ def _modes(reader: JobReader, sizes: Mapping[str, int]) -> None:
     reader.put_optimizer(reader.choice(key, reader.words("optimizers"), "adamw"), key)
 
 
-def _model(reader: JobReader) -> None:
-    """Read the model, whose config is that of transformers except for the key of its family."""
+def _model(reader: JobReader, stages: int) -> None:
+    """Read the model, whose config is that of transformers except for the key of its family, and stages."""
     whole = reader.document.data
     part = whole.get("model") if isinstance(whole, dict) else None
     config = part.get("model_config") if isinstance(part, dict) else None
@@ -134,8 +136,16 @@ def _model(reader: JobReader) -> None:
     mapping["name"] = PurePath(reader.document.name).stem
     multiple = reader.count("model.make_vocab_size_divisible_by", 1)
     reader.put(("model",), mapping | {"vocabulary_multiple": multiple}, key)
+    if stages > 1 and family != "starcoder2":
+        reader.put(("plan", "stage_layers"), _stages(config, stages), DEGREES["pipeline_parallel"])
     reader.lines |= {("model", "vocabulary"): lines[("vocab_size",)]} if ("vocab_size",) in lines else {}
     reader.assumptions += notes
+
+
+def _stages(config: Mapping[str, int], stages: int) -> tuple[int, ...]:
+    """Return the blocks of each stage, by the costs of Llama and Qwen2 (`get_block_compute_costs`)."""
+    block_cost = 4 * config["hidden_size"] + 3 * config["intermediate_size"]
+    return divided_by_cost(config["num_hidden_layers"], block_cost, config["vocab_size"], stages)
 
 
 def _stack(reader: JobReader) -> object:

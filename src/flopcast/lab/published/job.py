@@ -21,11 +21,13 @@ from flopcast.library.edits import merged
 from flopcast.records import replace
 from flopcast.requests.job_files import job_of
 from flopcast.schedules import OF_ONE_CHUNK
+from flopcast.spec.divisors import divided_by_cost
 from flopcast.spec.job import Job
 from flopcast.spec.plan_fields import with_runs
 
 NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
 WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
+BY_COST = "by_cost"  # a default: stages end where their part of the cost ends
 PACKED = re.compile(r"\bpacked SQuAD")
 PACKED_TO = re.compile(r"\bpacked (to [0-9]+ tokens|documents\b.*lengths not stated)")
 LONGER_SHARE = (1.0 + (1.0 / 3.0) ** 0.5) / 2.0  # of two documents: see `_uniform_documents`
@@ -261,7 +263,7 @@ def _stack(
 
 def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
     """Return the number of blocks in each chunk if chunks are uneven, divided as in Megatron-Core's
-    recipes.
+    recipes, or by cost.
 
     If counting the embedding and the head as one layer each makes the number divisible, the first and the
     last chunk have one block fewer (`account_for_embedding_in_pipeline_split`,
@@ -274,6 +276,12 @@ def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
         return
     total = run.architecture.num_layers or catalog.model(str(model["base"])).num_blocks
     chunks = _degree(plan, "pipeline_parallel") * _degree(plan, "virtual_stages")
+    sizes = run.architecture
+    by_cost = plan.pop("stage_layers", None) == BY_COST and chunks > 1
+    if by_cost and sizes.hidden and sizes.ffn_hidden and sizes.vocabulary:
+        cost = 4 * sizes.hidden + 3 * sizes.ffn_hidden
+        plan["stage_layers"] = divided_by_cost(total, cost, sizes.vocabulary, chunks)
+        return
     layers = chunk_layers(total, chunks)
     if layers:
         plan["stage_layers"] = layers
