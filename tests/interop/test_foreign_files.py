@@ -40,7 +40,8 @@ PLANS = {
     "megatron-bridge/llama3_70b_fp8.yaml": "dp=2 tp=4 pp=4 vpp=5 mbs=1 gbs=128 sp zero=1 recompute=full"
     " precision=fp8_current",
     "megatron-bridge/mixtral_ep8.yaml": "dp=8 ep=8 mbs=1 gbs=256 zero=1",
-    "nanotron/llama_8b_afab.yaml": "dp=4 tp=4 pp=4 mbs=1 gbs=64 sp zero=1 schedule=gpipe stage_layers=9,9,8,6",
+    "nanotron/llama_8b_afab.yaml": "dp=4 tp=4 pp=4 mbs=1 gbs=64 sp zero=1 schedule=gpipe"
+    " stage_layers=9,9,8,6",
     "nanotron/qwen2_windows.yaml": "dp=4 tp=2 mbs=3 gbs=12 recompute=full",
     "nanotron/smollm_1b7_zero1.yaml": "dp=16 mbs=8 gbs=256 zero=1",
     "nanotron/tiny_llama.yaml": "dp=2 tp=2 pp=2 mbs=2 gbs=16 sp schedule=1f1b stage_layers=9,7",
