@@ -96,7 +96,7 @@ def test_a_switch_is_a_field_of_the_plan(sections, name, value):
 
 
 def test_pipeline_stages_end_where_their_part_of_the_cost_of_blocks_and_head_ends():
-    """16 blocks of 32768 matrix columns and rows, and a head of 49152, which costs as much as 1.5 blocks."""
+    """16 blocks that cost 32768 each, and a head that costs 49152, as much as 1.5 blocks."""
     for stages, blocks in ((2, (9, 7)), (4, (5, 4, 5, 2))):
         plan = read(parallelism={"pp": stages})["plan"]
         assert tuple(plan["stage_layers"]) == blocks
