@@ -150,6 +150,15 @@ CASES = [
     ("predict run.sh --cluster dgx-h100", MEGATRON.replace("paralel-size 2 --bf16", (
         "parallel-size 2 --bf16 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3"
     )).replace("batch-size 50", "batch-size 64"), ["write --num-layers-per-virtual-pipeline-stage 2"]),
+    (f"{JOB} --plan 'dp=16 gbs=64 recompute=selective:attnn offload=activations:hots'", "", [
+        "set offload to activations:host", "write attention in place of attnn"
+    ]),
+    (f"{JOB} --loader decode=9:8,copy=600kB", "", ['write --loader "decode=9ms:8,copy=600kB@link"']),
+    ("search llama-3.2-1b --gpus 16 --plan 'tp=2,3 gbs=512'", "", ["set tensor_parallel to 2"]),
+    ("search llama-3.2-1b --gpus 16 --objective cost,speed", "", ["write step_time in place of speed"]),
+    ("validate --runs runs.csv", RUN.replace("MyGPT 13B", "Llama 3 8B").replace(",64,", ",60,", 1), [
+        "write 56 or 64"
+    ]),
     (f"{JOB} --slow gpu=3:80%", "", ["write device in place of gpu"]),
 ]  # fmt: skip
 

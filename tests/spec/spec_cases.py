@@ -137,6 +137,8 @@ def edits(problem):
     for text in re.split(r",? or ", problem.fix):
         if text.startswith(("set ", "leave ")):
             found.append({name: resolve(value.lower()) for name, value in EDIT.findall(text)})
+        elif text.startswith("remove "):
+            found += problem.edits
     return found
 
 

@@ -47,7 +47,9 @@ def with_accepted_fixes(
             continue
         if all(path_of(field)[: len(home)] != home for field, _ in _faults_after(check, corrected)):
             fix = of_text(home, text, document)
-            every = [replace(each, fix=fix) if each in inside else each for each in every]
+            written = {dotted(home): wrong}
+            own = [replace(each, fix=fix, value=written.get(each.field, each.value)) for each in inside]
+            every = [own[inside.index(each)] if each in inside else each for each in every]
     return every
 
 
@@ -104,11 +106,11 @@ def after_fixes(
     except SpecError as error:
         parts |= {path_of(field)[0] for field in right}
         known = {(each.field, each.because) for each in (*earlier, *problems)}
-        left = [each for each in error.problems if (each.field, each.because) not in known]
         certain = _with_other_fixes(problems, document, check)
         left = [
             each
-            for each in left
+            for each in error.problems
+            if (each.field, each.because) not in known or right.get(each.field) == str(each.value)
             if certain is None or path_of(each.field)[0] in parts or (each.field, each.because) in certain
         ]
     except InfeasibleError:
@@ -124,13 +126,23 @@ def after_fixes(
     values = {each.field: each for each in left if each.field in renamed.values() and each.edits}
     first = [_with_value(each, values.get(renamed.get(each.field, ""))) for each in first]
     further = [each for each in left if each.field not in (*again, *values)]
-    for second in [each for each in further if not each.edits]:
-        for one in [each for each in first if _wrote(each, right, second)][:1]:
+    _join(first, further, lambda one, second: not second.edits and _wrote(one, right, second))
+    others, corrected = after_fixes(_causes(further, changed, check), changed, check, (*earlier, *problems))
+    _join(first, others, lambda one, second: (one.field, right.get(one.field)) == _value_of(second))
+    return [*first, *as_typed(others, changed, ())], corrected
+
+
+def _join(first: list[Problem], further: list[Problem], wrote: Callable[[Problem, Problem], bool]) -> None:
+    """Move each further fault whose value the fix of a first one wrote into that fault and its fix."""
+    for second in list(further):
+        for one in [each for each in first if wrote(each, second)][:1]:
             because = f"{one.because}; for {second.value}, {second.because}"
             first[first.index(one)] = replace(one, because=because, fix=f"{one.fix}, and {second.fix}")
             further.remove(second)
-    others, corrected = after_fixes(_causes(further, changed, check), changed, check, (*earlier, *problems))
-    return [*first, *as_typed(others, changed, ())], corrected
+
+
+def _value_of(problem: Problem) -> tuple[str, str]:
+    return problem.field, str(problem.value)
 
 
 def _with_other_fixes(
@@ -206,6 +218,7 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     if part and not second.edits:
         return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
     because, fix = f"{problem.because}; {right} is not allowed either, because {second.because}", second.fix
+    because = problem.because if second.because == problem.because else because
     if fix.startswith(OTHER_STACK):  # another stack accepts the usual spelling
         stack, mark, rest = fix.partition(", or ")
         sets: str = set_to({str(path_of(problem.field)[-1]): right})
@@ -224,7 +237,7 @@ def _edited(data: object, problem: Problem) -> object:
         return data
     ((name, value),) = problem.edits[0].items()
     if problem.fault == UNKNOWN_KEY:
-        return _with_key(data, path, name, value)
+        return _with_key(data, path, name, value, str(problem.value))
     holder = value_at(data, path[:-1])
     names += [problem.field, *(short for short, name in long_names(Plan).items() if name in names)]
     if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
@@ -250,11 +263,11 @@ def _edited(data: object, problem: Problem) -> object:
     return data
 
 
-def _with_key(data: object, path: Path, name: str, value: object) -> object:
-    """Return data with a value of the field that was meant in place of an unknown key."""
+def _with_key(data: object, path: Path, name: str, value: object, wrong: str) -> object:
+    """Return data with a value of the field that was meant in place of an unknown key and its value."""
     holder, (*above, key) = value_at(data, path[:-1]), path
     if isinstance(holder, str) and not isinstance(value, dict):
-        text = re.sub(rf"\b{re.escape(str(key))}=[^\s,]*", f"{name}={in_words(value)}", holder)
+        text = re.sub(rf"\b{re.escape(str(key))}={re.escape(wrong)}", f"{name}={in_words(value)}", holder)
         return edited(data, [*map(str, above)], text)
     if not isinstance(holder, dict) or key not in holder:
         return data

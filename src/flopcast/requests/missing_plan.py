@@ -343,7 +343,7 @@ def _with_fitting_choice(problem: Problem, name: str, word: str, job: Job) -> Pr
         for each in dict.fromkeys((word, *begun))
     }
     right = next((each for each, faults in left.items() if not faults), word)
-    further = [edit for fault in left[right] for edit in fault.edits[:1]]
+    further = [edit for fault in left[right] for edit in fault.edits[:1] if "" not in edit]
     if any(name in edit for edit in further):
         return replace(problem, fix=set_to(further[0]))
     return replace(problem, fix=set_to({name: right} | {k: v for edit in further for k, v in edit.items()}))

@@ -34,7 +34,11 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
         key, right = document.keys.get(path, ""), _right_value(problem, path)
         where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
         if key and where.startswith(f"{document.name}:"):
-            fix = f"change {key} so that {path[-1]} is {right}" if right else fix
+            if right:
+                fix = f"change {key} so that {path[-1]} is {right}"
+            elif problem.edits and fix == set_to(problem.edits[0]):
+                words = (f"{path[0]}.{name}={in_words(value)}" for name, value in problem.edits[0].items())
+                fix = f"add {' '.join(words)} to the command"
             fault = fault or f"= {shown(problem.value)} (from {key}) is not allowed"
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"

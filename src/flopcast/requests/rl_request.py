@@ -222,8 +222,10 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     if not plan.apart and devices[0] != devices[1]:
         allowed = f"{devices[0]} devices, those of rollout.cluster"
         because = "both jobs run on the same devices"
-        fix = "name clusters of the same size, or set apart to true"
-        yield Problem("training.cluster", f"{devices[1]} devices", allowed, because, fix)
+        node = training.cluster.node.devices
+        written = [f"{training.cluster.name}:{max(each // node, 1)}" for each in devices]
+        fix = set_to({"training.cluster": written[0]} if devices[0] % node == 0 else "", {"apart": True})
+        yield Problem("training.cluster", written[1], allowed, because, fix)
     yield from _of_handoff(plan, rollout)
     batch = training.plan.global_batch
     if plan.answers % batch:
@@ -235,9 +237,8 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     if shapes[0] != shapes[1]:
         allowed = f"a model of the size of {rollout.model.name}"
         because = "the engine generates with the weights that are trained"
-        yield Problem(
-            "training.model", training.model.name, allowed, because, "name the same model in both jobs"
-        )
+        fix = set_to({"training.model": rollout.model.name}, {"rollout.model": training.model.name})
+        yield Problem("training.model", training.model.name, allowed, because, fix)
     lengths = (rollout.traffic.prompt_tokens, rollout.traffic.output_tokens)
     whole = round(sum(each.mean for each in lengths if each))
     known = round(training.batch.mean_sequence_tokens)

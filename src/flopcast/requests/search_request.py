@@ -127,17 +127,22 @@ def question_of(request: SearchRequest) -> Question:
 
 
 def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iterator[Problem]:
-    """Yield the faults of degrees of which no value is possible for any job of a question."""
+    """Yield the faults of degrees that are possible for no job of a question.
+
+    A range contains them rightly, unless it contains no others.
+    """
     jobs = tuple(question.sized())
     for name in (each for each in DEGREES if each in words and getattr(question.space, each)):
-        broken = []
-        for job, value in product(jobs, getattr(question.space, name)):
-            own = [each for each in advised(job, {name: value}) if each.field == f"plan.{name}"]
-            if not own:
-                break
-            broken += own
-        else:
-            nearest = [edit[name] for each in broken for edit in each.edits if name in edit]
+        possible, broken = list[object](), list[Problem]()
+        for value in getattr(question.space, name):
+            faults = [advised(job, {name: value}) for job in jobs]
+            of_jobs = [[one for one in each if one.field == f"plan.{name}"] for each in faults]
+            if all(of_jobs):
+                broken += chain.from_iterable(of_jobs)
+            else:
+                possible.append(value)
+        if broken and (not possible or "," in str(words[name])):
+            nearest = possible or [edit[name] for each in broken for edit in each.edits if name in edit]
             fix = set_to({name: tuple(dict.fromkeys(nearest))}) if nearest else broken[0].fix
             yield replace(broken[0], value=str(words[name]), fix=fix, where="--plan")
 

@@ -202,6 +202,8 @@ def _of_batches(question: Question) -> Iterator[Problem]:
 
 
 OTHER_NAMES = {
+    "speed": "step_time",
+    "fast": "step_time",
     "throughput": "tokens_per_s",
     "mfu": "tokens_per_s_per_device",
     "cheapest": "cost",

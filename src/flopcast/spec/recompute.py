@@ -43,7 +43,8 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
         because = "numbers, lists and mappings do not state which activations are recomputed"
         fix = set_to({"recompute": "full"}, "to full:block:N for the first N blocks of each chunk")
         if isinstance(word, list) and word and all(isinstance(each, str) for each in word):
-            mode = word[0] if word[0] in ("none", "selective", "full") else f"selective:{','.join(word)}"
+            mode, *modules = word if word[0] in ("none", "selective", "full") else ("selective", *word)
+            mode = f"{mode}:{','.join(modules)}" if modules else mode
             fix = set_to(recompute=mode)
         raise NotAllowedError(f"recompute: {allowed}", because, fix)
     if not isinstance(word, str) or ":" not in word:

@@ -5,7 +5,7 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 (memory/tiers.py), what a rule is (checks.py).
 """
 
-from flopcast.fixes import Edit
+from flopcast.fixes import Edit, Fix
 from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.described_tiers import FIELDS, tier_of
 from flopcast.spec.offload import KINDS, PEER, Placement, fraction_in, offload_word, stride_of
@@ -29,14 +29,15 @@ def _without(case: Case, wrong: list[Placement]) -> Edit:
 def _supported(case: Case) -> Ways:
     """Return the edit that offloads to the host what the stack has no other memory for.
 
-    States that the stack cannot offload at all have no edit, because no other state stands for them.
+    States that the stack cannot offload at all are removed, because no other state stands for them.
     """
     places = [place for place in case.stack.offload.places if place.endswith(":host")]
     places = places if tier_of(case.cluster, "host") else []
     unknown = _unknown_to_stack(case)
     lost = tuple(one for one in unknown if f"{one.kind}:host" not in places)
     if lost:
-        return f"remove {offload_word(lost)} from offload", "choose another stack"
+        text = f"remove {offload_word(lost)} from offload"
+        return Fix(text, (_without(case, list(lost)),)), "choose another stack"
     moved = [one.model_copy(update={"tier": "host"}) if one in unknown else one for one in _placed(case)]
     words = dict.fromkeys(offload_word((one,)) for one in moved)
     return {"offload": ",".join(words)}, "choose another stack"

@@ -274,7 +274,8 @@ def _problem_of(job: Job, user_fields: Fields, fix: _Fix) -> Problem:
     if devices and needed > job.cluster.num_devices and len(fix.edit) == 1:  # its limit implies the numbers
         named = [one for one in reasons[1:] if isinstance(one.value, str)]
         reasons = [replace(reasons[0], allowed=devices.allowed, because=devices.because), *named]
-    return replace(joined(reasons), fix=set_to(fix.edit))
+    worded = (one.fix for one in reasons if one.edits == (fix.edit,) and not one.fix.startswith("set "))
+    return replace(joined(reasons), fix=next(worded, set_to(fix.edit)))
 
 
 def _after_other_edits(

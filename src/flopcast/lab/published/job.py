@@ -21,7 +21,7 @@ from flopcast.library.edits import merged
 from flopcast.records import replace
 from flopcast.requests.job_files import job_of
 from flopcast.schedules import OF_ONE_CHUNK
-from flopcast.spec.divisors import divided_by_cost
+from flopcast.spec.divisors import divided_by_cost, nearest_multiples
 from flopcast.spec.job import Job
 from flopcast.spec.plan_fields import with_runs
 
@@ -154,6 +154,10 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     own = catalog.cluster(known.cluster)
     per_node = machine.devices_per_node or own.node.devices
     inside = min(machine.num_devices, per_node)
+    if machine.num_devices % inside:
+        allowed, because = f"a multiple of {per_node}", f"a node of {known.cluster} has {per_node} devices"
+        fix = f"write {nearest_multiples(machine.num_devices, per_node)}"
+        raise SpecError([run.fault("num_gpus", machine.num_devices, allowed, because, fix)])
     group: dict[str, object] = {"count": -(-machine.num_devices // inside), "node": {"devices": inside}}
     if known.replaces:
         group["node"] = {"devices": inside, "device": known.replaces}
