@@ -5,7 +5,6 @@ Where a whole noun is expected, a text names a catalogue entry ("perlmutter:32" 
 mapping with `base: NAME` is that entry with fields changed.
 """
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, collected, shown, spec_error
-from flopcast.files.inputs import opened
+from flopcast.files.inputs import exists, opened
 from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import build, path_of
@@ -88,11 +87,11 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
         fault = f"{shown(str(path))} cannot be read"
-        others = [Path(name) for name in (os.listdir(path.parent) if path.parent.is_dir() else ())]
+        others = list(path.parent.iterdir()) if path.parent.is_dir() else []
         stems = {
             each.stem: each for each in others if path.suffix in ("", each.suffix) or each.stem == path.stem
         }
-        near = [] if os.path.exists(path) else nearest(path.stem, stems)
+        near = [] if exists(str(path)) else nearest(path.stem, stems)
         fix = f"did you mean {path.with_name(stems[near[0]].name)}?" if near else "check the path"
         fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else fix
         raise spec_error("file", str(path), allowed, because, fix, where, fault) from None

@@ -6,7 +6,6 @@ Elsewhere: what files contain (sources.py), what names stand for (library/catalo
 A file wins over a model of the same name: `llama-3-8b` is the folder of that name if there is one.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -156,6 +155,6 @@ def _files_beside(word: str) -> list[str]:
     """Return the files in the folder of a path, with that folder; none if it cannot be listed."""
     folder = Path(word).parent
     try:
-        return [str(folder / name) for name in sorted(os.listdir(folder)) if Path(name).suffix in ENDINGS]
+        return [str(path) for path in sorted(folder.iterdir()) if path.suffix in ENDINGS]
     except OSError:
         return []

@@ -13,7 +13,7 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document, line_in
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import Keys
+from flopcast.interop.configs.keys import Keys, keys_of
 from flopcast.library import catalog
 from flopcast.library.hub import misspelt
 from flopcast.spec.divisors import divisors, nearest_multiples, undivided
@@ -24,19 +24,7 @@ ACTIVATIONS = ("activations:host",)
 PAGEABLE = {"gradient_copies": "pageable"}
 PAIR = 2  # sequences of a sample: the chosen and the rejected answer
 KTO_PASSES = 3  # one of the model itself for the divergence, and two of the reference
-FLAVOURS = {  # torchtitan's model/flavor → a name that the catalogue knows
-    **{f"llama3/{size}": f"llama-3.1-{size}" for size in ("8b", "70b", "405b")},
-    **{f"llama2/{size}": f"llama-2-{size}" for size in ("7b", "13b", "70b")},
-    **{f"qwen3/{size}": f"qwen3-{size}" for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b")},
-    "qwen3/30b-a3b": "qwen3-30b-a3b",
-    "qwen3/235b-a22b": "qwen3-235b-a22b",
-    "llama4/17bx16e": "llama-4-scout",
-    "llama4/17bx128e": "llama-4-maverick",
-    "deepseek_v3/16b": "deepseek-v2-lite",  # its sizes (torchtitan/models/deepseek_v3/__init__.py)
-    "deepseek_v3/671b": "deepseek-v3",
-    "gpt_oss/20b": "gpt-oss-20b",
-    "gpt_oss/120b": "gpt-oss-120b",
-}
+FLAVOURS = keys_of("torchtitan").words["flavours"]  # model/flavor → a name that the catalogue knows
 
 
 class JobReader(ConfigReader):

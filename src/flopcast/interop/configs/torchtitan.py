@@ -18,6 +18,7 @@ from math import prod
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
+from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.torchtitan_stages import SECTIONS, key_of, read_stages
 from flopcast.layers.modules import OPERATORS
@@ -36,12 +37,7 @@ REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree
 OLD_SHARD, OLD_TYPE = "training.data_parallel_degree", "training.data_parallel_type"
 EVERY_SECOND = "2"
 ROTATIONS = {"allgather": "all_gather", "alltoall": "ring"}
-RECIPES = {
-    "tensorwise": "fp8_current",
-    "rowwise": "fp8_current",
-    "rowwise_with_gw_hp": "fp8_current",
-    "mxfp8": "mxfp8",
-}
+RECIPES = keys_of("torchtitan").words["recipes"]
 CLASS = "activation_checkpoint._type_"
 CLASSES = {
     "FullAC": ("full", ""),

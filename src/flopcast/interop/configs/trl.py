@@ -39,10 +39,6 @@ USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
 LENGTH = 1024  # max_length of SFTConfig
 LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "block_size")
 ALONE = re.compile(r"(?<![a-z])(orpo|cpo|simpo)(?![a-z])")
-ATTENTION = dict.fromkeys(("flash_attention_2", "flash_attention_3", "sdpa", "flex_attention"), "flash")
-ATTENTION |= {"kernels-community/flash-attn": "flash", "kernels-community/vllm-flash-attn3": "flash"}
-ATTENTION |= {"kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash"}
-ATTENTION |= {"eager": "materialised"}
 LAUNCHES = ("no", "multi_gpu", "fsdp", "deepspeed")
 DEFAULT_STAGE = 2  # ZeRO stage of accelerate's DeepSpeedPlugin if its file states none
 TYPE, MIXED = "accelerate.distributed_type", "accelerate.mixed_precision"
@@ -78,7 +74,7 @@ def read(reader: JobReader) -> None:
     put_loaded_states(reader)
     _tuning(reader)
     put_recompute(reader)
-    if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":
+    if reader.choice("attn_implementation", reader.words("attention"), "flash") == "materialised":
         reader.write_scores("attn_implementation")
 
 

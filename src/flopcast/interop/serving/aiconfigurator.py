@@ -15,6 +15,7 @@ Source: ai-dynamo/aiconfigurator on GitHub (Apache-2.0), src/aiconfigurator/cli/
 from collections.abc import Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import set_to
 from flopcast.interop.serving.launch_reader import published_in, stored_copy
@@ -23,29 +24,10 @@ from flopcast.units import Number
 
 NAME = "aiconfigurator"
 DESCRIPTION = "experiments of AIConfigurator (YAML of `aiconfigurator cli exp`)"
-SYSTEMS = {
-    "a100_sxm": "dgx-a100",
-    "h100_sxm": "dgx-h100",
-    "h200_sxm": "dgx-h200",
-    "b200_sxm": "dgx-b200",
-    "b300_sxm": "dgx-b300",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-}
-ALIASES = {"gb200_sxm": "gb200", "gb300_sxm": "gb300"}  # of earlier versions
-ENGINES = {"trtllm": "tensorrt-llm", "sglang": "sglang", "vllm": "vllm"}
-GEMMS = {
-    "float16": "bf16",
-    "bfloat16": "bf16",
-    "fp8": "fp8",
-    "fp8_static": "fp8",
-    "fp8_block": "fp8_block",
-    "nvfp4": "nvfp4",
-    "int4_wo": "int4",
-}
-CACHES = {"float16": "bf16", "bfloat16": "bf16", "fp8": "fp8"}
-PROFILES = {"float16_default": "bf16", "fp8_default": "fp8", "fp8_static": "fp8", "nvfp4_default": "nvfp4"}
-DEGREES = {"tp_list": "tp", "pp_list": "pp", "dp_list": "dp", "moe_ep_list": "ep"}
+_WORDS: dict[str, dict[str, str]] = read_table(__package__, "tables/aiconfigurator.yaml")
+SYSTEMS, ALIASES, ENGINES = (_WORDS[name] for name in ("systems", "aliases", "engines"))
+GEMMS, CACHES, PROFILES = (_WORDS[name] for name in ("gemms", "caches", "profiles"))
+DEGREES = _WORDS["degrees"]
 WORKERS: Mapping[str, tuple[str, ...]] = {
     "agg": ("worker_config",),
     "disagg": ("prefill_worker_config", "decode_worker_config"),

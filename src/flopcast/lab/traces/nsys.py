@@ -21,7 +21,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from os import SEEK_END
+from io import SEEK_END
 from pathlib import Path
 
 import numpy as np
