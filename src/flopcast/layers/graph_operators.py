@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Discriminator, Field, Tag
 
-from flopcast.dtypes import ONE, ZERO, Counts, constant
+from flopcast.dtypes import ZERO, Counts, constant
 from flopcast.layers.base import Split
 from flopcast.layers.tables import is_shared
 from flopcast.layers.traced_operators import (
@@ -22,12 +22,12 @@ from flopcast.layers.traced_operators import (
     TracedGroupedMatmul,
     TracedMatmul,
     TracedPass,
+    TracedTensor,
 )
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.convolution import Convolution
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.graph_kernel import GraphKernel
-from flopcast.strict_model import StrictModel
 
 Family = Literal[
     "elementwise",
@@ -44,28 +44,6 @@ Family = Literal[
     "fork",
     "unknown",
 ]
-
-
-class KeptTensor(StrictModel):
-    """Tensors that are kept for the backward pass.
-
-    Attributes
-    ----------
-    name : str
-        Name of the tensor in the block, or of a buffer that only this operator uses.
-    elements : Size
-        Number of elements of the tensor, in the dtype of activations.
-    divided : bool
-        Whether each tensor-parallel rank holds only a shard of the tensor.
-    """
-
-    name: str
-    elements: Size
-    divided: bool = False
-
-    def of(self, split: Split) -> Counts:
-        """Return the elements on one rank, shape (plans, 1)."""
-        return self.elements.of(split) / (split.tensor if self.divided else ONE)
 
 
 class GraphConvolution(AbstractTracedOperator):
@@ -220,7 +198,7 @@ class GraphPass(AbstractTracedOperator):
     strided : bool
         Whether the kernel reads elements in an order that differs from their order in memory, as a
         transpose does.
-    keeps : tuple of KeptTensor
+    keeps : tuple of TracedTensor
         Tensors that are kept for the backward pass.
     fusible : bool
         Whether a compiler fuses the kernel with adjacent operators.
@@ -247,7 +225,7 @@ class GraphPass(AbstractTracedOperator):
     written: Size
     row: int = Field(default=1, ge=1)
     strided: bool = False
-    keeps: tuple[KeptTensor, ...] = ()
+    keeps: tuple[TracedTensor, ...] = ()
     fusible: bool = False
     gradient: bool = True
     looked_up: Size | None = None

@@ -62,6 +62,11 @@ class AbstractRecurrentMixer(AbstractMixer):
     is_recurrent: ClassVar[bool] = True
 
     @property
+    def groups(self) -> int:
+        """Return the number of heads, because each head has its own keys."""
+        return self.heads
+
+    @property
     @abstractmethod
     def last_tokens(self) -> int:
         """Return the number of earlier tokens whose channels a new token reads, beside the states."""

@@ -64,11 +64,6 @@ class SelectiveScan(AbstractRecurrentMixer):
     norms: Literal["none", "weighted", "unweighted"] = "none"
 
     @property
-    def groups(self) -> int:
-        """Return the number of channels; each channel has its own state."""
-        return self.heads
-
-    @property
     def state_elements(self) -> int:
         """Return the elements of the states of a sequence, over all channels."""
         return self.heads * self.state_size

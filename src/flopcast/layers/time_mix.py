@@ -87,11 +87,6 @@ class TimeMix(AbstractRecurrentMixer):
         return self
 
     @property
-    def groups(self) -> int:
-        """Return the heads; each has its own keys."""
-        return self.heads
-
-    @property
     def state_elements(self) -> int:
         """Return the elements of the states of a sequence, over all heads."""
         return self.heads * self.head_size**2

@@ -79,9 +79,9 @@ class TracedTensor(StrictModel):
     Attributes
     ----------
     name : str
-        Name of the tensor in the trace.
+        Name of the tensor in the block, or of a buffer that only this operator uses.
     elements : Size
-        Number of elements.
+        Number of elements, in the dtype of activations.
     divided : bool
         Whether each tensor-parallel rank holds only a shard of the tensor.
     """

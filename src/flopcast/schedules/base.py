@@ -230,6 +230,21 @@ class AbstractSplitSchedule(AbstractSchedule):
         """
 
 
+class AbstractVSchedule(AbstractSplitSchedule):
+    """A schedule with two chunks a stage: chunk 0 goes down the stages, and chunk 1 comes back up.
+
+    Stage 0 holds the first and the last chunk, that is both the embedding and the head.
+    """
+
+    folds_chunks: ClassVar[bool] = True
+    least_chunks: ClassVar[int] = 2
+    most_chunks: ClassVar[float] = 2
+
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
+        """Return four for each stage: the ways down and up take less than two of them each."""
+        return np.minimum(micro_batches, 4 * stages)
+
+
 def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Integers, Integers]:
     """Return kinds and indices of `warm_up` forwards, then forward and backward in turn, then the rest.
 

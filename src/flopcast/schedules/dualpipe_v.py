@@ -27,21 +27,17 @@ from typing import ClassVar
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSchedule, Order
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractVSchedule, Order
 
 
-class DualPipeV(AbstractSplitSchedule):
+class DualPipeV(AbstractVSchedule):
     """Two chunks a stage in the shape of a V, with pairs of a forward and a backward.
 
-    It needs at least two micro-batches for each stage, so that the steady phase begins. Stage 0 holds the
-    first and the last chunk, that is both the embedding and the head.
+    It needs at least two micro-batches for each stage, so that the steady phase begins.
     """
 
-    folds_chunks: ClassVar[bool] = True
     pairs_passes: ClassVar[bool] = True
     micro_batches_per_stage: ClassVar[int] = 2
-    least_chunks: ClassVar[int] = 2
-    most_chunks: ClassVar[float] = 2
     chunks_because: ClassVar[str] = (
         "DualPipeV gives each stage two chunks: one on the way down the stages, and one on the way back"
     )
@@ -59,10 +55,6 @@ class DualPipeV(AbstractSplitSchedule):
         return Order(
             kind=kind, chunk=chunk, micro_batch=micro_batch, folded=True, paired=paired.astype(bool)
         )
-
-    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return four for each stage: the ways down and up take less than two of them each."""
-        return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

@@ -23,21 +23,18 @@ from typing import ClassVar
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSchedule, Order
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractVSchedule, Order
 
 KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHT}
 
 
-class ZeroBubbleV(AbstractSplitSchedule):
+class ZeroBubbleV(AbstractVSchedule):
     """Two chunks a stage, in the shape of a V; memory of 1F1B.
 
     Backward passes are divided into the gradient of the input (B) and that of the weights (W), which fills
     what would be bubbles.
     """
 
-    folds_chunks: ClassVar[bool] = True
-    least_chunks: ClassVar[int] = 2
-    most_chunks: ClassVar[float] = 2
     chunks_because: ClassVar[str] = (
         "ZB-V gives each stage two chunks: one on the way down the stages, and one on the way back"
     )
@@ -59,10 +56,6 @@ class ZeroBubbleV(AbstractSplitSchedule):
         rows = [_row(stage, stages, micro_batches) for stage in range(stages)]
         kind, chunk, micro_batch = (np.stack(column) for column in zip(*rows, strict=True))
         return Order(kind=kind, chunk=chunk, micro_batch=micro_batch, folded=True)
-
-    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Warm-up and cool-down take less than two rounds of all stages each."""
-        return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

@@ -31,15 +31,15 @@ from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import AllGather, AllToAll
 from flopcast.operators.optimizer import OptimizerUpdate
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 from flopcast.spec.optimizers import FP32_BYTES, OPTIMIZERS
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
 from flopcast.workload.parameters import Parameters
+from flopcast.workload.reductions import ALL_BEFORE, step_message
 
 STEPS = 5.0  # of Newton-Schulz
 SECOND_MOMENT_BYTES = 2 * FP32_BYTES  # read and written
-ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -160,14 +160,7 @@ def _messages(plans: Plans, elements: Counts, shards: Counts, expert: bool, gath
         for word in ("collect_momenta", "return_updates"):
             found[word] = AllToAll(axis=f"{axis}_shard", message_bytes=whole_bytes / shards)
     return [
-        Item(
-            name=f"optimizer.{word}{name}",
-            work=message,
-            component="dp_communication",
-            phase="step",
-            stream="dp",
-            waits=ALL_BEFORE,
-        )
+        replace(step_message(word, message), name=f"optimizer.{word}{name}")
         for word, message in found.items()
     ]
 
