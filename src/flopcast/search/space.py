@@ -79,7 +79,7 @@ AllOf = Literal["all"]
 AutoOf = Literal["auto"]
 
 
-def _degrees(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
+def two_names(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
     """Return an optional field with two names; its type is that of its values, as for `Field`."""
     choices = AliasChoices(long_name, short_name)
     field: tuple[int, ...] = Field(default=(), validation_alias=choices, description=description)
@@ -142,23 +142,23 @@ class Space(StrictModel):
     ((2, 4), (256, 512, 1024), (1,))
     """
 
-    num_devices: Numbers = _degrees("num_devices", "gpus", "by default, the size of the cluster")
-    global_batch: Numbers = _degrees(
+    num_devices: Numbers = two_names("num_devices", "gpus", "by default, the size of the cluster")
+    global_batch: Numbers = two_names(
         "global_batch", "gbs", "by default, about four million tokens, or 128 sequences for fine-tuning"
     )
-    data_parallel: Numbers = _degrees("data_parallel", "dp", "by default, all values")
-    data_shard: Shards = _degrees("data_shard", "dp_shard", "by default, all; for ZeRO-3 also a domain")
-    tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "by default, all divisors")
-    context_parallel: Numbers = _degrees("context_parallel", "cp", "by default, all divisors")
-    expert_parallel: Numbers = _degrees("expert_parallel", "ep", "by default, all divisors")
-    expert_tensor_parallel: Numbers = _degrees(
+    data_parallel: Numbers = two_names("data_parallel", "dp", "by default, all values")
+    data_shard: Shards = two_names("data_shard", "dp_shard", "by default, all; for ZeRO-3 also a domain")
+    tensor_parallel: Numbers = two_names("tensor_parallel", "tp", "by default, all divisors")
+    context_parallel: Numbers = two_names("context_parallel", "cp", "by default, all divisors")
+    expert_parallel: Numbers = two_names("expert_parallel", "ep", "by default, all divisors")
+    expert_tensor_parallel: Numbers = two_names(
         "expert_tensor_parallel", "etp", "by default, 1 and tensor_parallel"
     )
-    pipeline_parallel: Numbers = _degrees("pipeline_parallel", "pp", "by default, all divisors")
-    virtual_stages: Numbers = _degrees(
+    pipeline_parallel: Numbers = two_names("pipeline_parallel", "pp", "by default, all divisors")
+    virtual_stages: Numbers = two_names(
         "virtual_stages", "vpp", "by default, the numbers that give equal chunks, and a few others"
     )
-    micro_batch: Numbers = _degrees("micro_batch", "mbs", "by default, all divisors of a reasonable size")
+    micro_batch: Numbers = two_names("micro_batch", "mbs", "by default, all divisors of a reasonable size")
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(words)] = Field(
         default=(), validation_alias=AliasChoices("sequence_parallel", "sp"), description="by default, both"
     )

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from flopcast.search.space import Numbers
+from flopcast.search.space import Numbers, two_names
 from flopcast.spec.deployment import CacheFormat, Deployment, ExpertMessages, Latents, Pool, Residual
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.serving_job import ServingJob
@@ -56,13 +56,6 @@ Caches = Annotated[tuple[CacheFormat, ...], BeforeValidator(_names)]
 Places = Annotated[tuple[PlacedOn, ...], BeforeValidator(_names)]
 
 
-def _numbers(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
-    """Return an optional field with two names."""
-    choices = AliasChoices(long_name, short_name)
-    field: tuple[int, ...] = Field(default=(), validation_alias=choices, description=description)
-    return field
-
-
 class DeploymentSpace(StrictModel):
     """The deployments of a search: the allowed values of each field.
 
@@ -97,12 +90,12 @@ class DeploymentSpace(StrictModel):
     ('fp8', 'bf16')
     """
 
-    tensor_parallel: Numbers = _numbers("tensor_parallel", "tp", "Ranks that share each weight matrix.")
-    data_parallel: Numbers = _numbers("data_parallel", "dp", "Groups of ranks in one instance.")
-    expert_parallel: Numbers = _numbers(
+    tensor_parallel: Numbers = two_names("tensor_parallel", "tp", "Ranks that share each weight matrix.")
+    data_parallel: Numbers = two_names("data_parallel", "dp", "Groups of ranks in one instance.")
+    expert_parallel: Numbers = two_names(
         "expert_parallel", "ep", "Ranks over which experts are distributed."
     )
-    pipeline_parallel: Numbers = _numbers("pipeline_parallel", "pp", "Pipeline stages of one instance.")
+    pipeline_parallel: Numbers = two_names("pipeline_parallel", "pp", "Pipeline stages of one instance.")
     replicas: Numbers = ()
     weights: Weights = ()
     expert_weights: Weights = ()
