@@ -14,13 +14,14 @@ from hypothesis import settings
 
 from flopcast.cli.measurement_folder import MeasurementFolder
 from flopcast.files.yaml_text import Document
+from flopcast.garbage import collect_rarely
 from flopcast.lab.published.predictions import PublishedTables
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.requests.job_files import job_of
 
 pytest_plugins = ["time_limit"]
-gc.set_threshold(100_000, 20, 20)  # seldom, as modules and tests live until the end
+collect_rarely()  # modules and tests live until the end
 settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing of a claim
 settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit SIG_IGN
