@@ -241,4 +241,4 @@ def test_other_software_and_a_lost_type_of_gradients_are_told():
     own = export_megatron_bridge(job_with("llama-3-8b", "dp=16 gbs=64 zero=1", "megatron-bridge")).notes
 
     assert any("is not Megatron-Bridge" in note for note in other)
-    assert any("gradients.dtype 'bf16' → 'fp32'" in note for note in own)
+    assert any("gradients.dtype = fp32 instead of bf16" in note for note in own)
