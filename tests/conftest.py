@@ -71,6 +71,7 @@ GROUPS = {  # files that one worker runs, one after the other
         "test_served_kernels.py",
         "test_decode_attention.py",
     ),
+    "sources": ("test_architecture.py", "test_docstrings.py"),  # both go through all nodes of all files
 }
 GROUP_OF_FIXTURE = {  # a fixture that is too costly to be made twice → the group of all tests that use it
     "published_runs": "published_runs",
@@ -83,6 +84,7 @@ FIRST = (  # the longest groups, so that workers end together
     *GROUPS["waiting"],
     "test_docs.py",
     *GROUPS["measurements"],
+    *GROUPS["sources"],
     "test_fuzz.py",
     "test_deployments.py",
     "test_screen_is_right.py",

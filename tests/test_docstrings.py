@@ -9,6 +9,7 @@ from pathlib import Path
 
 from all_cases import all_cases
 from conftest import PACKAGE
+from test_architecture import nodes, tree
 
 PATHS = [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "__main__.py"]
 FILES = [path.as_posix() for folder in (PACKAGE, Path(__file__).parent) for path in folder.rglob("*.*")]
@@ -33,9 +34,8 @@ def test_the_examples_of_a_module_run(path):
 
 @all_cases("path", PATHS)
 def test_docstrings_describe_parameters_and_files_that_exist(path):
-    module = ast.parse(path.read_text(encoding="utf-8"))
-
-    documented = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    module = tree(path)
+    documented = [node for node in nodes(path) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     wrong = [name for node in documented for name in described(node) - declared(node)]
     elsewhere = [part for part in (ast.get_docstring(module) or "").split("\n\n") if "Elsewhere:" in part]
     named = re.findall(r"[\w/-]+\.(?:py|yaml)\b", " ".join(elsewhere))
