@@ -231,6 +231,17 @@ def test_kernels_take_about_the_times_of_two_benchmarks():
         assert 0.55 < seconds_of(wkv(5), a100).item() * 1e3 / ms < 0.95
 
 
+def test_one_sequence_waits_for_its_additions():
+    """Four cycles each (arXiv:2208.11174); RWKV-7 computes two sums over the keys of a token forward."""
+    h100 = changed_device(catalog.cluster("dgx-h100"), clock_hz=1e9)
+    few = replace(wkv(7), sequences=constant(1), heads=constant(16))
+    one = seconds_of(few, h100).item()
+
+    assert one == pytest.approx(4096 * 64 * 2 * 4 / 1e9)
+    assert one == seconds_of(replace(few, heads=constant(32)), h100).item()
+    assert seconds_of(replace(wkv(7), sequences=constant(16)), h100) > 1.9 * seconds_of(wkv(7), h100)
+
+
 def test_rwkv_7_keeps_inputs_states_of_every_16th_token_and_products_in_fp32():
     element = 8 * 4096 * 4096
     kept = {version: sum(one.size_bytes.item() for one in wkv(version).saves()) for version in (5, 6, 7)}

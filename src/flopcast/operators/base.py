@@ -27,10 +27,11 @@ class Work:
     it. `after_bytes` move after the products, so that nothing hides them. `result_bytes` are written in 16
     bits by 8- and 4-bit GEMMs of experts; some devices write them after the products. `cycles` are the
     cycles of one multiprocessor for instructions that take longer than the bytes; all multiprocessors share
-    this work. `after_cycles` are cycles that nothing hides. `saved_bytes` are the part of the moved bytes
-    that the forward pass saved for this kernel, so that no cache holds them any more. `narrow_side` is the
-    side that all products have in common, if a matrix engine may be wider; None if measured curves already
-    contain its effect. Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
+    this work. `after_cycles` are cycles that nothing hides. `chain_cycles` are those of instructions that
+    wait for one another, which more multiprocessors do not shorten. `saved_bytes` are the part of the moved
+    bytes that the forward pass saved for this kernel, so that no cache holds them any more. `narrow_side`
+    is the side that all products have in common, if a matrix engine may be wider; None if measured curves
+    already contain its effect. Arrays of shape (plans, 1), or (plans, stage classes) for work on a rank.
     """
 
     flop: Floats
@@ -40,6 +41,7 @@ class Work:
     result_bytes: Floats = field(default_factory=lambda: ZERO)
     cycles: Counts = field(default_factory=lambda: ZERO)
     after_cycles: Counts = field(default_factory=lambda: ZERO)
+    chain_cycles: Counts = field(default_factory=lambda: ZERO)
     saved_bytes: Floats = field(default_factory=lambda: ZERO)
     narrow_side: Counts | None = None
 

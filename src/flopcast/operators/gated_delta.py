@@ -29,20 +29,19 @@ The selective scan of Mamba (arXiv:2312.00752) changes the state h of a channel 
 a decay A for each element of the state, a step size d for each channel, and b and the matrix of the output
 for each token. It has no matrix products.
 
-Kimi Delta Attention (KDA, arXiv:2510.26692) is the gated delta rule in which each element of a key has its
-own decay, as in GLA. Its products have the sizes of those of the gated delta rule. Its kernels
-(`chunk_kda` of fla-org/flash-linear-attention) keep the products of queries and of keys with keys inside a
-chunk, and compute the states again in the backward pass.
+Kimi Delta Attention (KDA, arXiv:2510.26692) is the gated delta rule with a decay for each element of a key.
+Its kernels (`chunk_kda` of fla-org/flash-linear-attention) keep the products of queries and of keys with
+keys inside a chunk, and compute the states again in the backward pass.
 
 RWKV-5 and -6 (arXiv:2404.05892) change the state to diag(a)·S + k·vᵀ, as GLA does, and RWKV-7
 (arXiv:2503.14456) to diag(a)·S + b·(Sᵀc)ᵀ + k·vᵀ, with two more vectors b and c for each token. The kernels
 with which the published models were trained compute one token after another, without matrix products
-(wkv6/cuda/wkv6_cuda_v1a.cu in BlinkDL/RWKV-CUDA; rwkv7/backstepping_smallhead in johanwind/wind_rwkv). For
-each element of a state, RWKV-5 and -6 need 4 instructions forward and 19 backward, and RWKV-7 needs 5 and
-16. RWKV-7 writes the states of every 16th token, from which the backward pass starts.
+(wkv6/cuda/wkv6_cuda_v1a.cu in BlinkDL/RWKV-CUDA; rwkv7/backstepping_smallhead in johanwind/wind_rwkv).
+`RECURRENCES` counts their instructions. RWKV-7 writes the states of every 16th token, from which the
+backward pass starts. A thread sums over the keys of a token, and each addition waits for the one before;
+with few heads and sequences, nothing else fills this time.
 
-The kernels of all rules are limited by their instructions, so their time follows the clock of the
-multiprocessors. It neither follows the rate of the tensor cores nor the bandwidth of memory.
+The kernels of all rules are limited by their instructions: their time follows the multiprocessors' clock.
 
 References
 ----------
@@ -119,7 +118,8 @@ class Recurrence(NamedTuple):
 
     Cycles of a multiprocessor for an element of the states of a token, forward and backward; how many
     tensors of a row for each token are read or written, forward and backward; how many of them are inputs;
-    of how many tokens the last state is kept for the backward pass; and how many results in fp32.
+    of how many tokens the last state is kept for the backward pass; how many results in fp32; and how many
+    sums over the keys of a token wait for one another, forward and backward.
     """
 
     cycles: tuple[float, float]
@@ -127,14 +127,16 @@ class Recurrence(NamedTuple):
     inputs: int
     chunk_tokens: float
     wide_results: int = 0
+    sums: tuple[float, float] = (0.0, 0.0)
 
 
 WKV_CYCLES = 0.0274  # of a multiprocessor for an instruction and element of a state: References
+SUM_CYCLES = 4.0  # of an addition that waits for another one: arXiv:2208.11174
 RECURRENCES = {
     "selective": Recurrence((0.3, 1.1), (4.0, 8.0), 3, 1024.0),  # two numbers after each 2048 tokens
-    "rwkv5": Recurrence((4 * WKV_CYCLES, 19 * WKV_CYCLES), (4.0, 7.0), 3, inf),
-    "rwkv6": Recurrence((4 * WKV_CYCLES, 19 * WKV_CYCLES), (5.0, 9.0), 4, inf),
-    "rwkv7": Recurrence((5 * WKV_CYCLES, 16 * WKV_CYCLES), (9.0, 15.0), 6, 16.0, 1),  # Sᵀc
+    "rwkv5": Recurrence((4 * WKV_CYCLES, 19 * WKV_CYCLES), (4.0, 7.0), 3, inf, 0, (1.0, 4.0)),
+    "rwkv6": Recurrence((4 * WKV_CYCLES, 19 * WKV_CYCLES), (5.0, 9.0), 4, inf, 0, (1.0, 4.0)),
+    "rwkv7": Recurrence((5 * WKV_CYCLES, 16 * WKV_CYCLES), (9.0, 15.0), 6, 16.0, 1, (2.0, 3.0)),  # Sᵀc
 }
 
 
@@ -230,10 +232,7 @@ class GatedDelta(AbstractOperator):
         )
 
     def _work_of_gla(self) -> Work:
-        """Return the work of GLA: products with the state and inside the chunk, and bytes of all kernels.
-
-        The state is multiplied twice forward and five times backward.
-        """
+        """Return the work of GLA: products with the state and inside chunks, and bytes of all kernels."""
         state, tokens = self.key_size * self.value_size, self.sequences * self.tokens * self.heads
         inside = CHUNK * (self.key_size + self.value_size)
         products = STATE_SPACE_PRODUCTS
@@ -267,6 +266,7 @@ class GatedDelta(AbstractOperator):
             moved_bytes=row * passes + states / rule.chunk_tokens * STATE_BYTES,
             unit=self.dtype,
             cycles=states * rule.cycles[self.is_gradient],
+            chain_cycles=self.tokens * self.key_size * (SUM_CYCLES * rule.sums[self.is_gradient]),
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
