@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from spec_cases import edited, edits, faults, key, model, parts
 
 DEGREES = st.integers(1, 20)
+OF_DEVICES = ("plan.data_parallel", "plan.tensor_parallel")
 PLANS = st.fixed_dictionaries(
     {
         "data_parallel": DEGREES,
@@ -77,7 +78,7 @@ def test_every_edit_that_a_fault_names_mends_that_fault(plan, stack, shape, node
 )
 def test_every_edit_offered_for_a_wrong_number_of_devices_makes_it_right(plan, nodes):
     whole = parts(cluster=f"dgx-a100:{nodes}", **plan)
-    (told,) = [problem for problem in faults(whole) if problem.field in ("plan", "plan.data_parallel")]
+    (told,) = [problem for problem in faults(whole) if problem.field in OF_DEVICES]
 
     for edit in edits(told):
         assert "plan" not in [left.field for left in faults(edited(whole, edit))], edit

@@ -247,7 +247,7 @@ def test_answers_name_fields_of_the_request_and_no_options_of_the_command_line()
         "two kinds of adapters": ("api.predict", job | {"lora": "4", "qlora": "4"}, 400),
         "an objective that lacks tokens": ("api.search", job | {"objectives": "run_cost"}, 400),
         "what was not tried": ("page.search", job | {"stack": "pytorch-ddp"}, 200),
-        "a search without a plan": ("page.search", job | {"tp": "16"}, 200),
+        "a degree above the devices": ("page.search", job | {"tp": "16"}, 400),
         "a log": ("api.diagnose", job | {"log": "".join(map(log.format, range(1, 12)))}, 200),
     }
     for name, (task, words, status) in asked.items():

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 
 from flopcast.errors import Problem
-from flopcast.fixes import edits_of
+from flopcast.fixes import edits_of, in_words
 from flopcast.render.plain_data import FORMAT_VERSION, unrounded
 
 INPUT, INFEASIBLE, LIMIT, BUG = "input", "infeasible", "limit", "bug"
@@ -77,9 +77,9 @@ def _of_problem(problem: Problem) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return a value for JSON: numbers and strings unchanged, other values as their `repr`."""
+    """Return a value for JSON: numbers and strings unchanged, lists as users write them, else `repr`."""
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    return repr(value)[:MOST_SHOWN]
+    return (in_words(value) if isinstance(value, (list, tuple)) else repr(value))[:MOST_SHOWN]

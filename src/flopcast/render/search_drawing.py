@@ -11,8 +11,8 @@ from flopcast.search.find import SearchResult
 from flopcast.search.rank import Ranked
 
 LEGEND = (
-    "Each mark is a plan that was simulated exactly. Orange: the recommended plan. Green: plans that are"
-    " tied with the best. Blue: the Pareto front. Grey: all other plans. Lines show the 90 % interval of"
+    "Each mark is a plan that was simulated exactly. Orange: the recommended plan. Green: plans that"
+    " may be the best. Blue: the Pareto front. Grey: all other plans. Lines show the 90 % interval of"
     " the ratio to the best plan. Point at a mark to see its plan."
 )
 

@@ -78,7 +78,7 @@ def sentence_of(one: Ranked, result: SearchResult) -> str:
 
 def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
     """Return how much slower a feasible plan is, and its components that take longer."""
-    start = f"{'tied: ' if one.equal else ''}{_behind(one, question.first)}"
+    start = f"{'perhaps ' if one.equal else ''}{_behind(one, question.first)}"
     if one.ratio == 1.0:
         less = simplicity(first.played, question.space) < simplicity(one.played, question.space)
         start = "the best, but not as simple as the first" if less else "the best, tied with the first"

@@ -22,7 +22,7 @@ Group = Sequence[Ranked]  # a plan and its variants
 VARIANTS = 3  # of a plan that are shown; JSON and CSV have all
 INTERVAL, MEMORY = "90 %", "expected memory"  # names of columns
 RATE, MFU, BEHIND = "tokens/s", "MFU", "vs best"
-RECOMMENDED, UNSETTLED = "recommended", "tied with the best"
+RECOMMENDED, UNSETTLED = "recommended", "may be the best"
 
 
 def name_of(job: Job, question: Question) -> str:

@@ -19,6 +19,7 @@ from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import NUMERIC, with_runs
+from flopcast.spec.rules import EVERY_DEVICE
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
 from flopcast.workload.suggested_fixes import advised, causes, fields_of, plan_of
@@ -81,7 +82,7 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
             fix=set_to({"data_parallel": fixed} if is_open else problem.edits[0], other),
             fault="",
         )
-        if problem.field == "plan" and problem.edits
+        if problem.because == EVERY_DEVICE and problem.edits
         else problem
         for problem in problems
     )

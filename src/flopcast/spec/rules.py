@@ -18,6 +18,8 @@ from flopcast.spec.plan_fields import written_list
 from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
 from flopcast.units import counted
 
+EVERY_DEVICE = "every device runs exactly one rank"
+
 
 def _devices(case: Case) -> Counts:
     """Return devices that each plan uses, shape (plans, 1)."""
@@ -213,7 +215,7 @@ RULES: tuple[Rule, ...] = (
             "data_parallel · tensor_parallel · pipeline_parallel · context_parallel = "
             f"{c.cluster.num_devices}, the number of devices of the cluster"
         ),
-        because="every device runs exactly one rank",
+        because=EVERY_DEVICE,
         fix=_fitting_devices,
     ),
     Rule(

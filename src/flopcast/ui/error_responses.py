@@ -42,6 +42,7 @@ EDIT = re.compile(
 )
 SHORT_NAMES = {name: short for name, field in Plan.model_fields.items()
                if (short := short_name(name, field)) in OF_PLAN}  # fmt: skip
+SHORT_NAMES |= {f"plan.{name}": short for name, short in SHORT_NAMES.items()}
 COMMAND = re.compile(r" ?\((?:see )?flopcast [a-z ]+\)|(?<=; )flopcast [a-z ]+ lists them")
 
 

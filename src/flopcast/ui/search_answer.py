@@ -69,7 +69,7 @@ def search_parts(result: SearchResult, address: Address) -> str:
         )
         html += f"<figure>{figure}</figure>"
         html += _plans(
-            "The best plans (= is tied with the best)", result, grouped(result.plans)[:SHOWN_PLANS], address
+            "The best plans (= may be the best)", result, grouped(result.plans)[:SHOWN_PLANS], address
         )
         alone = [(one,) for one in result.on_front]
         caption = "Plans that no other plan beats in every objective"

@@ -103,8 +103,17 @@ def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
     edited = {name for fix in fixes for name in fix.edit}
     contradicted = any(not edited.isdisjoint(edit) for one in left for edit in one.edits[:1])
     if contradicted or not all(fix.mended and _holds(job, user_fields, fix) for fix in fixes):
-        return tuple(by_field(problems))
-    return (*(_problem_of(job, user_fields, fix) for fix in fixes), *by_field(left))
+        told = tuple(by_field(problems))
+    else:
+        told = (*(_problem_of(job, user_fields, fix) for fix in fixes), *by_field(left))
+    return tuple(_of_degree(each, plan_of(job, user_fields)) for each in told)
+
+
+def _of_degree(problem: Problem, plan: Plan) -> Problem:
+    """Return a fault of all degrees together as that of the degree which its fix sets first."""
+    name = next(iter(problem.edits[0])) if problem.field == "plan" and problem.edits else ""
+    value = getattr(plan, name, None)
+    return replace(problem, field=f"plan.{name}", value=value, fault="") if name else problem
 
 
 def _with_fix(job: Job, user_fields: Fields, fixes: Sequence[_Fix], new: _Fix) -> list[_Fix]:
