@@ -1,12 +1,14 @@
-"""Reports that the tests of this folder read: each predicted once."""
+"""Reports that the tests of this folder read, and their pages: each made once."""
 
 from copy import copy
 from functools import cache
 
 from conftest import make_job
+from page_reader import Page
 
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.render.report_page import as_html
 from flopcast.spec.site import Site, SiteFactor
 
 JITTER = {"base": "dgx-a100", "nodes": 1, "jitter": {"ratio": 1.1, "log_sigma_factor": 0.03}}
@@ -38,6 +40,17 @@ PARTS = {
 @cache
 def sample_report(name):
     return report_of(make_job(**PARTS[name]))
+
+
+@cache
+def text_of(name):
+    """The page of a report, as text."""
+    return as_html(sample_report(name))
+
+
+@cache
+def page_of(name):
+    return Page(text_of(name))
 
 
 def report_of(job):

@@ -13,7 +13,7 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from page_reader import Page
-from sample_reports import PARTS, report_of, sample_report, with_parts
+from sample_reports import PARTS, page_of, report_of, sample_report, text_of, with_parts
 
 from flopcast.api import report_page
 from flopcast.cost.factor_kinds import in_words
@@ -31,16 +31,6 @@ from flopcast.units import nine_digits
 
 EVERY = pytest.mark.parametrize("name", PARTS)
 MOST_BYTES = 1_000_000
-
-
-@cache
-def text_of(name):
-    return as_html(sample_report(name))
-
-
-@cache
-def page_of(name):
-    return Page(text_of(name))
 
 
 @EVERY
@@ -79,7 +69,7 @@ def test_the_page_loads_nothing(name):
 @EVERY
 def test_only_the_style_and_the_script_of_the_page_may_take_effect(name):
     text = text_of(name)
-    (policy,) = [found["content"] for found in Page(text).of("meta") if "http-equiv" in found]
+    (policy,) = [found["content"] for found in page_of(name).of("meta") if "http-equiv" in found]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
 
     bodies = {

@@ -7,12 +7,11 @@ from itertools import pairwise
 import pytest
 from all_cases import all_cases
 from page_reader import Page
-from sample_reports import PARTS, sample_report
+from sample_reports import PARTS, page_of
 
 from flopcast.render.page.drawing import Axis
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.table import Markup, Quantity, bar, markup, rate, seconds, share, size, table
-from flopcast.render.report_page import as_html
 
 
 def test_logarithmic_ticks_of_few_decades_are_1_2_5():
@@ -128,7 +127,7 @@ def palettes(style):
 @cache
 def shown_palettes():
     """The colours of a page, by scheme."""
-    return palettes(Page(as_html(sample_report("one stage"))).text("style"))
+    return palettes(page_of("one stage").text("style"))
 
 
 def luminance(colour):
@@ -168,7 +167,7 @@ def test_the_measure_of_contrast_is_the_published_one():
 
 
 def test_colours_stand_in_variables_alone():
-    style = Page(as_html(sample_report("one stage"))).text("style")
+    style = page_of("one stage").text("style")
 
     rest = re.sub(r":root\{[^}]*\}", "", style)
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b|rgba?\(|hsl", rest)
@@ -176,7 +175,7 @@ def test_colours_stand_in_variables_alone():
 
 @all_cases("name", PARTS)
 def test_headings_are_in_order(name):
-    page = Page(as_html(sample_report(name)))
+    page = page_of(name)
 
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
@@ -186,7 +185,7 @@ def test_headings_are_in_order(name):
 
 @all_cases("name", PARTS)
 def test_every_drawing_is_told_in_words_and_every_other_one_is_hidden(name):
-    page = Page(as_html(sample_report(name)))
+    page = page_of(name)
     nested = [found for found in page.of("svg") if "plot" in found.get("class", "")]
 
     named = [found for found in page.of("svg") if found.get("role") == "img"]
@@ -203,14 +202,14 @@ def test_every_drawing_is_told_in_words_and_every_other_one_is_hidden(name):
 
 @all_cases("name", PARTS)
 def test_tables_have_captions_and_every_heading_a_scope(name):
-    page = Page(as_html(sample_report(name)))
+    page = page_of(name)
 
     assert len(page.of("caption")) == len(page.of("table"))
     assert {found.get("scope") for found in page.of("th")} == {"col", "row"}
 
 
 def test_what_can_be_focused_stands_in_the_order_of_reading_and_has_a_name():
-    page = Page(as_html(sample_report("interleaved")))
+    page = page_of("interleaved")
 
     orders = {found["tabindex"] for _, found in page.tags if "tabindex" in found}
     assert orders == {"0"}
@@ -221,7 +220,7 @@ def test_what_can_be_focused_stands_in_the_order_of_reading_and_has_a_name():
 
 
 def test_paper_is_light_and_shows_no_controls():
-    style = Page(as_html(sample_report("one stage"))).text("style")
+    style = page_of("one stage").text("style")
 
     assert "@media screen and (prefers-color-scheme:dark)" in style
     printed = style[style.index("@media print") :]

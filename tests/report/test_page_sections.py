@@ -11,7 +11,7 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from page_reader import Page
-from sample_reports import PARTS, report_of, sample_report
+from sample_reports import PARTS, page_of, report_of, sample_report
 
 from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.library.curves import load_book
@@ -85,10 +85,9 @@ def test_only_waiting_and_jitter_have_no_operators(name):
 
 @EVERY
 def test_each_component_opens_to_a_table_of_its_operators(name):
-    report = sample_report(name)
-    page = Page(as_html(report))
+    page = page_of(name)
 
-    for component, inside in parts(report).items():
+    for component, inside in parts(sample_report(name)).items():
         if inside:
             _, rows = page.table(f"{component_label(component)}, operator by operator")
             shown = [(row[0], row[1]) for row in rows]
@@ -188,7 +187,7 @@ def test_boxes_of_a_stage_do_not_overlap_and_stay_inside(name):
 def test_rows_of_the_table_add_up_to_the_step_without_jitter(name):
     report = sample_report(name)
 
-    headings, rows = Page(as_html(report)).table("Time of each stage over the step")
+    headings, rows = page_of(name).table("Time of each stage over the step")
 
     assert len(rows) == len(report.memory.per_stage)
     assert headings[-2:] == ["waits and transfers", "share of the step"]
@@ -547,7 +546,7 @@ def test_the_table_of_the_curve_has_its_numbers(curve):
 
 
 def test_without_other_sizes_there_is_no_section_of_them():
-    assert "scaling" not in Page(as_html(sample_report("jitter"))).ids
+    assert "scaling" not in page_of("jitter").ids
 
 
 def test_memory_outside_the_devices_is_a_bar_for_each_tier_with_the_colours_of_the_stages():
