@@ -10,6 +10,8 @@ https://protobuf.dev/programming-guides/encoding/
 
 from collections.abc import Iterable
 
+ONE_GROUP = tuple(bytes([value]) for value in range(0x80))  # as most numbers have
+
 
 def varint(field: int, value: int) -> bytes:
     """Return a field of wire type 0: its number and type, then a non-negative number."""
@@ -48,6 +50,8 @@ def raw_varint(value: int) -> bytes:
     >>> raw_varint(300).hex()
     'ac02'
     """
+    if 0 <= value <= 0x7F:
+        return ONE_GROUP[value]
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)
