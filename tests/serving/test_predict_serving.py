@@ -6,10 +6,10 @@ import re
 import pytest
 from all_cases import all_cases
 from command_line import flopcast
+from serving.test_request_traffic import traffic_of
 
 from flopcast import predict_serving, serving_job
 from flopcast.library import catalog
-from flopcast.library.traffic_text import traffic_of
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob

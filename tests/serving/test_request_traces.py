@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 from conftest import PACKAGE
+from serving.test_request_traffic import traffic_of
 
 from flopcast.api import predict_serving
 from flopcast.errors import SpecError
 from flopcast.interop.request_traces import reader
 from flopcast.interop.request_traces.reader import read_request_trace
 from flopcast.jobs import serving_job
-from flopcast.library.traffic_text import traffic_of
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.requests import Limits
 from flopcast.serving.scheduler import run

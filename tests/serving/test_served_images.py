@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from serving.test_request_traffic import traffic_of
 
 from flopcast.errors import SpecError
 from flopcast.layers.images import Image
 from flopcast.library import catalog
 from flopcast.library.curves import load_serving_book
-from flopcast.library.traffic_text import traffic_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.instances import price_of

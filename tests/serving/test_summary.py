@@ -5,9 +5,10 @@ import pytest
 from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from serving.test_request_traffic import traffic_of
 
 from flopcast import predict_serving, serving_job
-from flopcast.library.traffic_text import slo_of, traffic_of
+from flopcast.library.traffic_text import slo_of
 from flopcast.serving import serve
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.percentiles import Spread, spread_of
