@@ -152,7 +152,7 @@ def _check(jobs: Sequence[Job], ratio: Number) -> None:
     """Raise SpecError for everything that is wrong with the jobs and the ratio."""
     problems = []
     if not 2 <= len(jobs) <= MOST_JOBS:
-        because = "jobs slow each other if several share a network, and each subset of them is considered"
+        because = "flopcast considers every subset of jobs that share a network"
         problems.append(
             Problem("jobs", len(jobs), f"2 to {MOST_JOBS}", because, "name another number of jobs")
         )

@@ -55,7 +55,7 @@ def test_an_order_is_settled_where_the_interval_leaves_one_out(low, high, sure):
     found = compared(0.9 if high < 1.1 else 1.1, low, high)
 
     assert found.sure is sure
-    assert verdict(found).endswith("; the order is not settled") is not sure
+    assert verdict(found).endswith("; the order is uncertain") is not sure
     assert as_json(found)["settled"] is sure
 
 

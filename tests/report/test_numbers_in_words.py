@@ -100,7 +100,7 @@ def test_a_verdict_tells_by_how_much_and_in_which_direction(name, turned):
         assert high >= 100 * (ratio - 1) - 0.051
         change = re.search(r"B \w+ ([\d.]+)% (less|more)", sentence)
         if change is None:
-            assert re.search("not settled|as long|the same", sentence)
+            assert re.search("uncertain|as long|the same", sentence)
             continue
         signed = float(change[1]) * (1 if change[2] == "more" else -1)
         assert signed == pytest.approx(100 * (ratio - 1), abs=0.051)

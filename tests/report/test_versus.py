@@ -160,7 +160,7 @@ def test_equal_jobs_cost_the_same_and_nothing_about_them_is_called_unsettled():
     assert "B takes as long per token as A" in told
     assert "B costs the same per token as A" in told
     assert "B uses the same energy per token as A" in told
-    assert "not settled" not in told
+    assert "uncertain" not in told
 
 
 def test_nothing_is_ranked_by_cost_inside_of_the_interval():
@@ -172,7 +172,7 @@ def test_nothing_is_ranked_by_cost_inside_of_the_interval():
 
     assert equal.usd_ratio.value == pytest.approx(1)
     assert not as_json(equal)["cost_settled"]
-    assert "it is not settled whether B costs less per token than A" in as_text(equal, ("a", "b"))
+    assert "it is uncertain whether B costs less per token than A" in as_text(equal, ("a", "b"))
     assert as_json(dear)["cost_settled"]
     assert "B costs 200.0% more per token than A" in as_text(dear, ("a", "b"))
 

@@ -195,7 +195,7 @@ def _host_room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:
         return []
     because = (
         f"until an {checkpoint.method} checkpoint is written, it occupies {show_memory(staged_bytes)}"
-        f" of the host memory of a node, of which checkpoints may use {show_memory(limit_bytes)}"
+        f" of the host memory of a node, but checkpoints may use only {show_memory(limit_bytes)}"
     )
     streaming = next(name for name, each in METHODS.items() if each.writes_while_copying)
     fix = f"set checkpoint.method to {streaming}, which writes while it copies"

@@ -126,7 +126,7 @@ def _of_line(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
         return _without_colon(place, place.at)
     rows = [(len(row) - len(row.lstrip()), row) for row in place.text.split("\n")[:line]]
     if line > 2 and rows[-2][0] >= column > rows[-3][0] + 1 and rows[-3][1].rstrip().endswith(":"):
-        because = f"line {line - 1} is indented with {_blanks(rows[-2][0])}, but the next one with fewer"
+        because = f"line {line - 1} is indented with {_blanks(rows[-2][0])}, but the line below with fewer"
         return SyntaxFault(line - 1, because, _indent(line - 1, column - 1))
     because = (
         f"the line begins with {_blanks(column - 1)}, but the mapping that it continues (line "
@@ -312,7 +312,7 @@ def _second_document(place: Place) -> SyntaxFault:
     if first and place.indent(first.start()) > place.indent(place.at):
         begin, line = place.line(first.start()), place.line(place.at)
         blanks = _blanks(place.indent(first.start()))
-        because = f"line {begin} is indented with {blanks}, but line {line} with fewer"
+        because = f"line {begin} is indented with {blanks}, but line {line} is indented with fewer"
         lines = f"lines {begin} to {line - 1}"
         fix = f"add the missing key above line {begin}, or remove the indentation of {lines}"
         if line == begin + 1:

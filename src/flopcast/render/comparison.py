@@ -182,7 +182,7 @@ def _verdict(compared: ReportComparison) -> str:
     if abs(change) < SMALLEST_FRACTION:
         return f"B takes as long per token as A ({bounds})"
     word = "less" if change < 0 else "more"
-    settled = "" if compared.sure else "; the order is not settled"
+    settled = "" if compared.sure else "; the order is uncertain"
     return f"B takes {abs(change):.1%} {word} time per token than A ({bounds}){settled}"
 
 
@@ -203,7 +203,7 @@ def _verdicts_of_costs(compared: ReportComparison) -> list[str]:
             less = "less" if ratio.value < 1 else "more"
             lines.append(f"B {word} {abs(ratio.value - 1):.1%} {less}{what} per token than A ({bounds})")
         else:
-            lines.append(f"it is not settled whether B {word} less{what} per token than A ({bounds})")
+            lines.append(f"it is uncertain whether B {word} less{what} per token than A ({bounds})")
     return lines
 
 
@@ -223,7 +223,7 @@ def _difference_of_costs(compared: ReportComparison) -> list[str]:
         return [f"{what} costs as much as {other}"]
     less = "less" if change.value < 0 else "more"
     low, high = change.difference_bounds
-    unsure = "; this is not settled" if low < 0 < high else ""
+    unsure = "; this is uncertain" if low < 0 < high else ""
     bounds = _less_or_more(low, high, show_usd)
     return [f"{what} costs {show_usd(abs(change.value))} {less} than {other} ({bounds}){unsure}"]
 

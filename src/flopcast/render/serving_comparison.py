@@ -100,7 +100,7 @@ def _verdict(subject: str, ratio: Estimate, settled: bool) -> str:
         return f"{subject} of B equals that of A"
     bounds = f"90 %: {ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
     word = "lower" if change < 0 else "higher"
-    doubt = "" if settled else "; the order is not settled"
+    doubt = "" if settled else "; the order is uncertain"
     return f"{subject} of B is {abs(change):.1%} {word} than that of A ({bounds}){doubt}"
 
 

@@ -74,7 +74,7 @@ class ReportComparison(Summarised):
 def _change(ratio: float, low_ratio: float, high_ratio: float) -> str:
     """Return a ratio and its interval as changes in percent, and whether the order is settled."""
     text = f"{ratio - 1:+.1%}, 90 %: {low_ratio - 1:+.1%} to {high_ratio - 1:+.1%}"
-    return f"{text}; the order is not settled" if holds_one(low_ratio, high_ratio) else text
+    return f"{text}; the order is uncertain" if holds_one(low_ratio, high_ratio) else text
 
 
 def versus(first: Report, second: Report) -> ReportComparison:

@@ -316,7 +316,7 @@ def _with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
         notes.append(f"weights {published.weights}, the format in which the model was published")
     if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
         job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})
-        notes.append(f"cache fp8, which published checkpoints in {job.plan.weights} state for this engine")
+        notes.append(f"cache fp8, as in published checkpoints in {job.plan.weights} for this engine")
     return job, notes
 
 

@@ -100,7 +100,7 @@ def _of_word(word: str) -> dict[str, object]:
             because = f"flopcast calls these states {known}, and not {kind}"
         if kind in KINDS and memory in OTHER_NAMES:
             because, meant = (
-                f"flopcast calls this memory {tier}, and not {memory}",
+                f"flopcast calls this memory {tier}, not {memory}",
                 word.replace(memory, tier).replace("=", ":"),
             )
         because, meant = _with_commas(word) or (because, meant)

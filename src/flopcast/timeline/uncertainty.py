@@ -155,7 +155,7 @@ def difference(
 
 
 def holds_one(low_ratio: float, high_ratio: float) -> bool:
-    """Return whether the interval of a ratio contains 1, so that the order is not settled.
+    """Return whether the interval of a ratio contains 1, so the order is uncertain.
 
     >>> holds_one(0.98, 1.01), holds_one(1.01, 1.05)
     (True, False)

@@ -76,7 +76,7 @@ def read(reader: JobReader) -> None:
             "hardware",
         )
     if reader.has("base_config") and not reader.text("base_config").endswith("base.yml"):
-        what = "changes of another file than base.yml, such as that of inference"
+        what = "changes in a file other than base.yml, such as the file for inference"
         reader.refuse("base_config", what, "give a configuration of pre-training")
     _model(reader)
     length = reader.count("max_target_length", 2048)

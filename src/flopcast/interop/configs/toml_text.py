@@ -68,7 +68,7 @@ def _reason(message: str, content: str, line: int) -> tuple[str, str]:
         return f"TOML has no {value}", f"remove line {line}, so that {key} has its default"
     if message.startswith("Invalid value"):
         return (
-            f"{value or 'the value'} is no value of TOML",
+            f"{value or 'the value'} is not a value of TOML",
             f'write {key} = "{value}", as texts need quotes',
         )
     if message.startswith("Cannot overwrite"):

@@ -65,7 +65,7 @@ def refusal(document: Document, program: str) -> Problem:
         where=document.where(()),
         field="format",
         value=program,
-        fault=f"is that of {program}, which flopcast cannot read",
+        fault=f"is the format of {program}, and flopcast cannot read it",
         allowed="a job file, or a file of Megatron-LM, NeMo, Axolotl or another program flopcast reads",
         because=UNREAD[program].because,
         fix=UNREAD[program].way,

@@ -92,7 +92,7 @@ def _varint(buffer: Buffer, place: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return value, place
         shift += 7
-    raise ValueError(f"the file ends inside of a number, at byte {place}")
+    raise ValueError(f"the file ends inside a number, at byte {place}")
 
 
 def signed(value: int) -> int:

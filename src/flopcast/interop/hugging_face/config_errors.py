@@ -20,7 +20,7 @@ from flopcast.interop.hugging_face.windows import FULL, LOCAL
 HEAD = re.compile(r"For([A-Z]\w*)$")
 CAUSAL = ("CausalLM", "ConditionalGeneration", "PreTraining")
 NOT_CAUSAL = "Bidirectional"
-BOTH_DIRECTIONS = "attention in both directions is not supported yet"
+BOTH_DIRECTIONS = "bidirectional attention is not supported yet"
 
 
 def refuse_other_heads(document: Document, data: dict[str, object]) -> None:

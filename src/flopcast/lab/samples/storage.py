@@ -43,7 +43,7 @@ def measure_storage(
         free_bytes = shutil.disk_usage(folder).free
         each_bytes = int(min(effort.file_bytes, MOST_FREE_SHARE * free_bytes)) // STREAMS
         if each_bytes < BLOCK_BYTES:
-            raise OSError(f"{free_bytes} bytes are free, of which a tenth is too small for a measurement")
+            raise OSError(f"a tenth of the {free_bytes} free bytes is too small for a measurement")
         with ExitStack() as opened:
             files = [opened.enter_context(TemporaryFile(dir=folder, buffering=0)) for _ in range(STREAMS)]
             block = os.urandom(BLOCK_BYTES)  # no file system compresses it
