@@ -246,7 +246,7 @@ def test_what_a_stack_loses_is_told_with_its_name():
 
     (told,) = [note for note in notes if "cannot contain the stack" in note]
     assert "--stack megatron-core-2025" in told
-    assert "sharding.built_whole True → False" in told
+    assert "sharding.built_whole = false instead of true" in told
 
 
 def test_other_software_is_told():
