@@ -262,7 +262,7 @@ def print_from_one_run(
     )
 
     given: dict[str, object] = {"--leave-out": judging.left_out, "--report": judging.report}
-    given |= {OPTIONS[name][0]: "given" for name in judging.chosen if name not in ("others", "none")}
+    given |= {OPTIONS[name]: "given" for name in judging.chosen if name not in ("others", "none")}
     allowed = "only --leave-one-source-out or --no-constants, together with --from-one-run"
     because = "predictions before the calibration use either the constants of other sources or no constants"
     problems = ignored(given, allowed, because, "remove {}")

@@ -52,6 +52,6 @@ def _check(
         raise spec_error("--runs", others[0], allowed, because, fix)
     judging.check()
     if judging.sources or judging.constants not in kind.constants or judging.report is not None:
-        *flags, last = ("", *(OPTIONS[name][0] for name in kind.constants if name in OPTIONS))
+        *flags, last = ("", *(OPTIONS[name] for name in kind.constants if name in OPTIONS))
         allowed = f"{', '.join(flags[1:])} or {last}" if last else "no other option"
         raise spec_error("--runs", paths[0], allowed, kind.because, "choose one of these options")

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import Command, with_all
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.records import dataclass
@@ -14,25 +13,18 @@ if TYPE_CHECKING:
     from flopcast.lab.graph_runs.timm import TableFacts
     from flopcast.lab.validation.published import Constants
 
-OPTIONS: "Mapping[Constants, tuple[str, str]]" = {  # constants of the predictions → option, help
-    "others": (
-        "--leave-one-source-out", "Predict the runs of each source with constants fitted to other sources."
-    ),
-    "generations": (
-        "--leave-one-generation-out",
-        "Predict the runs on each GPU generation with constants fitted to all other generations.",
-    ),
-    "models": (
-        "--leave-one-model-out", "Predict the runs of each model with constants fitted to all other models."
-    ),
-    "none": ("--no-constants", "Predict without any fitted constants."),
-}  # fmt: skip
+option = DocumentedOptions(__name__)
+OPTIONS: "Mapping[Constants, str]" = {  # constants of the predictions → option
+    "others": "--leave-one-source-out",
+    "generations": "--leave-one-generation-out",
+    "models": "--leave-one-model-out",
+    "none": "--no-constants",
+}
 
 
 def takes_constants(command: Command) -> Command:
     """Add the flags of OPTIONS, each named by its constants."""
-    flags = (click.option(flag, name, is_flag=True, help=text) for name, (flag, text) in OPTIONS.items())
-    return with_all(list(flags), command)
+    return with_all([option(flag, name, is_flag=True) for name, flag in OPTIONS.items()], command)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +99,7 @@ class Judging:
         """
         accepted = ("others", "none") if of_suites else ()
         given: dict[str, object] = {"--report": self.report, "--leave-out": self.left_out}
-        given |= {OPTIONS[name][0]: True for name in self.chosen if name not in accepted}
+        given |= {OPTIONS[name]: True for name in self.chosen if name not in accepted}
         allowed = "no value, unless --runs names a table of published runs"
         because = "the option applies only to tables of published runs"
         if problems := ignored(given, allowed, because, "add --runs TABLE.csv, or remove {}"):
