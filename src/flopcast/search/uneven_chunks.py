@@ -60,7 +60,7 @@ def _fastest(rounds: Rounds, mean_s: float, most_s: float) -> ChunkDivision | No
             break
         low_s = mean_s * growth
     just = False  # asked just below what was found: where that is the fastest, this is the proof
-    while found is not None and found.slowest_s > low_s * (1.0 + EVENNESS):
+    while found is not None and found.slowest_s * (1.0 - EVENNESS) > low_s:
         just = not just
         level_s = found.slowest_s * (1.0 - EVENNESS) if just else (low_s + found.slowest_s) / 2.0
         better = rounds.below(level_s)

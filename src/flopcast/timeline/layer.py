@@ -274,7 +274,8 @@ def _run(
         ends = ends_stage(item, plans)[None] if item.overlapped else NOWHERE
         late = bool(item.waits) and ends is not NOWHERE and ends.any()
         waits = {item.stream, "host", *item.waits, *((SLOWED,) if late else ())}
-        start, lasts = run.latest(item.stream, waits), (seconds > 0) * executed
+        start = run.latest(item.stream, waits)
+        lasts = (seconds > 0) * executed if columns.number else executed
         bears = item.stream == "compute" and SLOWED in streams
         if bears:
             run.put(SLOWED, run.later(start, SLOWED), seconds, lasts, column)
