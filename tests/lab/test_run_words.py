@@ -182,6 +182,7 @@ def test_words_behind_a_unit_say_what_a_peak_of_memory_counts():
         "GiB (max allocated)": "allocated",
         "GB allocated (77.9 reserved)": "allocated",
         "GB": "allocated",
+        "GB allocated after an iteration": "between steps",
         "GiB reserved": "reserved",
         "GB (nvidia-smi)": "device",
         "MiB as the driver shows": "device",

@@ -1,8 +1,10 @@
 """Megatron-DeepSpeed on Frontier (arXiv:2312.12705): parts of the peak, tensor parallelism, weak scaling.
 
-The text that we read states the parts of the peak alone. Plans and batches are chosen: TP 2 for 22B (found
-by search), TP 4 and 16 stages for 175B, TP 8 and 64 stages for one trillion parameters, with 640 and 1600
-sequences for each replica. FLOP count recompute, as the software prints them. Nothing is fitted: no kernel
+The text that we read states the parts of the peak alone. The plan of 22B is found by search. For 175B (TP 4,
+16 stages, 640 sequences for each replica) and one trillion parameters (TP 4, 128 stages, 512 sequences),
+plans and batches are those of the authors' scripts: launch_gpt175b_tflops_149.slurm in
+sajal-vt/Megatron-DeepSpeed-ORNL, and launch_gpt1T_bf16.slurm, of which
+yueming-yuan/Megatron-DeepSpeed-X-MoE has a copy. FLOP count recompute, as the software prints them. Nothing is fitted: no kernel
 of an MI250X was measured, so that matrix products reach 0.6 of the peak of the data sheet.
 """
 
@@ -41,7 +43,7 @@ def parts():
     found = {}
     for model, stages, tensor, each, replicas in (
         ("gpt3-175b", 16, 4, 640, (1, 16)),
-        ("megatron-1t", 64, 8, 1600, (1, 6)),
+        ("megatron-1t", 128, 4, 512, (1, 6)),
     ):
         for data in replicas:
             dies, batch = data * tensor * stages, each * data
@@ -71,9 +73,9 @@ def test_two_tensor_parallel_ranks_are_the_fastest_and_more_than_a_node_the_slow
     assert times == sorted(times)
 
 
-def test_175b_reaches_the_published_part_of_the_peak_and_one_trillion_26_percent_more(parts):
+def test_175b_and_one_trillion_parameters_reach_the_published_parts_of_the_peak(parts):
     assert parts["gpt3-175b", 16] == pytest.approx(0.3614, rel=0.15)
-    assert 0.3196 < parts["megatron-1t", 6] < 1.27 * 0.3196
+    assert parts["megatron-1t", 6] == pytest.approx(0.3196, rel=0.07)
 
 
 def test_weak_scaling_is_98_percent_or_more(parts):

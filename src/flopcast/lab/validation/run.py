@@ -83,8 +83,8 @@ class Observed(StrictModel):
     """The measurements of a run.
 
     Rates are per device if their name contains it, and of the whole job otherwise. `flop_convention` and
-    `attention` state which FLOP a rate counts. `memory_bytes` is the peak on the fullest device, and
-    `memory_unit` is the source's description of what it counts.
+    `attention` state which FLOP a rate counts. `memory_bytes` is the size on the fullest device, and
+    `memory_unit` is the source's description of what it counts (`memory_kind`).
     """
 
     step_time_s: float | None = Field(default=None, gt=0)
@@ -151,12 +151,12 @@ class Run(StrictModel):
         return word.lower() in self.notes.lower()
 
 
-def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
-    """Return the kind of bytes that a printed memory peak counts, from the text after its unit.
+def memory_kind(unit: str) -> Literal["allocated", "between steps", "reserved", "device"]:
+    """Return the kind of bytes that a printed memory size counts, from the text after its unit.
 
-    "allocated" is the memory that the framework allocated, "reserved" includes the allocator's cache, and
-    "device" is the memory that the driver shows. A unit without further text counts as allocated:
-    `torch.cuda.max_memory_allocated`.
+    "allocated" is the memory that the framework allocated at the peak, "between steps" what stays allocated
+    after a step, "reserved" includes the allocator's cache, and "device" is the memory that the driver
+    shows. A unit without further text counts as allocated: `torch.cuda.max_memory_allocated`.
 
     Examples
     --------
@@ -164,6 +164,8 @@ def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
     ('device', 'reserved', 'allocated')
     """
     words = unit.lower()
+    if re.search(r"alloc.* after an? (iteration|step)", words):
+        return "between steps"
     if "alloc" in words:
         return "allocated"
     if "reserved" in words:
