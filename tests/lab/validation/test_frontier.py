@@ -1,11 +1,12 @@
 """Megatron-DeepSpeed on Frontier (arXiv:2312.12705): parts of the peak, tensor parallelism, weak scaling.
 
-The text that we read states the parts of the peak alone. The plan of 22B is found by search. For 175B (TP 4,
-16 stages, 640 sequences for each replica) and one trillion parameters (TP 4, 128 stages, 512 sequences),
-plans and batches are those of the authors' scripts: launch_gpt175b_tflops_149.slurm in
+The text that we read states the parts of the peak alone. The plan of 22B is found by search. Plans and
+batches of 175B (TP 4, 16 stages, 640 sequences for each replica) and of one trillion parameters (TP 4, 128
+stages, 512 sequences) are those of the authors' scripts: launch_gpt175b_tflops_149.slurm in
 sajal-vt/Megatron-DeepSpeed-ORNL, and launch_gpt1T_bf16.slurm, of which
-yueming-yuan/Megatron-DeepSpeed-X-MoE has a copy. FLOP count recompute, as the software prints them. Nothing is fitted: no kernel
-of an MI250X was measured, so that matrix products reach 0.6 of the peak of the data sheet.
+yueming-yuan/Megatron-DeepSpeed-X-MoE has a copy. FLOP count recompute, as the software prints them. Nothing
+is fitted: no kernel of an MI250X was measured, so that matrix products reach 0.6 of the peak of the data
+sheet.
 """
 
 import numpy as np

@@ -275,7 +275,7 @@ def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report
 
 
 def _counted_bytes(memory: MemoryReport, run: Run) -> tuple[float, float, float]:
-    """Return the predicted memory and its 90 % interval, for the kind of memory that the row's unit names."""
+    """Return predicted memory and its 90 % interval, for the kind of memory that the row's unit names."""
     kind, cached_ratio, driver_bytes = memory_kind(run.observed.memory_unit), 1.0, 0.0
     if kind == "between steps":
         cached_ratio = memory.resident_bytes / memory.allocated_bytes
