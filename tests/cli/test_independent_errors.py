@@ -159,6 +159,12 @@ CASES = [
     ("validate --runs runs.csv", RUN.replace("MyGPT 13B", "Llama 3 8B").replace(",64,", ",60,", 1), [
         "write 56 or 64"
     ]),
+    ("sweep grid.yaml", "model: llama-3-8b\ngpus: [16]\nplan: {tp: [1, 2], gbs: 64}\n", [
+        'write plan: "tp=1,2 gbs=64"'
+    ]),
+    ("shard job.yaml --ranks 2", '{"a": [0, 8], "b": [8], "c": "8x4"}', [
+        'write "a": [4096, 4096]', 'write "c": [8, 4]'
+    ]),
     (f"{JOB} --slow gpu=3:80%", "", ["write device in place of gpu"]),
 ]  # fmt: skip
 

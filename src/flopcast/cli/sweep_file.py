@@ -118,7 +118,10 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         raise SpecError([_fault(document, "grid", document.data, "a mapping", because, fix)])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
     if isinstance(plan := data.get("plan"), dict) and data.keys() & {"gpus", "sequence_length"}:
-        words = " ".join(f"{name}={value}" for name, value in plan.items())
+        words = " ".join(
+            f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in plan.items()
+        )
         because, fix = "each value of an axis is a text or a number", f'write plan: "{words}"'
         raise SpecError([_fault(document, "plan", plan, "a text, or a list of texts", because, fix)])
     if isinstance(data.get("batch"), dict) or isinstance(plan, dict):

@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from flopcast.errors import SpecError, spec_error
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import opened, too_long
 from flopcast.files.unpacked import read_unpacked
 
@@ -39,13 +39,17 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     if not shapes:
         raise _wrong(path, "the file contains no parameters")
     result: dict[str, Shape] = {}
+    problems: list[Problem] = []
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
             sizes = [int(size) for size in re.findall(r"\d+", str(shape)[:60])]
             allowed, because = "a list of whole numbers above 0", "a shape is a list of sizes"
             fix = f'write "{name[:60]}": {sizes if sizes and all(sizes) else [4096, 4096]}'
-            raise spec_error(name[:60], shape, allowed, because, fix, where=str(path))
-        result[name] = tuple(shape)
+            problems.append(Problem(name[:60], shape, allowed, because, fix, where=str(path)))
+        else:
+            result[name] = tuple(shape)
+    if problems:
+        raise SpecError(problems)
     return result
 
 
