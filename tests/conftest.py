@@ -174,7 +174,7 @@ def pytest_sessionfinish():
 
     Fixtures of the session, which have millions of objects, are left to the end of the process.
     """
-    gc.collect(1)
+    gc.collect(0)
     gc.freeze()
 
 
