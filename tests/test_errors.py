@@ -205,3 +205,7 @@ def test_settings_in_a_mapping_that_a_request_has_as_fields_keep_their_values():
     (found,) = checked({"traffic": {"rate": 4, "prompt": 1000}}, ("rate", "prompt"))[1]
 
     assert found.fix == 'write its settings as fields, such as "rate": 4, "prompt": 1000'
+    assert found.fix.edits == ({"rate": 4, "prompt": 1000},)
+
+    (wrong,) = checked({"traffic": "rate=fast prompt=1000"}, ("rate", "prompt"))[1]
+    assert wrong.fix == 'write its settings as fields, such as "rate": "4/s", "prompt": "1000"'

@@ -127,6 +127,8 @@ def test_every_fault_of_the_words_is_told_at_once():
         ({"lora": True}, "argument lora", "set lora to a value such as 16"),
         ({"gpu": 64}, "gpu", "did you mean gpus?"),
         ({"tp": 2}, "tp", 'write plan="tp=2"'),
+        ({"microbatch": 2}, "microbatch", 'write plan="micro_batch=2"'),
+        ({"sequence": 4096}, "sequence", "did you mean seq?"),
     ],
 )
 def test_faults_name_arguments_and_no_options(words, place, fix):

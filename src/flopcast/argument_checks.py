@@ -12,7 +12,7 @@ from types import NoneType
 from typing import ParamSpec, TypeVar
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.field_names import NEAR
+from flopcast.files.field_names import NEAR, same_elsewhere
 from flopcast.files.nearest_names import nearest
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
@@ -52,11 +52,14 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
             fault = f"is of type {type(args[0]).__name__}"
             problems.append(Problem(first, args[0], "a text or a path", because, fix, fault=fault))
         for name in kwargs.keys() - {first, *known}:
-            short = short_name(name, Batch.model_fields[name]) if name in Batch.model_fields else ""
+            elsewhere = same_elsewhere(name, [*Batch.model_fields, *Plan.model_fields])
+            meant = name if name in fields else elsewhere or name
+            short = short_name(meant, Batch.model_fields[meant]) if meant in Batch.model_fields else ""
             near = [short] if short in known else nearest(name, known, least_ratio=NEAR)
             fix = f"did you mean {near[0]}?" if near else f"remove {name}"
-            if name in fields or name in Plan.model_fields:
-                fix = f'write plan="{name}={kwargs[name]}", or add {name}={kwargs[name]} to the plan'
+            if meant in fields or meant in Plan.model_fields:
+                setting = f"{meant}={kwargs[name]}"
+                fix = f'write plan="{setting}", or add {setting} to the plan'
             because = f"{function.__name__} has no such argument"
             fault = "is not a known argument"
             problems.append(Problem(name, kwargs[name], ", ".join(known), because, fix, fault=fault))

@@ -213,3 +213,20 @@ def test_a_broken_off_write_leaves_the_old_file_whole(tmp_path, monkeypatch):
         write(path, NONE)
 
     assert path.read_bytes() == before
+
+
+def test_tables_to_which_no_constant_can_be_fitted_are_an_error_and_nothing_is_written(tmp_path):
+    table, out = tmp_path / "runs.csv", tmp_path / "c.json"
+    head = (
+        "id,source_key,kind,phase,model_name,seq_len,gpu_model,num_gpus,dp,tp,pp,micro_batch,global_batch"
+    )
+    row = "a,b,train,train,llama-3-8b,4096,H100,64,8,8,1,1,256,bf16,Megatron-LM"
+    for column, value, expected in (
+        ("step_time", "6.9", "states no measured time"),
+        ("step_time_s", "6.9", "no constant can be fitted to 1 run"),
+    ):
+        table.write_text(f"{head},precision,framework,{column}\n{row},{value}\n")
+        done = flopcast("calibrate", "constants", "--runs", table, "--out", out)
+        assert done.code == 1
+        assert expected in done.err, done.err
+        assert not out.exists()

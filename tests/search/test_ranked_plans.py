@@ -168,7 +168,7 @@ def test_where_all_that_fit_are_tight_the_fastest_of_them_is_chosen(world):
 
     assert found.plan == tight
     assert (found.possible, found.fitting, found.tight) == (3, 2, True)
-    assert "(2 of 3 only just fit)" in found.sentence()
+    assert "(2 only just fit)" in found.sentence()
 
 
 def test_plans_that_break_a_rule_are_not_counted_as_possible(world):
@@ -260,18 +260,20 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
     )
 
     more = f". {NO_TIGHT_PLANS}"
-    fastest = "plan chosen automatically: the fastest of the common plans"
-    assert alone.sentence() == f"{fastest} (1 of 7 fit){more}"
+    fastest = "plan chosen automatically: the fastest of 7 typical plans"
+    assert alone.sentence() == f"{fastest} (1 fit){more}"
     assert ahead.sentence() == (
-        f"{fastest} (3 of 7 fit). The next best plan, {second.short()}, is 12.5% slower{more}"
+        f"{fastest} (3 fit). The next best plan, {second.short()}, is 12.5% slower{more}"
     )
     assert behind.sentence() == (
         "plan chosen automatically: the simplest of 2 plans within 2% of the fastest"
-        " (3 of 7 common plans fit)."
+        "; flopcast tried 7 typical plans (3 fit)."
         f" The fastest plan, {second.short()}, is 1.0% faster{more}"
     )
     varied = replace(alone, num_variants=2)
-    assert varied.sentence() == f"{fastest} (1 of 7 fit, and 2 variants of these){more}"
+    assert varied.sentence() == (
+        f"{fastest} (1 fit) and 2 variants with other stages or less recompute{more}"
+    )
     left_out = FasterTight(plan=second, ratio=0.9, need="53.1 GiB expected of 80.0 GiB")
     assert left_out.sentence() == (
         f'plan "{second.short()}" would be 10.0% faster, but may not fit:'

@@ -7,7 +7,7 @@ file (library/constants.py), the text of the page around its tables (constants_p
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -16,11 +16,12 @@ from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitt
 from flopcast.cli.options import FILE, print_found
 from flopcast.cli.output_files import check_writable
 from flopcast.cli.progress import OfRuns
-from flopcast.errors import spec_error
+from flopcast.errors import SpecError, spec_error
 from flopcast.files.package_table import read_text
 
 if TYPE_CHECKING:
     from flopcast.cost.constants import Constant, Fitted
+    from flopcast.lab.validation.published import Published
 
 option = DocumentedOptions(__name__)
 
@@ -100,7 +101,27 @@ def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
         return fit_offload([run for path in of_offload for run in OFFLOAD.read(path)])
     if of_saving := _only(paths, CHECKPOINTS.holds, "checkpoints"):
         return fit_saving(read_saving_runs(of_saving))
-    return fit_runs(PublishedTables(paths, watch).predicted)
+    tables = PublishedTables(paths, watch)
+    fitted = fit_runs(tables.predicted)
+    if not fitted.constants:
+        _raise_nothing_fitted(paths, tables.predicted())
+    return fitted
+
+
+def _raise_nothing_fitted(paths: tuple[str, ...], published: "Published") -> NoReturn:
+    """Raise the faults of the rows of tables to which no constant was fitted, or an error for the tables.
+
+    Raises
+    ------
+    SpecError
+        Always.
+    """
+    if problems := [problem for row in published.left_out for problem in row.problems]:
+        raise SpecError(problems)
+    allowed = "tables with runs of several models or plans"
+    because = f"no constant can be fitted to {len(published.rows)} run{'s' * (len(published.rows) != 1)}"
+    fix = "add other tables, such as the one to which the constants of the catalogue were fitted"
+    raise spec_error("--runs", " ".join(paths), allowed, because, fix)
 
 
 def _fitted_sites(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":

@@ -70,14 +70,15 @@ class ChosenPlan:
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
         start = f"plan completed with {filled}" if fixed and filled else "plan chosen automatically"
         fit = "only just fit" if self.tight else "fit"
+        tried = f"{self.possible} typical plan{'s' * (self.possible != 1)} ({self.fitting} {fit})"
         if self.num_variants:
-            fit += f", and {self.num_variants} variant{'s' * (self.num_variants > 1)} of these"
+            several = "s" * (self.num_variants > 1)
+            tried += f" and {self.num_variants} variant{several} with other stages or less recompute"
         if self.next_best is None or self.next_ratio >= 1:
-            text = f"{start}: the fastest of the common plans ({self.fitting} of {self.possible} {fit})"
+            text = f"{start}: the fastest of {tried}"
         else:
             near = f"plans within {TIED_RATIO - 1:.0%} of the fastest"
-            tried = f"({self.fitting} of {self.possible} common plans {fit})"
-            text = f"{start}: the simplest of {self.tied} {near} {tried}"
+            text = f"{start}: the simplest of {self.tied} {near}; flopcast tried {tried}"
         if self.next_best is not None:
             text += f". {self._next()}"
         if self.tight:

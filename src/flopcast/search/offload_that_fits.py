@@ -90,7 +90,7 @@ def offload_for_plan(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT
 
 
 def offload_for_job(job: Job, fixed: Mapping[str, object], book: CurveBook) -> OffloadThatFits | None:
-    """Return the fastest of the common plans that fit with a placement; None if none does.
+    """Return the fastest of the typical plans that fit with a placement; None if none does.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def offload_for_job(job: Job, fixed: Mapping[str, object], book: CurveBook) -> O
 
 
 def offload_for_setting(question: Question, job: Job, book: CurveBook) -> OffloadThatFits | None:
-    """Return the best of the common plans that are feasible with a placement; None if none is.
+    """Return the best of the typical plans that are feasible with a placement; None if none is.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ MEANT = {  # names in other programs → our field
     **dict.fromkeys(("gpu", "num_gpus", "world_size"), "gpus"),
     **dict.fromkeys(("seq_length", "sequence_length", "sequence", "seq_len"), "seq"),
     **dict.fromkeys(("batch", "global_batch_size"), "gbs"),
-    "micro_batch_size": "mbs",
+    **dict.fromkeys(("micro_batch_size", "microbatch", "microbatch_size"), "mbs"),
     "framework": "stack",
 }
 
@@ -101,8 +101,13 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
         fix = Fix(f'write "plan": "{of_plan}={value}"', ({"plan": f"{of_plan}={value}"},))
     elif name == "traffic" and "rate" in known:
         settings = value if isinstance(value, dict) else dict(re.findall(r"(\w+)=(\S+)", str(value)))
-        settings = settings or {"rate": "4/s", "prompt": "2000"}
-        fix = f"write its settings as fields, such as {json.dumps(settings)[1:-1]}"
+        usual = {"rate": "4/s", "prompt": "2000", "output": "300"}
+        settings = {
+            key: each if re.search(r"\d", str(each)) else usual.get(key, each)
+            for key, each in settings.items()
+        }
+        settings = settings or usual
+        fix = Fix(f"write its settings as fields, such as {json.dumps(settings)[1:-1]}", (settings,))
     elif other is not None:
         fix = f"send the request to /api/v1/{other}, or remove {name}"
     return Problem(name, value, ", ".join(known), because, fix, REQUEST, "is not a known field")

@@ -90,7 +90,7 @@ def read_log_file(path: Path) -> Log:
     """
     try:
         with unpacked(path, MOST_BYTES) as file:
-            return _read(_lines(file), path.name)
+            return _read(_lines(file), path.name, str(path))
     except OSError as error:
         allowed = "a file that exists and may be read"
         fix = "check the path"
@@ -229,13 +229,13 @@ class _LogState:
                 self.nearest_number = self.number
 
 
-def _read(lines: Iterable[tuple[int, str]], name: str) -> Log:
+def _read(lines: Iterable[tuple[int, str]], name: str, place: str = "") -> Log:
     reading = _LogState()
     for number, line in lines:
         reading.take(number, line)
     framework = next((one for one, rows in reading.rows.items() if rows), None)
     if framework is None:
-        raise SpecError([_nothing(reading, name)])
+        raise SpecError([_nothing(reading, place or name)])
     rows = np.array(reading.rows[framework]).reshape(-1, 1 + len(NAMES))
     kept = _followed(rows)
     facts = reading.facts
@@ -299,11 +299,10 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         )
         return _fault(name, "a table with the number and the time of each step", because, fix, 2)
     if name.endswith(".csv"):
-        because = "no column of the first line has a name that states a step time with its unit"
+        because = "the header has no column with one of these names, which state the unit of the step time"
         allowed = "a table with a column seconds, milliseconds, step_time_s or step_time_ms"
-        return _fault(
-            name, allowed, because, "name the column of the step times seconds or milliseconds", 1
-        )
+        fix = "in the header, write seconds or milliseconds in place of the name of this column"
+        return _fault(name, allowed, because, fix, 1)
     because = f"no line of the file is a training step{nearest}"
     fix = 'write the steps to a CSV file: first the line "step,seconds", then lines such as "10,7.05"'
     fix += ", or give the output of the rank that prints steps, which is often the last rank"
