@@ -151,7 +151,7 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
         because = f"the value is a text, and {name} is a number"
         fix = Fix(f"write {name}: {detail['input']}, without quotes", ({name: detail["input"]},))
         return FieldFault(allowed=allowed, because=because, fix=fix)
-    other = f"flopcast supports no other {meaning or 'value'}"
+    other = f"flopcast supports no other value{f' of the field {meaning}' if meaning else ''}"
     has_words = kind == "literal_error" or QUOTED.search(message)
     because = because or (other if has_words else "the value does not have this form")
     example = SUCH_AS.search(f"{allowed} ")
