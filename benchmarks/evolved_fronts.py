@@ -16,10 +16,31 @@ from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.search.evolved_plans import evolved
 from flopcast.search.grid import batches
-from flopcast.search.pareto_front import hypervolume
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.search.top_candidates import TopCandidates
+
+
+def hypervolume(losses: np.ndarray, reference: np.ndarray) -> float:
+    """Return the volume that rows of losses dominate, up to a reference that is worse in everything.
+
+    Parts of rows that are worse than the reference count as nothing.
+
+    >>> hypervolume(np.array([[1.0, 3.0], [2.0, 2.0], [9.0, 1.0]]), np.array([4.0, 4.0]))
+    5.0
+    """
+    inside = losses[(losses < reference).all(axis=1)]
+    if not len(inside):
+        return 0.0
+    if inside.shape[1] == 1:
+        return float(reference[0] - inside.min())
+    rows = inside[np.argsort(inside[:, -1], kind="stable")]
+    heights = np.diff(np.append(rows[:, -1], reference[-1]))
+    return sum(
+        float(height) * hypervolume(rows[: place + 1, :-1], reference[:-1])
+        for place, height in enumerate(heights)
+        if height > 0
+    )
 
 
 def compared(name: str) -> str:

@@ -56,7 +56,7 @@ def test_a_terminal_shows_the_same_text_in_colours_that_mean_something(name):
 
 
 def test_intervals_warnings_and_assumptions_are_marked_in_every_answer():
-    shown = on_terminal("predict", "llama-3-8b", "--gpus", "16", "--plan", "dp=16").out
+    shown = on_terminal("predict", "llama-3-8b", "--gpus", "16", "--plan", "dp=16", columns=600).out
 
     assert terminal.aside("assumed") in shown
     assert all("\x1b[2m" in line for line in shown.partition("assumed")[2].splitlines()[1:])

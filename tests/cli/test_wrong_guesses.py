@@ -418,7 +418,8 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     ),
     "sweep plan.yaml": ("model: gpt2\ngpus: 8\nplan: {gbs: 64, mbs: 1}\n", 'write plan: "gbs=64 mbs=1"'),
     "predict llama-3.2-1b --gpus 8 --log own.csv": (
-        "step,time\n1,2.5\n", "name the column of the step times seconds or milliseconds"
+        "step,time\n1,2.5\n",
+        "in the header, write seconds or milliseconds in place of the name of this column",
     ),
     "sweep soon.yaml": ("model: gpt2\ngpus: 8\ndeadline: 30 d\n", "add tokens: 2e12, or samples"),
     "predict heads.yaml": (

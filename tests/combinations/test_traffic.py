@@ -6,6 +6,8 @@ import pytest
 from all_cases import all_cases
 from combination_cases import LENGTH, MODELS, at, plan_of, programs_of, runs, stack
 
+from flopcast.operators.exchanges import AbstractExchange
+
 BF16, FP32 = 2, 4
 HIDDEN = 256
 RING = {  # what one rank sends of a message, by its number of ranks (arXiv:1910.02054, section 7.1)
@@ -119,7 +121,10 @@ def exchanges(spread, cp, dispatcher):
     plan = plan_of(MODELS["experts"], fields, {"global_batch": 8})
     software = stack(experts=stack().experts.model_copy(update={"dispatcher": dispatcher}))
     programs = programs_of(MODELS["experts"], plan, software=software)
-    sent = [times * at(item.work.message_bytes) for item, times in of_axis(programs, "ep")]
+    messages = [(item.work, times) for item, times in of_axis(programs, "ep")]
+    sent = [
+        times * at(work.message_bytes) for work, times in messages if isinstance(work, AbstractExchange)
+    ]
     return sent, 6 * BF16 * HIDDEN * LENGTH / cp
 
 

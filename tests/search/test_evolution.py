@@ -6,6 +6,7 @@ from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.evolved_fronts import hypervolume
 from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.render.search_json import as_json
@@ -33,28 +34,6 @@ SPACE = Space(
     refine=False,
 )
 LOSSES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20)
-
-
-def hypervolume(losses, reference):
-    """Return the volume that rows of losses dominate, up to a reference that is worse in everything.
-
-    Parts of rows that are worse than the reference count as nothing.
-
-    >>> hypervolume(np.array([[1.0, 3.0], [2.0, 2.0], [9.0, 1.0]]), np.array([4.0, 4.0]))
-    5.0
-    """
-    inside = losses[(losses < reference).all(axis=1)]
-    if not len(inside):
-        return 0.0
-    if inside.shape[1] == 1:
-        return float(reference[0] - inside.min())
-    rows = inside[np.argsort(inside[:, -1], kind="stable")]
-    heights = np.diff(np.append(rows[:, -1], reference[-1]))
-    return sum(
-        float(height) * hypervolume(rows[: place + 1, :-1], reference[:-1])
-        for place, height in enumerate(heights)
-        if height > 0
-    )
 
 
 def test_of_zdt1_the_front_is_found_with_a_small_part_of_all_points():

@@ -156,7 +156,7 @@ def test_a_full_drive_is_told_of_both_directions(tmp_path, monkeypatch):
     told = list(measure_storage(tmp_path, "d", TINY_TIERS, time.perf_counter))
 
     assert [one.key.split("|")[1] for one in told] == list(STORAGE)
-    assert all("1000 bytes are free" in one.why for one in told)
+    assert all("a tenth of the 1000 free bytes" in one.why for one in told)
 
 
 def test_a_pack_keeps_the_rows_and_refuses_broken_ones(tmp_path):
