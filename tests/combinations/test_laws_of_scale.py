@@ -161,14 +161,17 @@ def test_a_longer_sequence_takes_longer_and_is_no_faster_a_token_than_its_attent
 @FEW
 @given(**COMBINATIONS)
 def test_sequences_taken_two_at_a_time_need_more_memory_in_a_step_and_no_more_between_steps(**parts):
-    """Half as many micro-batches of twice the size: the same tokens, more of them at once."""
+    """Half as many micro-batches of twice the size: the same tokens, more of them at once.
+
+    GPipe keeps all tokens in both cases, and the gradients of smaller micro-batches exist earlier.
+    """
     job = drawn(**parts)
     double = with_plan(job, micro_batch=2 * job.plan.micro_batch)
     assume(possible(double))
 
     (one, one_rests), (two, two_rests) = of_stages(job), of_stages(double)
 
-    assert (one <= two * (1 + 1e-12)).all()
+    assert job.plan.schedule == "gpipe" or (one <= two * (1 + 1e-12)).all()
     assert (one_rests == two_rests).all()
 
 
