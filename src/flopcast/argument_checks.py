@@ -24,6 +24,16 @@ Result = TypeVar("Result")
 PARTS = ("model", "cluster", "plan", "stack", "batch")  # of a job, each with a class of its own
 
 
+def job_field(name: str) -> str:
+    """Return the field of a plan or a batch that has a name, here or in other programs; "" if none has.
+
+    >>> job_field("microbatch"), job_field("seq_len"), job_field("zero"), job_field("gpus")
+    ('micro_batch', 'sequence_length', 'zero', '')
+    """
+    known = [*Batch.model_fields, *Plan.model_fields]
+    return name if name in known else same_elsewhere(name, known)
+
+
 def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
     """Return the function with a check that raises a SpecError, with a fix, for each unknown argument.
 
@@ -52,8 +62,7 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
             fault = f"is of type {type(args[0]).__name__}"
             problems.append(Problem(first, args[0], "a text or a path", because, fix, fault=fault))
         for name in kwargs.keys() - {first, *known}:
-            elsewhere = same_elsewhere(name, [*Batch.model_fields, *Plan.model_fields])
-            meant = name if name in fields else elsewhere or name
+            meant = name if name in fields else job_field(name) or name
             short = short_name(meant, Batch.model_fields[meant]) if meant in Batch.model_fields else ""
             near = [short] if short in known else nearest(name, known, least_ratio=NEAR)
             fix = f"did you mean {near[0]}?" if near else f"remove {name}"

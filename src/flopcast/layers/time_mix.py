@@ -28,11 +28,7 @@ from flopcast.operators.matmul import Matmul
 
 SHIFTS = {5: "rkvg", 6: "rkvgw", 7: "rkvgwa"}  # inputs of projections, with one weighted sum each
 FULL = {5: "rkvg", 6: "rkvg", 7: "rkv"}  # projections by one matrix; all others are of low rank
-VECTORS = {
-    5: 2,
-    6: 1,
-    7: 3,
-}  # elements for each channel of the heads: a decay (RWKV-5), and a bonus or three
+VECTORS = {5: 2, 6: 1, 7: 3}  # for each channel of the heads: a decay (RWKV-5), and one bonus or three
 _item = partial(in_part, "attention")
 
 

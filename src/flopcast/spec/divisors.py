@@ -104,21 +104,25 @@ def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
     return tuple(held)
 
 
-def divided_by_cost(blocks: int, block_cost: int, head_cost: int, stages: int) -> tuple[int, ...]:
+def divided_by_cost(
+    blocks: int, hidden: int, ffn_hidden: int, vocabulary: int, stages: int
+) -> tuple[int, ...]:
     """Return blocks of each stage if a stage ends as soon as its part of the cost is exceeded.
 
     The parts of all stages are equal, and the head follows the last block (nanotron, `build_model` in
-    models/base.py). If the head costs more than the parts of two stages, stages before it have no block,
-    which `plan.stage_layers` refuses.
+    models/base.py, and `get_block_compute_costs` of Llama and Qwen2, here divided by `hidden`). If the head
+    costs more than the parts of two stages, stages before it have no block, which `plan.stage_layers`
+    refuses.
 
     Examples
     --------
     24 blocks and a head that costs as much as 2.4 of them:
 
-    >>> divided_by_cost(24, 10, 24, 4), divided_by_cost(24, 10, 24, 8)
+    >>> divided_by_cost(24, 1, 2, 24, 4), divided_by_cost(24, 1, 2, 24, 8)
     ((7, 7, 6, 4), (4, 3, 3, 4, 3, 3, 4, 0))
     """
-    held, total = [0] * stages, blocks * block_cost + head_cost
+    block_cost = 4 * hidden + 3 * ffn_hidden
+    held, total = [0] * stages, blocks * block_cost + vocabulary
     stage = 0
     for block in range(1, blocks + 1):
         held[stage] += 1

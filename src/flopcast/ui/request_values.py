@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from flopcast.argument_checks import job_field
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_names import NEAR, same_elsewhere
 from flopcast.files.nearest_names import nearest
@@ -18,6 +19,7 @@ from flopcast.quantities import parse_length
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.search_request import OF_RANKING, OF_SPACE
 from flopcast.slips import whole_number
+from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 
@@ -47,11 +49,8 @@ REQUEST = "request"  # the place of errors in a request
 ONLY_IN = {"serve": OF_SERVING, "search": OF_SEARCH, "diagnose": ("log",)}  # fields of other requests
 MOST_SHORT = 3  # letters of a name, most of which are similar to a degree of a plan
 OF_TRAFFIC_FIELDS = {"rate": "rate_per_s", "prompt": "prompt_tokens", "output": "output_tokens"}
-MEANT = {  # names in other programs → our field
+MEANT = {  # names in other programs → our field, if it is none of a plan or a batch
     **dict.fromkeys(("gpu", "num_gpus", "world_size"), "gpus"),
-    **dict.fromkeys(("seq_length", "sequence_length", "sequence", "seq_len"), "seq"),
-    **dict.fromkeys(("batch", "global_batch_size"), "gbs"),
-    **dict.fromkeys(("micro_batch_size", "microbatch", "microbatch_size"), "mbs"),
     "framework": "stack",
 }
 
@@ -87,11 +86,13 @@ def checked(
 def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
     """Return the error for a field that the request may not have."""
     because = "unknown fields raise an error, so that none is silently ignored"
-    of_plan = short_name(name, Plan.model_fields[name]) if name in Plan.model_fields else ""
+    meant = job_field(name)
+    of_plan = short_name(meant, Plan.model_fields[meant]) if meant in Plan.model_fields else ""
+    of_batch = short_name(meant, Batch.model_fields[meant]) if meant in Batch.model_fields else ""
     similar = nearest(name, known, least_ratio=NEAR) if len(name) > MOST_SHORT else []
     once = re.sub(r"(.)\1+$", r"\1", name)  # "tp" of "tpp"
     long = {OF_TRAFFIC_FIELDS.get(each, each): each for each in known}
-    near = [each for each in (MEANT.get(name), of_plan, once) if each in known]
+    near = [each for each in (MEANT.get(name), of_plan, of_batch, once) if each in known]
     near += [long[each] for each in (same_elsewhere(name, long),) if each] + similar
     other = next((path for path, names in ONLY_IN.items() if name in names), None)
     fix = f"remove {name}"

@@ -102,7 +102,10 @@ def _modes(reader: JobReader, sizes: Mapping[str, int]) -> None:
 
 
 def _model(reader: JobReader, stages: int) -> None:
-    """Read the model, whose config is that of transformers except for the key of its family, and stages."""
+    """Read the model and the blocks of its stages.
+
+    The config of the model is that of transformers, except for the key of its family.
+    """
     whole = reader.document.data
     part = whole.get("model") if isinstance(whole, dict) else None
     config = part.get("model_config") if isinstance(part, dict) else None
@@ -137,15 +140,11 @@ def _model(reader: JobReader, stages: int) -> None:
     multiple = reader.count("model.make_vocab_size_divisible_by", 1)
     reader.put(("model",), mapping | {"vocabulary_multiple": multiple}, key)
     if stages > 1 and family != "starcoder2":
-        reader.put(("plan", "stage_layers"), _stages(config, stages), DEGREES["pipeline_parallel"])
+        widths = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+        layers = divided_by_cost(config["num_hidden_layers"], *widths, stages)
+        reader.put(("plan", "stage_layers"), layers, DEGREES["pipeline_parallel"])
     reader.lines |= {("model", "vocabulary"): lines[("vocab_size",)]} if ("vocab_size",) in lines else {}
     reader.assumptions += notes
-
-
-def _stages(config: Mapping[str, int], stages: int) -> tuple[int, ...]:
-    """Return the blocks of each stage, by the costs of Llama and Qwen2 (`get_block_compute_costs`)."""
-    block_cost = 4 * config["hidden_size"] + 3 * config["intermediate_size"]
-    return divided_by_cost(config["num_hidden_layers"], block_cost, config["vocab_size"], stages)
 
 
 def _stack(reader: JobReader) -> object:

@@ -283,8 +283,8 @@ def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
     sizes = run.architecture
     by_cost = plan.pop("stage_layers", None) == BY_COST and chunks > 1
     if by_cost and sizes.hidden and sizes.ffn_hidden and sizes.vocabulary:
-        cost = 4 * sizes.hidden + 3 * sizes.ffn_hidden
-        plan["stage_layers"] = divided_by_cost(total, cost, sizes.vocabulary, chunks)
+        widths = sizes.hidden, sizes.ffn_hidden, sizes.vocabulary
+        plan["stage_layers"] = divided_by_cost(total, *widths, chunks)
         return
     layers = chunk_layers(total, chunks)
     if layers:
