@@ -152,7 +152,7 @@ REMARKS = """\
 
 
 def write(found):
-    """Write all numbers that differ from their prior, one kind of software a line.
+    """Write all numbers that differ from their prior, with one line for each kind of software.
 
     Numbers are rounded to three decimals, which is 0.1 % of a time.
     """

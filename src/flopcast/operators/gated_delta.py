@@ -30,8 +30,8 @@ a decay A for each element of the state, a step size d for each channel, and b a
 for each token. It has no matrix products.
 
 Kimi Delta Attention (KDA, arXiv:2510.26692) is the gated delta rule with a decay for each element of a key.
-Its kernels (`chunk_kda` of fla-org/flash-linear-attention) keep the products of queries and of keys with
-keys inside a chunk, and compute the states again in the backward pass.
+For the backward pass, its kernels (`chunk_kda` of fla-org/flash-linear-attention) keep two products of each
+chunk, queries times keys and keys times keys. They compute the states again.
 
 RWKV-5 and -6 (arXiv:2404.05892) change the state to diag(a)·S + k·vᵀ, as GLA does, and RWKV-7
 (arXiv:2503.14456) to diag(a)·S + b·(Sᵀc)ᵀ + k·vᵀ, with two more vectors b and c for each token. The kernels

@@ -29,7 +29,7 @@ BETWEEN_CHANGES = re.compile(rf"[,;]?\s+(?=(?:\w+(?:\.[\w-]+)+|{'|'.join(Job.mod
 
 
 def separate_changes(text: str) -> list[str]:
-    """Return the changes KEY=VALUE in a text with spaces between them; a value may contain spaces, too.
+    """Split a text into its changes KEY=VALUE, which spaces separate. Values may also contain spaces.
 
     >>> separate_changes("plan.recompute=full cluster.price=2 USD/h")
     ['plan.recompute=full', 'cluster.price=2 USD/h']

@@ -39,7 +39,7 @@ def of_tower(job: ServingJob) -> Iterator[Problem]:
 
 
 def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
-    """Yield the fields that describe cached prompts if the engine has no prefix cache."""
+    """Yield an error for each field that states cached prompts of an engine without a prefix cache."""
     for name in ("prefix_hit_share", "repeated_requests"):
         value = getattr(job.traffic, name)
         if value and not job.engine.prefix_cache:

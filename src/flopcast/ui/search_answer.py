@@ -69,7 +69,10 @@ def search_parts(result: SearchResult, address: Address) -> str:
         )
         html += f"<figure>{figure}</figure>"
         html += _plans(
-            "The best plans (= may be the best)", result, grouped(result.plans)[:SHOWN_PLANS], address
+            "The best plans (a plan marked = may be the best, too)",
+            result,
+            grouped(result.plans)[:SHOWN_PLANS],
+            address,
         )
         alone = [(one,) for one in result.on_front]
         caption = "Plans that no other plan beats in every objective"

@@ -222,7 +222,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # the kernels of one benchmark on H100 differ by a factor of 8 (the same file)
     "wkv": FallbackClass(name="residual_add", log_sigma_factor=0.5, tested=False),
     "wkv.backward": FallbackClass(name="residual_add", log_sigma_factor=0.5, tested=False),
-    # RWKV's trainers fuse these passes differently, and none of them was measured
+    # an estimate: programs that train RWKV fuse these passes differently, and no times were published
     **dict.fromkeys(
         ("token_shift", "token_shift.backward", "learned_shift", "learned_shift.backward"),
         FallbackClass(name="residual_add", log_sigma_factor=0.4, tested=False),
@@ -252,8 +252,8 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     ),
     # PyTorch's memory-efficient kernel, because FlashAttention supports only 16 bits. On A100, it takes 2.3
     # to 3.8 times as long as in fp16 (facebookresearch/xformers, pull requests 389 and 467), and in 16 bits
-    # 1.4 to 2.2 times as long as FlashAttention-2 (issue 924; Dao-AILab/flash-attention, issue 416): 3 to 8
-    # times together, although the ratio of the peak rates is 16
+    # 1.4 to 2.2 times as long as FlashAttention-2 (issue 924; Dao-AILab/flash-attention, issue 416). Both
+    # factors together are 3 to 8. The peak rates differ by a factor of 16
     **{
         f"flash_attention.fp32{phase}": FallbackClass(name=f"flash_attention{phase}", log_sigma_factor=0.3)
         for phase in ("", ".backward")

@@ -130,7 +130,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
 
 
 def _replicas(reader: JobReader, degrees: Mapping[str, int]) -> int:
-    """Return the number of replicas; `degrees` are those of a replica by their keys."""
+    """Return the number of replicas; `degrees` maps keys to the degrees of parallelism in a replica."""
     stated = reader.count(NODES, 1) * reader.count(DEVICES, 8) if reader.has(NODES, DEVICES) else None
     stated = reader.count(RANKS) if reader.has(RANKS) else stated
     return reader.replicas(degrees, stated)

@@ -213,7 +213,7 @@ def _number(reader: LaunchReader, key: str) -> float | None:
 
 
 def _put_random(reader: LaunchReader, output: int, prefix: int, *, lower: bool) -> None:
-    """Set the lengths of random prompts and outputs, which may vary evenly around or below their flags."""
+    """Set the lengths of random prompts and outputs: fixed, or uniform around or below the flag."""
     key = "random-range-ratio"
     ratio = reader.fraction(key, 0.0)
     if not lower and ratio == 1:
