@@ -45,6 +45,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 ONLY_NUMBERS = re.compile(r"\d+")
 CHOICE = re.compile(r"\d+(?:, \d+)* or \d+")  # numbers of which one is allowed
 QUOTED = re.compile(r"'([^']*)'")
+NO_OTHER = "flopcast supports no other value"  # begins the reason of an error about a word
 NAMED = re.compile(r"^(\w+): ")  # the field that a condition on several fields is about
 OTHER_FIELD = re.compile(r"\b(?:at most|divisor of|multiple of|if|unless) (?!the )(\w+)")
 SUCH_AS = re.compile(r"such as (\S+?),? ")  # an example in the words of what is allowed
@@ -151,7 +152,7 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
         because = f"the value is a text, and {name} is a number"
         fix = Fix(f"write {name}: {detail['input']}, without quotes", ({name: detail["input"]},))
         return FieldFault(allowed=allowed, because=because, fix=fix)
-    other = f"flopcast supports no other value{f' of the field {meaning}' if meaning else ''}"
+    other = f"{NO_OTHER}{f' of the field {meaning}' if meaning else ''}"
     has_words = kind == "literal_error" or QUOTED.search(message)
     because = because or (other if has_words else "the value does not have this form")
     example = SUCH_AS.search(f"{allowed} ")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
+from flopcast.files.field_faults import NO_OTHER
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import dotted, path_of, value_at
@@ -20,7 +21,6 @@ from flopcast.spec.plan import Plan
 OTHER_STACK = "choose --stack "  # begins a fix by other software
 WORDS = re.compile(r"(?=.*[a-z])[\w.-]+(?:, [\w.-]+)* or [\w.-]+")  # that a field allows
 WORD = re.compile(r"[\w.-]+(?=,| or |$)")
-SUPPORTS = "flopcast supports no other value"
 MOST_WORDS = 16  # of which each is tried
 MOST_FAULTS = 16  # after which no further trial looks for more
 
@@ -69,7 +69,7 @@ def _with_allowed_words(
             accepted.append(word)
     if accepted in ([], listed):
         return problem
-    because = problem.because.replace(SUPPORTS, f"with the rest of this job, {SUPPORTS}")
+    because = problem.because.replace(NO_OTHER, f"with the rest of this job, {NO_OTHER}")
     return replace(problem, allowed=alternatives(accepted), because=because)
 
 
