@@ -6,7 +6,9 @@ A quantity that is the same for all plans has shape `(1, 1)` and broadcasts. Cou
 because products of sizes (6 · parameters · tokens) overflow int64.
 """
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Lt
@@ -18,6 +20,8 @@ Logs = NDArray[np.float64]  # a logarithm
 Integers = NDArray[np.intp]  # positions in other arrays
 Flags = NDArray[np.bool_]  # what holds where
 Probability = Annotated[float, Ge(0), Lt(1)]
+
+Arrays = TypeVar("Arrays")
 
 ELEMENT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int64": 8.0, "bool": 1.0}
 
@@ -34,6 +38,15 @@ def constant(value: float | int) -> Counts:
     array([[4096.]])
     """
     return np.array([[float(value)]])
+
+
+def concatenated(parts: Sequence[Arrays]) -> Arrays:
+    """Return the entries of all parts, in order; each field of their dataclass is an array."""
+    first: Any = parts[0]
+    names = [each.name for each in fields(first)]
+    return type(parts[0])(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    )
 
 
 def distinct(values: Integers) -> list[int]:

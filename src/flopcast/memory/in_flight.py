@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Integers, constant
+from flopcast.dtypes import Counts, Integers, concatenated, constant
 from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
@@ -143,12 +143,7 @@ def fullest(
 
 def joined(found: list[InFlight]) -> InFlight:
     """Return the concatenated moments of several stages or orders of micro-batches."""
-    return InFlight(
-        in_flight=np.concatenate([each.in_flight for each in found]),
-        waiting=np.concatenate([each.waiting for each in found]),
-        at_work=np.concatenate([each.at_work for each in found]),
-        task=np.concatenate([each.task for each in found]),
-    )
+    return concatenated(found)
 
 
 def _undominated(rows: Integers) -> Integers:

@@ -13,10 +13,13 @@ import numpy as np
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem
 from flopcast.fixes import set_to
-from flopcast.records import dataclass, field
+from flopcast.records import dataclass, field, replace
 from flopcast.units import counted
 
 Preemption = Literal["recompute", "swap", "none"]
+COLUMNS = (  # fields of Requests that have an entry for each request
+    "arrival_s", "prompt_tokens", "output_tokens", "after", "cached_tokens", "keep_ids", "adapter_ids"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -54,18 +57,12 @@ class Requests:
         """
         kept = min(number, self.size)
         segments = int(self.segment_starts[kept])
-        return Requests(
-            arrival_s=self.arrival_s[:kept],
-            prompt_tokens=self.prompt_tokens[:kept],
-            output_tokens=self.output_tokens[:kept],
-            after=self.after[:kept],
-            cached_tokens=self.cached_tokens[:kept],
-            keep_ids=self.keep_ids[:kept],
+        return replace(
+            self,
+            **{name: getattr(self, name)[:kept] for name in COLUMNS},
             segment_starts=self.segment_starts[: kept + 1],
             segment_ids=self.segment_ids[:segments],
             segment_tokens=self.segment_tokens[:segments],
-            adapter_ids=self.adapter_ids[:kept],
-            concurrency=self.concurrency,
         )
 
 
@@ -83,18 +80,14 @@ def share_of(requests: Requests, parts: int) -> Requests:
     place = np.cumsum(kept) - 1
     segments = np.diff(requests.segment_starts)
     inside = np.repeat(kept, segments)
-    return Requests(
-        arrival_s=requests.arrival_s[kept],
-        prompt_tokens=requests.prompt_tokens[kept],
-        output_tokens=requests.output_tokens[kept],
-        after=np.where(requests.after >= 0, place[requests.after], -1)[kept],
-        cached_tokens=requests.cached_tokens[kept],
-        keep_ids=requests.keep_ids[kept],
+    after = np.where(requests.after >= 0, place[requests.after], -1)
+    columns = {name: getattr(requests, name) for name in COLUMNS} | {"after": after}
+    return replace(
+        requests,
+        **{name: column[kept] for name, column in columns.items() if len(column)},
         segment_starts=np.concatenate([[0], np.cumsum(segments[kept])]),
         segment_ids=requests.segment_ids[inside],
         segment_tokens=requests.segment_tokens[inside],
-        adapter_ids=requests.adapter_ids[kept] if len(requests.adapter_ids) else requests.adapter_ids,
-        concurrency=requests.concurrency,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_classes import COORDINATES, NUMBERS, Coordinates, coordinate_number
-from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.dtypes import Counts, Floats, Integers, concatenated
 from flopcast.records import dataclass
 
 
@@ -71,13 +71,4 @@ def joined(parts: Iterable[KernelRows]) -> KernelRows:
 
     The numbers of graphs do not change, so the rows of one graph may come from several parts.
     """
-    known = list(parts)
-    return KernelRows(
-        graph=np.concatenate([part.graph for part in known]),
-        kernel=np.concatenate([part.kernel for part in known]),
-        calls=np.concatenate([part.calls for part in known]),
-        flop=np.concatenate([part.flop for part in known]),
-        moved_bytes=np.concatenate([part.moved_bytes for part in known]),
-        coordinates=np.concatenate([part.coordinates for part in known]),
-        time_ratio=np.concatenate([part.time_ratio for part in known]),
-    )
+    return concatenated(list(parts))

@@ -30,6 +30,10 @@ FIRST_PORT = 8000
 DEGREES = (
     "tensor_parallel", "data_parallel", "expert_parallel", "redundant_experts", "pipeline_parallel"
 )  # fmt: skip
+OF_PLAN = (
+    "weights", "expert_weights", "cache", "latents", "residual", "expert_messages", "peer_weight_fraction",
+    "weights_on", "kv_on", "activations_on", "host_computes", "adapter_rank",
+)  # fmt: skip
 OF_ENGINE = ("prefill", "memory_fraction", "block_tokens", "prefix_cache", "preemption")
 Writer = Callable[[ServingJob, str], Launch]
 
@@ -195,19 +199,8 @@ def _read(job: ServingJob, data: Mapping[str, Any]) -> dict[str, object]:
 def _formats(job: ServingJob) -> dict[str, object]:
     plan, drafting = job.plan, job.plan.drafting
     name = None if drafting is None else drafting.model.name if drafting.model else drafting.drafter
-    return {
-        "weights": plan.weights,
+    return {name: getattr(plan, name) for name in OF_PLAN} | {
         "expert_weights": plan.format_of_experts,
-        "cache": plan.cache,
-        "latents": plan.latents,
-        "residual": plan.residual,
-        "expert_messages": plan.expert_messages,
-        "peer_weight_fraction": plan.peer_weight_fraction,
-        "weights_on": plan.weights_on,
-        "kv_on": plan.kv_on,
-        "activations_on": plan.activations_on,
-        "host_computes": plan.host_computes,
-        "adapter_rank": plan.adapter_rank,
         "adapter_slots": job.adapter_slots,
         "draft": name,
         "drafted": None if drafting is None else drafting.drafted,

@@ -53,6 +53,10 @@ TYPES = {  # other names of a family
     "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
     "llava": "llama",
 }  # fmt: skip
+OF_BLOCK = ("norm", "norm_scale", "norm_placement", "residual")  # facts that fields of a block repeat
+OF_MODEL = (  # facts that fields of a model repeat
+    "hidden", "vocabulary", "relative_positions", "embedding_norm", "embedding_dropout", "head_bias", "mtp"
+)  # fmt: skip
 NEAR_RATIO = 0.75  # of letters in common, from which a family is a misspelling of another one
 NO_FAMILY = ("auto", "none", "null", "true", "false")
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
@@ -262,12 +266,8 @@ def _mapping(
     reader: Reader, name: str, decoder: DecoderFacts, tower: dict[str, object] | None
 ) -> dict[str, object]:
     """Return the facts as fields of a Model, without its defaults."""
-    block = {
-        "norm": decoder.norm,
+    block = {name: getattr(decoder, name) for name in OF_BLOCK} | {
         "norm_bias": decoder.norm_bias or decoder.norm == "rmsnorm",  # which has none, whatever is said
-        "norm_scale": decoder.norm_scale,
-        "norm_placement": decoder.norm_placement,
-        "residual": decoder.residual,
         "dropout": decoder.hidden_dropout,
     }
     kinds, pattern = runs([kind_of_layer(decoder, layer) for layer in range(decoder.layers)])
@@ -276,20 +276,13 @@ def _mapping(
         | {"count": count, "mixer": mixer_of(decoder, kind), "feed_forward": feed_forward_of(decoder, kind)}
         for kind, count in kinds
     ]
-    whole = {
+    whole = {name: getattr(decoder, name) for name in OF_MODEL} | {
         "name": _name(reader, name),
-        "hidden": decoder.hidden,
-        "vocabulary": decoder.vocabulary,
         "context_length": decoder.context,
         "learned_positions": decoder.context if decoder.learned else 0,
-        "relative_positions": decoder.relative_positions,
         "position_offset": decoder.position_offset if decoder.learned else 0,
         "tied_embeddings": decoder.tied,
-        "embedding_norm": decoder.embedding_norm,
-        "embedding_dropout": decoder.embedding_dropout,
-        "head_bias": decoder.head_bias,
         "logit_softcap": decoder.logit_softcap is not None,
-        "mtp": decoder.mtp,
         "blocks": with_encoder(decoder, blocks),
         "pattern": pattern,
         "vision": tower,

@@ -131,22 +131,16 @@ def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
         whole = {"kind": "latent_attention", "heads": decoder.heads, "dropout": decoder.attention_dropout}
         return whole | decoder.latent
     own_size = decoder.head_size and decoder.head_size * decoder.heads != decoder.hidden
-    return {
-        "heads": decoder.heads,
+    same = ("heads", "qkv_bias", "out_bias", "alibi", "sinks", "out_gate", "rotary_scaled")
+    return {name: getattr(decoder, name) for name in same} | {
         "kv_heads": decoder.kv_heads if decoder.kv_heads != decoder.heads else None,
         "head_size": decoder.head_size if own_size else None,
-        "qkv_bias": decoder.qkv_bias,
-        "out_bias": decoder.out_bias,
         "rotary_fraction": 0.0 if decoder.alibi or not kind.turned else decoder.rotary_fraction,
         "dropout": decoder.attention_dropout,
         "qk_norm": decoder.qk_norm if kind.turned or decoder.qk_norm != "unscaled" else "none",
-        "alibi": decoder.alibi,
         "softcap": decoder.softcap is not None,
         "window": decoder.window if kind.local else None,
         "window_kind": decoder.window_kind if kind.local else "sliding",
-        "sinks": decoder.sinks,
-        "out_gate": decoder.out_gate,
-        "rotary_scaled": decoder.rotary_scaled,
     }
 
 

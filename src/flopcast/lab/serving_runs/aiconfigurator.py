@@ -112,7 +112,8 @@ def _has_pools(row: Mapping[str, str]) -> bool:
 
 def _facts(row: Mapping[str, str]) -> RowFacts:
     instances: dict[str, object]
-    concurrency, interval, drafted, wait = _concurrency(row), 1, 0, None
+    concurrency = _concurrency(row)
+    settings: dict[str, object] = {"stream_interval": STREAM_INTERVALS.get(row["backend"], 1)}
     of_recipes = _has_pools(row) and row["system"].startswith(BLACKWELL) and row["backend"] == "sglang"
     cache = "fp8" if row["backend"] == "trtllm" or of_recipes else "bf16"
     if _has_pools(row):
@@ -125,12 +126,15 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         pools = (_degrees(row),)
         drafted = inferencex.drafted_tokens(row, _ranks(row), concurrency)
         if _lengths_vary(row):
-            interval = inferencex.receive_interval(row, _ranks(row)[1], concurrency)
-            wait = inferencex.batch_wait(row, *_ranks(row)[:2], concurrency)
+            settings["receive_interval"] = inferencex.receive_interval(row, _ranks(row)[1], concurrency)
+            if wait := inferencex.batch_wait(row, *_ranks(row)[:2], concurrency):
+                settings |= {"wait_passes": wait.passes, "wait_fraction": wait.fraction}
             server = inferencex.server_of(row)
             if server is not None:
                 instances["max_tokens"], cache = server.max_tokens, server.cache
     least = min(pool["tensor_parallel"] * pool["data_parallel"] for pool in pools)
+    if least <= SMALL_DEVICES and _is_large(row):
+        settings["memory_fraction"] = SMALL_FRACTION
     weights, experts = _formats(row)
     return RowFacts(
         model=row["model_path"],
@@ -144,11 +148,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "drafting": _drafting(drafted),
         },
         release=row.get("backend_version", ""),
-        receive_interval=interval,
-        stream_interval=STREAM_INTERVALS.get(row["backend"], 1),
-        memory_fraction=SMALL_FRACTION if least <= SMALL_DEVICES and _is_large(row) else None,
-        wait_passes=0 if wait is None else wait.passes,
-        wait_fraction=1.0 if wait is None else wait.fraction,
+        settings=settings,
         traffic={
             "concurrency": concurrency,
             "prompt_tokens": _lengths(row, int(row["isl"])),

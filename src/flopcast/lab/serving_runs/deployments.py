@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.lab.run_tables import RunBlocks
 from flopcast.lab.serving_runs.quantities import (
@@ -20,12 +19,10 @@ from flopcast.lab.serving_runs.quantities import (
     output_tokens_per_s,
     output_tokens_per_s_per_device,
 )
-from flopcast.lab.serving_runs.rows import Measured, ServingRun
+from flopcast.lab.serving_runs.rows import Measured, ServingRun, job_or_reason
 from flopcast.library.edits import plan_words
 from flopcast.library.engine_releases import has_releases
 from flopcast.requests.serving_request import serving_job_of
-from flopcast.serving.arrivals import requests_of
-from flopcast.serving.checks import serving_problems
 from flopcast.spec.engine import UNKNOWN_RELEASE
 from flopcast.spec.serving_job import ServingJob
 
@@ -105,15 +102,7 @@ def _job(engine: object, row: Mapping[str, Any]) -> tuple[ServingJob | None, str
             "repeated": row.get("repeated", 0),
         },
     }
-    try:
-        job = serving_job_of(Document("deployments", described, {}), _no_file)
-        drawn = requests_of(job.traffic)
-        problems = serving_problems(job, int((drawn.prompt_tokens + drawn.output_tokens).max()))
-    except SpecError as error:
-        problems = list(error.problems)
-    if problems:
-        return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
-    return job, ""
+    return job_or_reason(lambda: serving_job_of(Document("deployments", described, {}), _no_file))
 
 
 def _no_file(*_: object) -> bytes:

@@ -62,6 +62,9 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     groups = int(row["data_parallel"])
     sequences = int(row["max_num_seqs"])
     weights, experts = _formats(row)
+    is_fused = row["model_id"].startswith(FUSED_ALL_REDUCE.get(row["gpu_model"], ()))
+    fused = {} if is_fused else {"fused_all_reduce": False}
+    sampling = "greedy" if row["model_id"].startswith(UNSORTED) else "sorted"
     return RowFacts(
         model=row["model_id"],
         cluster=CLUSTERS[row["gpu_model"]],
@@ -83,9 +86,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "requests": ROUNDS * sequences,
             "images": IMAGES.get(row["task"], ""),
         },
-        memory_fraction=MEMORY_FRACTION,
-        fused_all_reduce=row["model_id"].startswith(FUSED_ALL_REDUCE.get(row["gpu_model"], ())),
-        sampling="greedy" if row["model_id"].startswith(UNSORTED) else "sorted",
+        settings={"memory_fraction": MEMORY_FRACTION, "sampling": sampling, **fused},
     )
 
 

@@ -94,7 +94,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
         traffic=traffic,
         devices=devices,
-        stream_interval=output,  # LoadGen takes the first token and the whole answer, and no token between
+        settings={"stream_interval": output},  # LoadGen takes the first token and the whole answer only
         launches_by_python=not row["software"].startswith(BUILT),
     )
 

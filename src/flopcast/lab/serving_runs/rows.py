@@ -16,7 +16,7 @@ from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
 from flopcast.lab.serving_runs.releases import padded_experts
 from flopcast.library import catalog
 from flopcast.library.engine_releases import engine_of_release
-from flopcast.records import dataclass
+from flopcast.records import dataclass, field
 from flopcast.requests.serving_request import with_degree
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
@@ -30,6 +30,9 @@ from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 Teaches = Literal["", "iterations", "requests"]
+USUAL: Mapping[str, object] = {  # settings of the engines of benchmarks, unless a row states others
+    "receive_interval": 1, "stream_interval": 1, "wait_passes": 0, "wait_fraction": 1.0, "sampling": "greedy"
+}  # fmt: skip
 FRONT_END = ("request_s", "request_tpot_ratio", "streamed_s")  # the times of HTTP and of tokenisation
 LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the host's times in Python
 
@@ -71,11 +74,10 @@ class RowFacts:
     `plan` holds fields of a Deployment; without a tensor-parallel degree, flopcast chooses the degree.
     `traffic` holds fields of a Traffic, and `trace` holds the requests if the traffic names a trace.
     Instances fill `devices` devices; by default, there is one instance. If `in_process` is set, requests
-    reach the engine without a front end. `receive_interval`, `stream_interval`, `memory_fraction` (by
-    default the engine's), `wait_passes`, `wait_fraction`, `sampling` and `fused_all_reduce` are settings of
-    the engine, whose `release` determines some kernels. `era` is a release or a month that selects the
-    entry for older releases. Unless Python launches the kernels of prompts, the host is never slower than
-    these kernels.
+    reach the engine without a front end. `settings` holds fields of the engine that differ from its entry
+    in the catalogue or, where they are in USUAL, from these values; its `release` determines some kernels.
+    `era` is a release or a month that selects the entry for older releases. Unless Python launches the
+    kernels of prompts, the host is never slower than these kernels.
     """
 
     model: str
@@ -86,15 +88,9 @@ class RowFacts:
     devices: int = 0
     trace: Requests | None = None
     in_process: bool = False
-    receive_interval: int = 1
-    stream_interval: int = 1
-    wait_passes: int = 0
-    wait_fraction: float = 1.0
-    sampling: str = "greedy"
-    fused_all_reduce: bool = True
+    settings: Mapping[str, object] = field(default_factory=dict)
     release: str = ""
     era: str = ""
-    memory_fraction: Number | None = None
     launches_by_python: bool = True
 
 
@@ -161,11 +157,22 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
         plan=plan,
         traffic=Traffic.model_validate(facts.traffic),
     )
+
+    def filled() -> ServingJob:
+        made, _ = with_degree(job)
+        replicas = max(devices // made.plan.devices, 1)
+        return made.model_copy(update={"plan": made.plan.model_copy(update={"replicas": replicas})})
+
+    return job_or_reason(filled, facts.trace)
+
+
+def job_or_reason(
+    make: Callable[[], ServingJob], trace: Requests | None = None
+) -> tuple[ServingJob | None, str]:
+    """Return the job that a function makes, or None and the first rule that it breaks."""
     try:
-        job, _ = with_degree(job)
-        replicas = max(devices // job.plan.devices, 1)
-        job = job.model_copy(update={"plan": job.plan.model_copy(update={"replicas": replicas})})
-        requests = requests_of(job.traffic, facts.trace, job.image_tokens)
+        job = make()
+        requests = requests_of(job.traffic, trace, job.image_tokens)
         problems = serving_problems(job, int((requests.prompt_tokens + requests.output_tokens).max()))
     except SpecError as error:
         problems = list(error.problems)
@@ -175,15 +182,10 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
 
 
 def _engine(facts: RowFacts) -> Engine:
-    stated = ("receive_interval", "stream_interval", "wait_passes", "wait_fraction", "sampling")
     name = engine_of_release(facts.engine, facts.era) if facts.era else facts.engine
-    engine = catalog.engine(name).model_copy(update={name: getattr(facts, name) for name in stated})
-    if not facts.fused_all_reduce:
-        engine = engine.model_copy(update={"fused_all_reduce": False})
-    if facts.memory_fraction is not None:
-        engine = engine.model_copy(update={"memory_fraction": facts.memory_fraction})
     padded = padded_experts(facts.engine, facts.release, int(str(facts.plan.get("tensor_parallel", 1))))
-    engine = engine.model_copy(update={"padded_experts": padded})
+    changes = {**USUAL, **facts.settings, "padded_experts": padded}
+    engine = catalog.engine(name).model_copy(update=changes)
     changed = dict.fromkeys(FRONT_END, 0.0) if facts.in_process else {}
     changed |= {} if facts.launches_by_python else dict.fromkeys(LAUNCHES, 0.0)
     return engine.model_copy(update={"iteration": engine.iteration.model_copy(update=changed)})
