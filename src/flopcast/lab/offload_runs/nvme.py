@@ -15,7 +15,15 @@ have SwiGLU, four key/value heads, and the vocabulary of GPT-2. Layers are recom
 from collections.abc import Mapping
 
 from flopcast.lab.offload_runs.machines import machines, stack_of
-from flopcast.lab.offload_runs.rows import MeasuredPart, OffloadRun, job_or_reason, measured_parts
+from flopcast.lab.offload_runs.rows import (
+    KV_HEADS,
+    MeasuredPart,
+    OffloadRun,
+    job_or_reason,
+    measured_parts,
+    model_of,
+    plan_of,
+)
 from flopcast.lab.run_tables import RunTable
 from flopcast.units import Number
 
@@ -23,7 +31,7 @@ MACHINE, MULTI_PATH = "4-h100-nvme", "MLP-Offload"
 CACHED_PARAMETERS = 32 * 100e6  # of each rank: the scripts cache subgroups in 32 slots
 SECOND_PATH_FRACTION = 0.25  # of what is on storage
 FFN_HIDDEN = {(128, 5120): 20480, (64, 8192): 21824, (96, 10240): 28672}  # by layers and hidden size
-USUAL_FFN_HIDDEN, KV_HEADS, VOCABULARY = 28672, 4, 50304
+USUAL_FFN_HIDDEN, VOCABULARY = 28672, 50304
 
 
 def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
@@ -54,37 +62,19 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
     layers, hidden, heads = (int(row[name]) for name in ("layers", "hidden", "heads"))
     wide = FFN_HIDDEN.get((layers, hidden), USUAL_FFN_HIDDEN)
     parameters = layers * hidden * (2 * hidden * (1 + KV_HEADS / heads) + 3 * wide)
-    devices = int(row["dp"]) * int(row["tp"])
+    stack = stack_of(
+        flushes=_is_multi_path(row),
+        micro_batches=1,
+        fitted=fitted,
+        device=machines()[MACHINE].device,
+        buffers_gradients=not _is_multi_path(row),
+    )
     return {
-        "model": {
-            "hidden": hidden,
-            "vocabulary": VOCABULARY,
-            "blocks": [
-                {
-                    "count": layers,
-                    "mixer": {"heads": heads, "kv_heads": KV_HEADS},
-                    "feed_forward": {"ffn_hidden": wide, "activation": "swiglu"},
-                }
-            ],
-        },
-        "cluster": machines()[MACHINE].cluster(devices, fitted),
-        "stack": stack_of(
-            flushes=_is_multi_path(row),
-            micro_batches=1,
-            fitted=fitted,
-            device=machines()[MACHINE].device,
-            buffers_gradients=not _is_multi_path(row),
-        ),
+        "model": model_of(row, VOCABULARY, wide),
+        "cluster": machines()[MACHINE].cluster(int(row["dp"]) * int(row["tp"]), fitted),
+        "stack": stack,
         "batch": {"sequence_length": int(row["seq"])},
-        "plan": {
-            "data_parallel": int(row["dp"]),
-            "tensor_parallel": int(row["tp"]),
-            "zero": 3,
-            "micro_batch": int(row["micro_batch"]),
-            "global_batch": int(row["global_batch"]),
-            "recompute": "full",
-            "offload": _placements(row, parameters),
-        },
+        "plan": plan_of(row, _placements(row, parameters)),
     }
 
 

@@ -23,6 +23,7 @@ PARTS_OF_COLUMNS: Mapping[str, Part] = {
     "update_ms": "update",
 }
 MILLISECONDS = 1e3  # of a second
+KV_HEADS = 4  # of all models
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,6 +54,29 @@ def job_or_reason(name: str, described: dict[str, object]) -> tuple[Job | None, 
         return job_of(Document(name, described, {})), ""
     except SpecError as error:
         return None, "; ".join(f"{each.field} = {each.value}: {each.because}" for each in error.problems)
+
+
+def model_of(row: Row, vocabulary: int, ffn_hidden: int, **of_block: object) -> dict[str, object]:
+    """Return the model of a row, in the form of a job file, with gated MLPs and grouped heads."""
+    block = {
+        "count": int(row["layers"]),
+        "mixer": {"heads": int(row["heads"]), "kv_heads": KV_HEADS},
+        "feed_forward": {"ffn_hidden": ffn_hidden, "activation": "swiglu"},
+    }
+    return {"hidden": int(row["hidden"]), "vocabulary": vocabulary, "blocks": [block | of_block]}
+
+
+def plan_of(row: Row, offload: list[dict[str, object]]) -> dict[str, object]:
+    """Return the plan of a row, in the form of a job file: ZeRO-3 with full recompute."""
+    return {
+        "tensor_parallel": int(row["tp"]),
+        "data_parallel": int(row["dp"]),
+        "zero": 3,
+        "micro_batch": int(row["micro_batch"]),
+        "global_batch": int(row["global_batch"]),
+        "recompute": "full",
+        "offload": offload,
+    }
 
 
 def measured_parts(row: Row) -> tuple[MeasuredPart, ...]:

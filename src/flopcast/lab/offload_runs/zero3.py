@@ -18,12 +18,12 @@ from collections.abc import Mapping
 
 from flopcast.interop.megatron.model import swiglu_width
 from flopcast.lab.offload_runs.machines import machines, stack_of
-from flopcast.lab.offload_runs.rows import OffloadRun, job_or_reason, measured_parts
+from flopcast.lab.offload_runs.rows import OffloadRun, job_or_reason, measured_parts, model_of, plan_of
 from flopcast.lab.run_tables import RunTable
 
 STATED_FFN_HIDDEN = {3072: 11008, 4096: 11008, 5120: 13824, 6656: 17920}  # by hidden size
 WIDER_FFN_HIDDEN = 20480  # of the model that is called 20B, which has the layers and width of 13B
-KV_HEADS, VOCABULARY = 4, 50257
+VOCABULARY = 50257
 POLARIS = "4-a100"
 ASYNCHRONOUS = ("subg-size",)  # folders whose rows leave async_flush empty and show an overlapped copy
 
@@ -70,50 +70,23 @@ def _method(row: Mapping[str, str]) -> str:
 
 
 def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
-    tensor, data = int(row["tp"]), int(row["dp"])
+    data = int(row["dp"])
     stride = int(row["update_stride"] or 0) if row["interleaved_update"] == "1" else 0
+    fraction = float(row["optimizer_cpu_ratio"])
+    stack = stack_of(
+        flushes=_flushes(row),
+        micro_batches=int(row["global_batch"]) // int(row["micro_batch"]) // data,
+        fitted=fitted,
+        device=machines()[machine_of(row)].device,
+    )
     return {
-        "model": _model(row),
-        "cluster": machines()[machine_of(row)].cluster(tensor * data, fitted),
-        "stack": stack_of(
-            flushes=_flushes(row),
-            micro_batches=int(row["global_batch"]) // int(row["micro_batch"]) // data,
-            fitted=fitted,
-            device=machines()[machine_of(row)].device,
-        ),
+        "model": model_of(row, padded_vocabulary(int(row["tp"])), _ffn_hidden(row), norm="rmsnorm"),
+        "cluster": machines()[machine_of(row)].cluster(int(row["tp"]) * data, fitted),
+        "stack": stack,
         "batch": {"sequence_length": int(row["seq_len"])},
-        "plan": {
-            "tensor_parallel": tensor,
-            "data_parallel": data,
-            "zero": 3,
-            "micro_batch": int(row["micro_batch"]),
-            "global_batch": int(row["global_batch"]),
-            "recompute": "full",
-            "offload": [
-                {
-                    "kind": "optimizer",
-                    "tier": "host",
-                    "fraction": float(row["optimizer_cpu_ratio"]),
-                    "stride": stride,
-                }
-            ],
-        },
-    }
-
-
-def _model(row: Mapping[str, str]) -> dict[str, object]:
-    hidden = int(row["hidden"])
-    return {
-        "hidden": hidden,
-        "vocabulary": padded_vocabulary(int(row["tp"])),
-        "blocks": [
-            {
-                "count": int(row["layers"]),
-                "norm": "rmsnorm",
-                "mixer": {"heads": int(row["heads"]), "kv_heads": KV_HEADS},
-                "feed_forward": {"ffn_hidden": _ffn_hidden(row, hidden), "activation": "swiglu"},
-            }
-        ],
+        "plan": plan_of(
+            row, [{"kind": "optimizer", "tier": "host", "fraction": fraction, "stride": stride}]
+        ),
     }
 
 
@@ -127,7 +100,8 @@ def padded_vocabulary(tensor_parallel: int) -> int:
     return math.ceil(VOCABULARY / multiple) * multiple
 
 
-def _ffn_hidden(row: Mapping[str, str], hidden: int) -> int:
+def _ffn_hidden(row: Mapping[str, str]) -> int:
+    hidden = int(row["hidden"])
     if machine_of(row) == POLARIS:
         return swiglu_width(hidden)
     return WIDER_FFN_HIDDEN if row["model_b"] == "20" else STATED_FFN_HIDDEN[hidden]

@@ -31,7 +31,8 @@ from flopcast.units import Number
 
 Teaches = Literal["", "iterations", "requests"]
 USUAL: Mapping[str, object] = {  # settings of the engines of benchmarks, unless a row states others
-    "receive_interval": 1, "stream_interval": 1, "wait_passes": 0, "wait_fraction": 1.0, "sampling": "greedy"
+    "receive_interval": 1, "stream_interval": 1, "wait_passes": 0, "wait_fraction": 1.0,
+    "sampling": "greedy",
 }  # fmt: skip
 FRONT_END = ("request_s", "request_tpot_ratio", "streamed_s")  # the times of HTTP and of tokenisation
 LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the host's times in Python
