@@ -96,6 +96,10 @@ PLANS = {
     "axolotl/mistral_lora_zero2.yml": "dp=8 mbs=1 gbs=16 zero=2 optimizer=adamw_8bit",
     "axolotl/qwen25_7b_qlora.yml": "dp=8 mbs=2 gbs=64 recompute=full optimizer=adamw_8bit",
     "axolotl/qwen3_8b_tp_cp.yaml": "dp=8 cp=4 dp_shard=4 mbs=1 gbs=8 zero=3 recompute=full",
+    "axolotl/llama3_70b_qlora_offload.yaml": (
+        "dp=8 mbs=1 gbs=32 zero=3 recompute=full offload=optimizer:host,parameters:host"
+    ),
+    "torchtune/qwen2_7b_qlora.yaml": "dp=8 mbs=4 gbs=64 zero=3 optimizer=adamw_8bit",
     "torchtune/llama3_8b_full.yaml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
     "torchtune/llama31_70b_lora.yaml": "dp=8 mbs=2 gbs=64 zero=3 recompute=full",
     "torchtune/llama2_13b_hsdp.yaml": "dp=8 dp_shard=4 tp=2 mbs=1 gbs=16 zero=3 recompute=full",
@@ -168,8 +172,6 @@ REFUSED = {
         (13, "curriculum_learning.enabled"),
     ],
     "axolotl/dpo_unknown_model.yml": [(1, "base_model"), (5, "rl"), (8, "load_in_8bit"), (15, "deepspeed")],
-    "axolotl/llama3_70b_qlora_offload.yaml": [(21, "plan.zero")],
-    "torchtune/qwen2_7b_qlora.yaml": [(2, "plan.zero")],  # on one device it is planned
     "torchtune/llama32_kd_vision.yaml": [(11, "enable_activation_offloading")],
     "llm-foundry/dbrx_like.yaml": [
         (8, "model.ffn_config.ffn_type"),

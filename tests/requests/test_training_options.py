@@ -195,7 +195,7 @@ def test_the_batch_of_a_fine_tune_is_told_as_assumed():
         ({"lora": 0}, "lora", "set lora to a value such as 16"),
         ({"tokens": "1B", "samples": 5}, "argument samples", "leave out tokens or samples"),
         ({"epochs": 3}, "argument epochs", "samples=52000"),
-        ({"qlora": 8, "plan": "dp=8 gbs=64 zero=3"}, "plan", ""),
+        ({"qlora": 8, "plan": "dp=8 gbs=64 precision=fp8"}, "plan", "set precision to bf16"),
     ],
 )
 def test_contradictions_are_told_by_the_argument_that_states_them(words, place, fix):

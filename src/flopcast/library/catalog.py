@@ -69,7 +69,7 @@ def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
             yield before + entry.name.removesuffix(".yaml")
 
 
-def _plain(name: str) -> str:
+def letters(name: str) -> str:
     """Return the letters and numbers of a name; a decimal point stays, as 1.3 is not 13."""
     return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
 
@@ -77,7 +77,7 @@ def _plain(name: str) -> str:
 @lru_cache(maxsize=16)
 def _by_plain_name(kind: str) -> Mapping[str, str]:
     """Return the names of one kind, keyed by their letters and numbers."""
-    return {_plain(name): name for name in names(kind)}
+    return {letters(name): name for name in names(kind)}
 
 
 @lru_cache(maxsize=4096)
@@ -102,12 +102,12 @@ def known(kind: str, written: str) -> str | None:
     if written in names(kind):
         return written
     if kind != "models":
-        own_name = _by_plain_name(kind).get(_plain(written))
+        own_name = _by_plain_name(kind).get(letters(written))
         return own_name or (_only_cluster_with(written) if kind == "clusters" else None)
     shortened = (written := hub.without_folders(written)).rpartition("/")[2].lower().replace("_", "-")
     shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened)
     while True:
-        name_known = hub.PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
+        name_known = hub.PUBLISHED.get(letters(shortened)) or _by_plain_name(kind).get(letters(shortened))
         cut = hub.TUNED.sub("", shortened, count=1)
         if name_known or cut == shortened:
             break
@@ -184,7 +184,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 
 def _only_cluster_with(written: str) -> str | None:
     """Return the only cluster with a device of this name, without its memory; None if there are more."""
-    if not any((begin := _plain(written)) and _plain(x).startswith(begin) for x in names("devices")):
+    if not any((begin := letters(written)) and letters(x).startswith(begin) for x in names("devices")):
         return None  # reads no cluster
     found = clusters_with(written)
     return next(iter(found)) if len(found) == 1 else None

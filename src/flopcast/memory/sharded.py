@@ -19,13 +19,15 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
 from flopcast.memory.outside import on_device
+from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.spec.shard_groups import ranks_of
 from flopcast.spec.shards import group_of
 from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.program import Layer, Programs
 from flopcast.workload.reductions import reduction_times
 from flopcast.workload.shard_levels import gathered_kind, narrow_bytes
-from flopcast.workload.sharded import gather_times, unit_elements
+from flopcast.workload.sharded import gather_times
+from flopcast.workload.unit_sizes import UnitSize, trained_elements, whole_elements
 
 
 def parameter_shards(programs: Programs) -> Floats:
@@ -49,9 +51,17 @@ def all_parameter_shards(programs: Programs) -> Floats:
     if plans.structure.shards:
         shared = ranks_of(plans, "parameters")
         spared = programs.trained_parameters / shared * (shared == plans.state_shards) * (1.0 - kept)
-        return np.asarray((programs.parameters / shared - spared) * each_bytes)
-    whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
+        return np.asarray((_all_elements(programs) / shared - spared) * each_bytes)
+    whole = updated_parameters(plans, _all_elements(programs), programs.expert_parameters)
     return (whole - trained_shard(programs) * (1.0 - kept)) * each_bytes
+
+
+def _all_elements(programs: Programs) -> Counts:
+    """Return how many elements of the activations' dtype are as large as all parameters."""
+    each_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
+    narrow = programs.narrow_parameters.items()
+    fewer = [held * max(1.0 - STORED_BYTES[dtype] / each_bytes, 0.0) for dtype, held in narrow]
+    return programs.parameters - sum(fewer, ZERO)
 
 
 def secondary_copy(programs: Programs) -> Floats:
@@ -59,7 +69,7 @@ def secondary_copy(programs: Programs) -> Floats:
     plans = programs.plans
     if plans.structure.zero < 3 or group_of(plans.structure.shards, "secondary") is None:
         return ZERO
-    shard = programs.parameters / ranks_of(plans, "secondary")
+    shard = _all_elements(programs) / ranks_of(plans, "secondary")
     return shard * ELEMENT_BYTES[plans.structure.activations]
 
 
@@ -92,11 +102,12 @@ def gathered_parameters(programs: Programs) -> Floats:
     if plans.structure.zero < 3:
         return ZERO[:, :, None]
     gathers_again = sum((mask for when, mask in gather_times(programs.stack, plans, True) if when), ZERO)
-    few = _largest_unit(programs) * (1.0 + sharding.prefetch_units)
+    largest, every = _largest_unit(programs, whole_elements), _all_elements(programs)
+    few = largest * (1.0 + sharding.prefetch_units)
     if sharding.ends == "root":
         few = few + _at_the_ends(programs)
-    held = np.where(gathers_again > 0, np.minimum(few, programs.parameters), programs.parameters)
-    arriving_bytes = _largest_unit(programs) * narrow_bytes(plans, gathered_kind(plans, backward=True))
+    held = np.where(gathers_again > 0, np.minimum(few, every), every)
+    arriving_bytes = largest * narrow_bytes(plans, gathered_kind(plans, backward=True))
     wide_bytes = held * ELEMENT_BYTES[plans.structure.activations]
     size_bytes: Floats = (wide_bytes + arriving_bytes)[:, :, None]
     return size_bytes
@@ -113,7 +124,7 @@ def unreduced_gradients(programs: Programs) -> Floats:
         return ZERO[:, :, None]
     written = ELEMENT_BYTES[plans.structure.activations] * _reduced_at_once(programs)
     each_bytes = written + ELEMENT_BYTES[programs.stack.gradients.dtype]
-    trained = np.minimum(_largest_unit(programs), programs.trained_parameters)
+    trained = np.minimum(_largest_unit(programs, trained_elements), programs.trained_parameters)
     size_bytes: Floats = (trained * each_bytes)[:, :, None]
     return size_bytes
 
@@ -123,7 +134,7 @@ def built_whole(programs: Programs) -> Floats:
     plans, here = programs.plans, programs.stack.sharding.built_whole
     if plans.structure.zero < 3 or not here:
         return ZERO
-    return programs.parameters * ELEMENT_BYTES[plans.structure.activations]
+    return _all_elements(programs) * ELEMENT_BYTES[plans.structure.activations]
 
 
 def trained_shard(programs: Programs) -> Counts:
@@ -138,12 +149,12 @@ def _reduced_at_once(programs: Programs) -> Counts:
     return np.where(programs.plans.num_micro_batches == 1, ONE, often)
 
 
-def _largest_unit(programs: Programs) -> Counts:
+def _largest_unit(programs: Programs, size: UnitSize) -> Counts:
     """Return the elements of the largest unit of a stage class; without those of a root unit."""
     root = programs.stack.sharding.ends == "root" and programs.plans.structure.zero == 3
     held = programs.stages.stage_counts
     sizes = [
-        np.minimum(held[:, :, part], 1.0) * _elements(layer, programs)
+        np.minimum(held[:, :, part], 1.0) * _elements(layer, programs, size)
         for part, layer in enumerate(programs.layers)
         if layer.kind == "block" or not root
     ]
@@ -154,16 +165,16 @@ def _at_the_ends(programs: Programs) -> Counts:
     """Return the elements of all layers of a stage class that are not blocks."""
     held = programs.stages.stage_counts
     sizes = [
-        held[:, :, part] * _elements(layer, programs)
+        held[:, :, part] * _elements(layer, programs, whole_elements)
         for part, layer in enumerate(programs.layers)
         if layer.kind != "block"
     ]
     return sum(sizes, ZERO)
 
 
-def _elements(layer: Layer, programs: Programs) -> Counts:
+def _elements(layer: Layer, programs: Programs, size: UnitSize) -> Counts:
     """Return the elements of one layer that are whole at once in its backward, (plans, 1)."""
     weights, by_weight = layer.read_backward, programs.stack.sharding.whole == "weight"
     groups = [(weight,) for weight in weights] if by_weight else [weights]
-    sizes = (unit_elements(group, programs.stack, programs.plans) for group in groups)
+    sizes = (size(group, programs.stack, programs.plans) for group in groups)
     return reduce(np.maximum, sizes, ZERO)

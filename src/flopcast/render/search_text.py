@@ -7,6 +7,7 @@ Elsewhere: the rows of tables (search_table.py), the sentences (search_reasons.p
 
 from collections.abc import Iterator, Sequence
 
+from flopcast.files.nearest_names import alternatives
 from flopcast.render import search_reasons
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.search_runs import limits_lines, risk_text, run_values
@@ -32,6 +33,7 @@ from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.search.find import SearchResult
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, grouped
+from flopcast.search.space import Space
 from flopcast.spec.job import Job
 
 TOP = 5
@@ -139,14 +141,14 @@ def _results(result: SearchResult, one: Ranked) -> str:
 
 
 def _not_tried(job: Job, question: Question) -> str:
-    """Return a sentence on what the stack cannot do and the question does not name; "" for nothing."""
-    fields = [name for name in job.stack.switches.fixed if not getattr(question.space, name)]
-    names = ", ".join(name.replace("_parallel", " parallelism").replace("_", " ") for name in fields)
-    return (
-        f"{job.stack.label} has no {names}: a search tries such plans only if --plan contains the setting"
-        if names
-        else ""
-    )
+    """Return a sentence on the degrees that the stack fixes and the question does not name, or ""."""
+    space = question.space
+    fixed = [name for name in job.stack.switches.fixed if name in Space.model_fields]
+    fields = [name for name in fixed if not getattr(space, name)]
+    if not fields:
+        return ""
+    names = alternatives([name.replace("_parallel", " parallelism").replace("_", " ") for name in fields])
+    return f"{job.stack.label}: a search with this stack tries {names} only if --plan contains the setting"
 
 
 def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False) -> list[str]:

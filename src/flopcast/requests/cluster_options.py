@@ -77,9 +77,20 @@ def devices_of_script(document: Document, stated: int | None) -> int | None:
 
 
 def with_usual_size(document: Document) -> Document:
-    """Return the document with a note of the catalogue's size, if nothing states how many devices run."""
+    """Return the document with a note of the catalogue's size, if nothing states how many devices run.
+
+    Another note tells that a cluster was named by its device, of which the user may have meant a number.
+    """
     cluster = stated_cluster(document)
     base = cluster.get("base")
+    named, _, nodes = base.partition(":") if isinstance(base, str) else ("", "", "")
+    found = catalog.known("clusters", named) if named else None
+    if found and catalog.letters(found) != catalog.letters(named):
+        size = (
+            f"; :{nodes} counts its nodes of {catalog.cluster(found).node.devices} devices" if nodes else ""
+        )
+        note = f"cluster {found}, the only one in the catalogue with this device{size}"
+        document = assuming(document, (note,))
     if not isinstance(base, str) or ":" in base or cluster.keys() & {"nodes", "groups"}:
         return document
     if catalog.known("clusters", base) is None or devices_of_plan(document) is not None:

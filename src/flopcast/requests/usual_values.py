@@ -17,6 +17,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Device
 from flopcast.spec.memory_software import OTHER_CODE
 from flopcast.spec.plan import Plan
+from flopcast.spec.switches import TUNING_CODE
 
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
@@ -114,7 +115,7 @@ def with_usual_stack(document: Document) -> Document:
     elif not stack and _fine_tunes(document):
         mark = "" if _adapted(document) else ": a run with a number of samples counts as a fine-tune"
         why = f" (PyTorch, as in most fine-tunes{mark}; {DOUBT})"
-        stack, changes = TUNING_STACK, OTHER_CODE
+        stack, changes = TUNING_STACK, TUNING_CODE
     elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     elif device and not stack and device.usual_pretraining_stack:

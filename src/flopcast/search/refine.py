@@ -115,7 +115,8 @@ def refinements(
     lacking : sequence of (Job, float)
         With plans that would be better but lack memory, and how much slower each may become.
     """
-    whole = [place for place, job in enumerate(best) if job.plan.recompute_word == "full"][:AGAIN]
+    lessened = [job.plan.recompute_word == "full" and _recomputes_parts(job) for job in best]
+    whole = [place for place, lessens in enumerate(lessened) if lessens][:AGAIN]
     piped = [place for place, job in enumerate(best) if job.plan.pipeline_parallel > 1][:LEVELLED]
     of_best = (
         Refinement(
@@ -125,11 +126,19 @@ def refinements(
     )
     of_lacking = (
         Refinement(
-            job=job, recompute=asked.recompute and place < AGAIN, stages=asked.stages, slower_ratio=ratio
+            job=job,
+            recompute=asked.recompute and place < AGAIN and _recomputes_parts(job),
+            stages=asked.stages,
+            slower_ratio=ratio,
         )
         for place, (job, ratio) in enumerate(lacking)
     )
     return tuple(one for one in (*of_best, *of_lacking) if one.recompute or one.stages)
+
+
+def _recomputes_parts(job: Job) -> bool:
+    """Return whether the stack can recompute some of the blocks, but not all."""
+    return "recompute_layers" not in job.stack.switches.fixed
 
 
 def variants(one: Refinement, asked: Refining, book: CurveBook, kept: KeptResults) -> Variants:

@@ -55,7 +55,7 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
             "virtual_stages": space.degrees("virtual_stages", job) or USUAL_CHUNKS,
             "context_parallel": space.context_parallel or (1,),
             "data_shard": space.data_shard or (0,),
-            "zero": space.zero or (usual_zero(job),),
+            "zero": space.zero or _usual_stages(job),
             "sequence_parallel": sequences,
             **({"tensor_parallel": space.tensor_parallel or (1,)} if of_graph else {}),
         }
@@ -164,6 +164,16 @@ def some_usual_plan_fits(question: Question, job: Job, kept: KeptResults) -> boo
         for space in usual_spaces(job, question.space)
         for found in TopCandidates().after_each(question, batches_on(job, space), lambda _: None, kept)
     )
+
+
+def _usual_stages(job: Job) -> tuple[int, ...]:
+    """Return the ZeRO stages that are tried first: the usual one and, if weights are frozen, 0.
+
+    Frozen weights have no optimizer states, so ranks often have enough memory for whole copies of them.
+    """
+    usual = usual_zero(job)
+    keeps_whole = job.model.adapters is not None and 0 in job.stack.sharding.zero_stages
+    return (usual, 0) if keeps_whole and usual == SHARDED else (usual,)
 
 
 def usual_zero(job: Job) -> int:

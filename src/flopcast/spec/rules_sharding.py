@@ -12,7 +12,6 @@ import numpy as np
 
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
-from flopcast.spec.rules_adapters import stores_fewer_bits
 from flopcast.spec.rules_stack import names_operators
 
 
@@ -34,11 +33,6 @@ def _pipeline_stages(case: Case) -> list[int]:
     """Return the ZeRO stages that the stack supports together with several pipeline stages."""
     both = {*case.stack.sharding.zero_stages} & {*case.stack.sharding.pipeline_zero_stages}
     return sorted(both) or [0]
-
-
-def _whole_stages(case: Case) -> list[int]:
-    """Return the ZeRO stages of the stack in which every rank keeps whole parameters; 0 always is one."""
-    return sorted({0} | {stage for stage in case.stack.sharding.zero_stages if stage < 3})
 
 
 def _whole_expert_shards(case: Case) -> np.ndarray:
@@ -120,13 +114,6 @@ RULES: tuple[Rule, ...] = (
         ),
         because="the stack does not support higher ZeRO stages together with pipeline parallelism",
         fix=lambda c: ({"zero": _pipeline_stages(c)[-1]}, "use a single pipeline stage"),
-    ),
-    Rule(
-        field="plan.zero",
-        holds=lambda c: _zero(c) < 3 or not stores_fewer_bits(c),
-        allowed=lambda c: f"{listed(_whole_stages(c))}, because the adapters are for 4-bit weights",
-        because="4-bit weights that are sharded by ZeRO-3 are not supported yet",
-        fix=lambda c: ({"zero": _whole_stages(c)[-1]}, {"model.adapters.base_dtype": "model"}),
     ),
     names_operators("stack.sharding.unit_copies", lambda stack: stack.sharding.unit_copies),
 )

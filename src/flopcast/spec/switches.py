@@ -5,7 +5,17 @@ Elsewhere: what each setting means (stack.py, data_parallel.py, plan.py), which 
 (lab/diagnosis/settings.py).
 """
 
+from flopcast.spec.memory_software import OTHER_CODE
 from flopcast.strict_model import StrictModel
+
+TUNING_CODE: dict[str, object] = {
+    **OTHER_CODE,
+    "switches": {"fixed": ["pipeline_parallel", "virtual_stages", "recompute_layers"]},
+}
+"""Change of a stack of TorchTitan that stands for peft, TRL, Axolotl, torchtune or verl.
+
+They have no pipeline stages, and recompute all blocks or none.
+"""
 
 
 class Switches(StrictModel):

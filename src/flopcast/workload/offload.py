@@ -167,21 +167,29 @@ def layer_on_host(stack: Stack, plan: Plan, phase: str) -> tuple[Item, ...]:
     return (Item(name=f"host.{work.kind}", work=work, component="host", phase=phase, waits=("compute",)),)
 
 
-def parameters_return(
-    stack: Stack, plans: Plans, shard: Counts, phase: str, when: str, after: tuple[str, ...]
-) -> tuple[Item, ...]:
-    """Return the copies of a rank's shard of a unit, before the unit is gathered.
+def stored_bytes(stack: Stack, plans: Plans, trained: Counts, frozen: Counts) -> Counts:
+    """Return the bytes of parameters as a shard stores them between steps.
 
-    The copies wait for the streams `after`. A software without a 16-bit copy of the shard copies the fp32
-    one, and casts it on the device.
+    A software without a 16-bit copy of trained parameters stores them in fp32, and casts them on the
+    device. Frozen parameters count as elements of the activations' dtype.
 
     References
     ----------
     `torch/distributed/fsdp/_fully_shard/_fsdp_param.py`, `all_gather_inputs`: the shard is copied from the
     host, then cast.
     """
+    each_bytes = ELEMENT_BYTES[plans.structure.activations]
     wide = not stack.sharding.keeps_low_precision
-    size_bytes = shard * (FP32_BYTES if wide else ELEMENT_BYTES[plans.structure.activations])
+    return trained * (FP32_BYTES if wide else each_bytes) + frozen * each_bytes
+
+
+def parameters_return(
+    stack: Stack, plans: Plans, size_bytes: Counts, phase: str, when: str, after: tuple[str, ...]
+) -> tuple[Item, ...]:
+    """Return the copies of a rank's shard of a unit, of `size_bytes`, before the unit is gathered.
+
+    The copies wait for the streams `after`.
+    """
     found: list[Item] = []
     for one in placed(plans.structure.offload, "parameters"):
         found += copies_of(

@@ -11,6 +11,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.layers.base import Weight
+from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.records import dataclass
 from flopcast.spec.plan import Plans
 from flopcast.workload.program import LogicalLayer
@@ -26,6 +27,11 @@ def is_owned(weight: Weight) -> bool:
 def is_tied(weight: Weight) -> bool:
     """Return whether another layer owns a tensor."""
     return weight.tied
+
+
+def is_frozen(weight: Weight) -> bool:
+    """Return whether a tensor counts here and is not trained."""
+    return not weight.trained and not weight.tied
 
 
 def is_expert(weight: Weight) -> bool:
@@ -48,6 +54,22 @@ def update_bytes(held: Counts, low_precision: Counts, plans: Plans) -> Counts:
     wide, least = ELEMENT_BYTES[plans.structure.activations], ELEMENT_BYTES["fp8"]
     each: Counts = wide - (wide - least) * low_precision / np.maximum(held, 1.0)
     return each
+
+
+def spared_elements(weights: tuple[Weight, ...], plans: Plans) -> Counts:
+    """Return how many 16-bit elements have the bytes that weights in fewer bits do not need, (plans, 1).
+
+    FSDP shards and gathers frozen 4-bit weights as they are stored, with their scales.
+    """
+    wide = ELEMENT_BYTES[plans.structure.activations]
+    return sum(
+        (
+            weight.elements * max(1.0 - STORED_BYTES[weight.stored] / wide, 0.0)
+            for weight in weights
+            if weight.stored
+        ),
+        ZERO,
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -37,12 +37,20 @@ from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import axis_of, ranks_of
 from flopcast.spec.stack import Stack
 from flopcast.workload.host_updates import behind_updates
-from flopcast.workload.offload import parameters_return
-from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_tied, update_bytes
+from flopcast.workload.offload import parameters_return, stored_bytes
+from flopcast.workload.parameters import (
+    elements,
+    is_expert,
+    is_frozen,
+    is_sent_low,
+    spared_elements,
+    update_bytes,
+)
 from flopcast.workload.program import Segment
 from flopcast.workload.reductions import Times, bucket_elements
 from flopcast.workload.shard_levels import gathered_kind, narrow_bytes, parameter_cast
 from flopcast.workload.single_tensors import gathers_of_a_pass, num_tensors, waits
+from flopcast.workload.unit_sizes import unit_elements, whole_elements
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
@@ -96,17 +104,6 @@ def gathers_run_ahead(plans: Plans) -> Counts:
     """
     interleaved = (plans.pipeline_parallel > 1) & (plans.virtual_stages > 1)
     return np.asarray(interleaved.astype(np.float64))
-
-
-def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
-    """Return elements that a unit gathers, (plans, 1).
-
-    A tied table is gathered together with its owner if both exist at the same time: in the root unit, and
-    if ranks hold whole parameters. Otherwise it is gathered again.
-    """
-    again = plans.structure.zero == 3 and stack.sharding.ends == "own_units"
-    elsewhere = ONE if again else (plans.pipeline_parallel > 1).astype(np.float64)
-    return elements(weights) + elements(weights, is_tied) * elsewhere
 
 
 def gathered_segments(
@@ -273,12 +270,17 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
             continue
         bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
         kind = gathered_kind(plans, how.backward)
-        usual_bytes = update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
+        updated_bytes = update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
+        own = tuple(weight for weight in weights if weight.expert == of_experts)
+        usual_bytes = updated_bytes * (1.0 - spared_elements(own, plans) / np.maximum(count, 1.0))
         size_bytes = bucket * (narrow_bytes(plans, kind) or usual_bytes)
         shards = plans.expert_state_shards if of_experts else ranks_of(plans, kind)
         again = gathers_of_a_pass(weights, stack, plans, how.backward)
         messages = num_tensors(weights, stack, plans)
-        found += (copies := parameters_return(stack, plans, count / shards, how.phase, how.when, updates))
+        frozen = elements(own, is_frozen) - spared_elements(own, plans)
+        trained = count - elements(own, is_frozen)
+        kept_bytes = stored_bytes(stack, plans, trained, frozen) / shards
+        found += (copies := parameters_return(stack, plans, kept_bytes, how.phase, how.when, updates))
         found += parameter_cast(plans, kind, count / shards, ("quantise", how.phase, how.when))
         costs = (shards, messages * again, count * again)
         found += waits(stack, plans, costs, how.phase, how.when)
@@ -300,7 +302,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
 
 def _copies(unit: _Unit, how: _Gathering) -> tuple[Item, ...]:
     """Return the passes over a unit that has been gathered: dequantisation, then those of the stack."""
-    whole = unit_elements(unit.weights, how.stack, how.plans)
+    whole = whole_elements(unit.weights, how.stack, how.plans)
     kind = gathered_kind(how.plans, how.backward)
     cast = parameter_cast(how.plans, kind, whole, ("dequantise", how.phase, how.when))
     return cast + tuple(

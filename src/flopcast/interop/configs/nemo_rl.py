@@ -28,7 +28,7 @@ from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.records import replace
-from flopcast.spec.memory_software import OTHER_CODE
+from flopcast.spec.switches import TUNING_CODE
 
 START = "nemo rl grpo"
 SIGNS = ("policy.dtensor_cfg", "policy.megatron_cfg")
@@ -233,7 +233,7 @@ def _sharded(reader: JobReader, devices: int, length: int, sequences: int) -> No
     reader.put_checkpointing(f"{TORCH}.activation_checkpointing")
     reader.place_if(f"{TORCH}.cpu_offload", SHARDED_STATES)
     _adapters(reader, f"{TORCH}.lora_cfg")
-    reader.put(("stack",), {"base": "torch-fsdp2", **OTHER_CODE}, f"{TORCH}.enabled")
+    reader.put(("stack",), {"base": "torch-fsdp2", **TUNING_CODE}, f"{TORCH}.enabled")
 
 
 def _megatron(reader: JobReader, devices: int, length: int, sequences: int) -> None:

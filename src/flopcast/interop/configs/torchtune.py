@@ -18,7 +18,7 @@ import re
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.narrow_states import narrowed
-from flopcast.spec.memory_software import OTHER_CODE
+from flopcast.spec.switches import TUNING_CODE
 
 BUILDER = "model._component_"
 MLP = ("gate", "up", "down")
@@ -169,7 +169,7 @@ def _stack(reader: JobReader, replicas: int) -> dict[str, object]:
     """Return the stack: FSDP2, eager or compiled, entirely in bf16."""
     compiled = reader.flag("compile.model") if reader.has("compile.model") else reader.flag("compile")
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
-    stack: dict[str, object] = {"base": base, **OTHER_CODE}
+    stack: dict[str, object] = {"base": base, **TUNING_CODE}
     if replicas > 1 and not reader.flag("fsdp_reshard_after_forward", True):
         stack["sharding"] = {"gathers": "every_micro_batch"}
     return narrowed(stack, "bf16")

@@ -17,7 +17,7 @@ from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.library import catalog
 from flopcast.records import dataclass
-from flopcast.spec.memory_software import OTHER_CODE
+from flopcast.spec.switches import TUNING_CODE
 
 TARGETS = {  # a module's name in transformers → which linear it is
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "out_proj": "out", "gate_proj": "gate",
@@ -191,7 +191,7 @@ def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: 
         changes["rewrites"] = list(EAGER_KERNELS)
     if reader.has_place("optimizer") and not reader.flag(PINNED, True):
         changes["offload"] = PAGEABLE
-    return {"base": base, **OTHER_CODE} | changes
+    return {"base": base, **TUNING_CODE} | changes
 
 
 def _note_compiled(reader: JobReader) -> None:

@@ -24,7 +24,7 @@ from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
-from flopcast.spec.memory_software import OTHER_CODE
+from flopcast.spec.switches import TUNING_CODE
 
 MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
 SIDES = ("data.max_prompt_length", "data.max_response_length")
@@ -121,7 +121,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
         reader.assume("recompute full, veRL's default in newer releases")
     reader.put_checkpointing(CHECKPOINTING, True)
     reader.place_if("model.enable_activation_offload", ACTIVATIONS)
-    stack: dict[str, object] = {"base": "torch-fsdp2", **OTHER_CODE}
+    stack: dict[str, object] = {"base": "torch-fsdp2", **TUNING_CODE}
     if not reader.flag("engine.reshard_after_forward", True):
         stack["sharding"] = {"gathers": "every_micro_batch"}
     dtype = reader.first("engine.model_dtype", "model.fsdp_config.model_dtype")

@@ -19,7 +19,7 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.trainers import read_adapters
-from flopcast.spec.memory_software import OTHER_CODE
+from flopcast.spec.switches import TUNING_CODE
 
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
 ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")
@@ -101,7 +101,7 @@ def _sharded(reader: JobReader) -> int:
         reader.place(SHARDED_STATES, f"{FSDP}.offload_policy")
     reader.put_checkpointing(CHECKPOINTING, True)
     _note_resident(reader, FSDP)
-    reader.put(("stack",), {"base": "torch-fsdp2", **OTHER_CODE}, STRATEGY)
+    reader.put(("stack",), {"base": "torch-fsdp2", **TUNING_CODE}, STRATEGY)
     return replicas
 
 

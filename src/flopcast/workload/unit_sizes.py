@@ -1,0 +1,42 @@
+"""Sizes of a unit of sharded parameters, which one message gathers.
+
+Answers: how many elements does a unit have, how many of them are trained, and how large is it as stored?
+Elsewhere: which layers make a unit and when it is gathered (sharded.py), what is resident
+(memory/sharded.py).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flopcast.dtypes import ONE, Counts
+from flopcast.layers.base import Weight
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Stack
+from flopcast.workload.parameters import elements, is_frozen, is_tied, spared_elements
+
+UnitSize = Callable[[tuple[Weight, ...], Stack, Plans], Counts]  # one of the functions below
+
+
+def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
+    """Return elements that a unit gathers, (plans, 1).
+
+    A tied table is gathered together with its owner if both exist at the same time: in the root unit, and
+    if ranks hold whole parameters. Otherwise it is gathered again.
+    """
+    again = plans.structure.zero == 3 and stack.sharding.ends == "own_units"
+    elsewhere = ONE if again else (plans.pipeline_parallel > 1).astype(np.float64)
+    return elements(weights) + elements(weights, is_tied) * elsewhere
+
+
+def trained_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
+    """Return elements of a unit that have gradients, (plans, 1)."""
+    return unit_elements(weights, stack, plans) - elements(weights, is_frozen)
+
+
+def whole_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
+    """Return how many elements of the activations' dtype are as large as a gathered unit, (plans, 1).
+
+    Weights in fewer bits count less than their elements.
+    """
+    return unit_elements(weights, stack, plans) - spared_elements(weights, plans)
