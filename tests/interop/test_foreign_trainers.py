@@ -11,6 +11,7 @@ from flopcast.errors import SpecError
 from flopcast.library import catalog
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import source_of
+from flopcast.spec.switches import TUNING_CODE
 
 AXOLOTL = {
     "base_model": "NousResearch/Llama-2-7b-hf",
@@ -133,7 +134,7 @@ def test_faults_of_settings_inside_the_file_are_told(small, settings, field):
 
 OTHER_TRAINER = {
     "base": "torch-fsdp2",
-    "memory": {"compared": False},  # TorchTitan's peaks say nothing of it
+    **TUNING_CODE,  # TorchTitan's peaks say nothing of it, and it has no pipeline
     "rewrites": [  # LlamaRMSNorm of transformers: a kernel each casts to fp32, squares, … casts back
         *("wide_rmsnorm", "unfused_rope", "unfused_gate", "separate_projections"),
         *("gathered_copies", "linear_bias"),

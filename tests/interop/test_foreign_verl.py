@@ -3,6 +3,8 @@
 import pytest
 from foreign_cases import data_of, told
 
+from flopcast.spec.switches import TUNING_CODE
+
 SMALL = """
 data: {{train_batch_size: 48, max_length: 2048, max_token_len_per_gpu: {tokens}, pad_mode: no_padding}}
 model: {{path: Qwen/Qwen2.5-7B, use_remove_padding: true}}
@@ -32,7 +34,7 @@ def test_the_file_is_no_serving_job_although_it_has_an_engine():
     data = data_of(text(), "sft.yaml")
 
     assert data["model"] == {"base": "qwen2.5-7b"}
-    assert data["stack"] == {"base": "torch-fsdp2", "memory": {"compared": False}}
+    assert data["stack"] == {"base": "torch-fsdp2", **TUNING_CODE}
 
 
 def test_ranks_of_a_shard_group_include_those_that_share_sequences():
