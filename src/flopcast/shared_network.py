@@ -164,6 +164,11 @@ def _check(jobs: Sequence[Job], ratio: Number) -> None:
         problems.append(
             Problem("oversubscription", ratio, "1 or more", because, "set oversubscription to 1")
         )
+    for place, job in enumerate(jobs, start=1):
+        if job.plan.peers > 1:
+            because = "the exchange of peers on a shared network is not supported yet"
+            field, fix = f"job {place}: plan.peers", "choose a job with one peer"
+            problems.append(Problem(field, job.plan.peers, "1", because, fix))
     networks = [job.cluster.tiers[-1] for job in jobs]
     for place, tier in enumerate(networks[1:], start=2):
         if (tier.name, tier.bytes_per_s) != (networks[0].name, networks[0].bytes_per_s):

@@ -27,6 +27,7 @@ from flopcast.spec.model import Model
 from flopcast.spec.offload import Placement
 from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
+from flopcast.spec.outer import Outer
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import CastCycles, NarrowProducts
 from flopcast.spec.run_length import RunLength
@@ -81,6 +82,7 @@ EXAMPLES = {
     NodeGroup: GROUP,
     HostMemory: HostMemory(capacity_bytes=1e12, bytes_per_s=2e11),
     OffloadSoftware: OffloadSoftware(places=("optimizer:host",)),
+    Outer: Outer(topk=64, bits=2, exchange="store"),
     Placement: Placement(kind="optimizer", tier="host"),
     Storage: Storage(capacity_bytes=1e13, read_bytes_per_s=1e10, write_bytes_per_s=5e9),
     Optimizer: Optimizer(),

@@ -87,6 +87,9 @@ KINDS: Mapping[str, FactorKind] = {
     "iteration": FactorKind(
         "software efficiency of the engine", "the residuals of measured runs of engines"
     ),
+    "outer_round": FactorKind(
+        "speed of the exchange between peers", "prior: peers share their links with other traffic"
+    ),
     "jitter": FactorKind("variation from step to step", is_lever=False),
     "between_plans": FactorKind("unexplained differences between plans"),
     "carried": FactorKind("constants that were fitted on another kind of job"),

@@ -112,10 +112,10 @@ def step_cost(
 def _of_device(
     job: Job, step_s: Amount, timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
 ) -> tuple[Amount, dict[str, float]]:
-    """Return the joules of a device, and how busy it is, with the time in which it waits for samples."""
+    """Return the joules of a device, and how busy it is, with the time in which it waits for data."""
     cluster = job.cluster
     joules, busy = device_energy(timeline, priced, cluster, job.site, whole)
-    if job.loader is None:
+    if job.loader is None and job.plan.peers == 1:
         return joules, busy
     own_s = timeline.step_time_s * prod(factor.ratio for factor in whole.values())
     own = amount_of(own_s, sensitivities(timeline, priced, whole))

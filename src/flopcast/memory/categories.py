@@ -28,6 +28,7 @@ from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.memory.communicators import communicators_opened
 from flopcast.memory.fullest_layer import all_gradients, at_fullest, born_late
 from flopcast.memory.layouts import size_of
+from flopcast.memory.outer import outer_states, pseudo_gradients
 from flopcast.memory.outside import on_device, returned_activations
 from flopcast.memory.sharded import (
     gathered_parameters,
@@ -42,6 +43,7 @@ from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
+from flopcast.spec.offload import OUTER
 from flopcast.workload.optimizer import main_gradient_bytes, matrix_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
 from flopcast.workload.reductions import bucket_elements
@@ -190,6 +192,15 @@ def main_gradients(programs: Programs) -> Floats:
     return main_gradient_bytes(programs) * on_device(programs, "optimizer")
 
 
+def exchanged(programs: Programs) -> Floats:
+    """Return pseudo-gradients that peers exchange, beyond the temporary tensors of the update before it."""
+    exchanged_bytes = pseudo_gradients(programs) * on_device(programs, OUTER)
+    if not exchanged_bytes.any():
+        return ZERO
+    freed = (late_gradients, gradient_buckets, main_gradients, update)
+    return np.maximum(exchanged_bytes - sum((size(programs) for size in freed), ZERO), 0.0)
+
+
 def context(programs: Programs) -> Floats:
     """Return the driver's context: code and stacks of kernels, outside the framework's allocator."""
     return programs.stack.memory.context_bytes + ZERO
@@ -206,6 +217,7 @@ STANDING: dict[str, Category] = {
     "narrow_weights": low_precision_weights,
     "gradients": gradients,
     "optimizer_states": optimizer_states,
+    "outer_states": outer_states,
     "workspace": workspace,
     "placeholder_gradients": placeholder_gradients,
     "buffers": buffers,
@@ -226,6 +238,7 @@ UPDATE: dict[str, Category] = {
     "gradient_buckets": gradient_buckets,
     "main_gradients": main_gradients,
     "update": update,
+    "pseudo_gradients": exchanged,
 }
 DRIVER: dict[str, Category] = {"context": context, "communicators": communicators}
 

@@ -22,6 +22,8 @@ SUMMED = frozenset(
         "narrow_weights",
         "gradients",
         "optimizer_states",
+        "outer_states",
+        "pseudo_gradients",
         "main_gradients",
         "update",
         "built_whole",

@@ -15,13 +15,14 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, Integers
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
 from flopcast.memory.categories import sizes
+from flopcast.memory.outer import all_outer_states, pseudo_gradients
 from flopcast.memory.outside import outside_of_chunks, placements_of
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import tier_of
-from flopcast.spec.offload import PEER, TIERS, fraction_in
+from flopcast.spec.offload import OUTER, PEER, TIERS, fraction_in
 from flopcast.spec.optimizers import FP32_BYTES
 from flopcast.spec.orders import filled_after
 from flopcast.spec.rows import of_rows
@@ -122,6 +123,8 @@ def _of_layout(
         "gradients": shard * FP32_BYTES * fraction_in(structure.offload, "gradients", tier) * on_host
         + buffers_bytes,
         "parameters": all_parameter_shards(leg) * fraction_in(structure.offload, "parameters", tier),
+        "outer_states": (all_outer_states(leg) + pseudo_gradients(leg))
+        * fraction_in(structure.offload, OUTER, tier),
     }
     found = {name: of_rows(size, plan) for name, size in found.items()}
     placed = fraction_in(structure.offload, "activations")

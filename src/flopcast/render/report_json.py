@@ -13,6 +13,7 @@ from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.checkpoint_text import checkpoint_as_json
 from flopcast.render.loader_text import loader_as_json
+from flopcast.render.outer_text import outer_as_json
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
@@ -63,6 +64,7 @@ def as_json(report: Report) -> dict[str, object]:
         "run": None if report.run is None else run_as_json(report.run),
         "checkpoint": None if report.checkpoint is None else checkpoint_as_json(report.checkpoint),
         "loader": None if report.loader is None else loader_as_json(report.loader),
+        "outer": None if report.outer is None else outer_as_json(report.outer),
         "stragglers": None if report.stragglers is None else stragglers_as_json(report.stragglers),
         "assumptions": list(report.assumptions),
         "evidence": [

@@ -16,12 +16,14 @@ from flopcast.memory.verdict import VERDICTS
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.loader_text import loader_lines
+from flopcast.render.outer_text import outer_lines
 from flopcast.render.tables import BAR_WIDTH, aligned, bar, in_paragraphs
 from flopcast.render.terminal import OF_VERDICT, answer
 from flopcast.render.trained_text import subject_lines, trained_lines
+from flopcast.report.evidence import Evidence
 from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
-from flopcast.report.report import Evidence, Report
+from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number, counted, show, show_count, show_memory, show_seconds, show_usd
@@ -48,6 +50,7 @@ def marked_text(report: Report, changes: Iterable[str] = (), helpful: Sequence[s
         _run(report),
         _times(report),
         loader_lines(report.loader),
+        outer_lines(report.outer),
         straggler_lines(report),
         _memory(report.memory),
         _outside(report.memory),

@@ -75,7 +75,7 @@ def equation_3(job: Job, passes: Number, vocabulary: Number) -> float:
     """
     length, layers, hidden = job.batch.sequence_length, job.model.num_blocks, job.model.hidden
     correction = 1.0 + length / (6.0 * hidden) + vocabulary / (16.0 * layers * hidden)
-    return 24.0 * passes * job.plan.global_batch * length * layers * hidden**2 * correction
+    return 24.0 * passes * job.plan.step_sequences * length * layers * hidden**2 * correction
 
 
 def _padded_vocabulary(job: Job) -> float:
@@ -94,7 +94,7 @@ def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
     padding = model.head_flop(length) * (_padded_vocabulary(job) / model.vocabulary - 1.0)
     source = job.batch.source_tokens
     forward = model.forward_flop(length, causal, windows, source_length=source) + padding
-    return job.plan.global_batch * (PASSES * forward - model.frozen_flop(length, source))
+    return job.plan.step_sequences * (PASSES * forward - model.frozen_flop(length, source))
 
 
 def _bridge_flop(job: Job) -> float:
@@ -110,7 +110,7 @@ def _bridge_flop(job: Job) -> float:
         if isinstance(block.mixer, Attention)
         if block.mixer.window is not None and block.mixer.window_kind == "sliding"
     )
-    return _model_flop(job, causal=True) - PASSES * job.plan.global_batch * skipped
+    return _model_flop(job, causal=True) - PASSES * job.plan.step_sequences * skipped
 
 
 def _hardware_flop(job: Job, causal: bool) -> float:
@@ -129,7 +129,8 @@ def _six_n(job: Job, attention_passes: Number, embedding: bool) -> float:
     length, model = job.batch.sequence_length, job.model
     tables = 0.0 if embedding else model.hidden * (model.vocabulary + model.learned_positions)
     linear = 6.0 * (model.active_parameters() - tables) * length
-    return job.plan.global_batch * (linear + attention_passes * model.attention_flop(length, windows=False))
+    attention = attention_passes * model.attention_flop(length, windows=False)
+    return job.plan.step_sequences * (linear + attention)
 
 
 CONVENTIONS = {
@@ -201,7 +202,7 @@ CONVENTIONS = {
     ),
     "deepspeed-profiler": Convention(
         formula=lambda job: (
-            PASSES * job.plan.global_batch * job.model.forward_flop(job.batch.sequence_length)
+            PASSES * job.plan.step_sequences * job.model.forward_flop(job.batch.sequence_length)
         ),
         frameworks=("deepspeed-profiler",),
         source="flops profiler of DeepSpeed (deepspeed/profiling/flops_profiler): 3 × the forward's"

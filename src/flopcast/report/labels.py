@@ -41,6 +41,7 @@ COMPONENTS: Mapping[str, str] = {
     "offload": "exposed copies to and from the host",
     "peer_copies": "exposed copies to and from peers",
     "loader": "waiting for the data loader",
+    "outer_round": "exchange between peers",
     "host_update": "optimizer on the host",
     "pp_communication": "exposed PP communication",
 }
@@ -55,6 +56,8 @@ MEMORY: Mapping[str, str] = {
     "layer_at_work": "temporary tensors of one layer",
     "main_gradients": "gradients in fp32",
     "update": "temporary tensors of the optimizer",
+    "outer_states": "outer parameters and buffers",
+    "pseudo_gradients": "pseudo-gradients in an exchange",
 }
 WORK: Mapping[str, str] = {"products": "GEMMs", "attention": "attention kernels", "memory": "other kernels"}
 

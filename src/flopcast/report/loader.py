@@ -135,8 +135,8 @@ class LoadedStep:
 
 def loaded_step(job: Job, factors: FactorBook, device_step_s: Number) -> LoadedStep | None:
     """Return the step of a job with its input pipeline; None if the job describes none."""
-    replicas = job.plan.data_parallel
-    found = _loading(job, factors, job.plan.global_batch / replicas, replicas)
+    samples = job.plan.global_batch / job.plan.data_parallel
+    found = _loading(job, factors, samples, job.plan.peers * job.plan.data_parallel)
     return None if found is None else replace(found, device_step_s=device_step_s)
 
 
@@ -152,7 +152,7 @@ def with_loader(step_s: Floats, job: Job, plans: Plans, factors: FactorBook) -> 
     exposed_s, overlapped_s = np.zeros(step_s.shape), np.zeros(step_s.shape)
     for replicas in np.unique(degrees).tolist():
         rows = degrees == replicas
-        if (one := _loading(job, factors, 1.0, replicas)) is not None:
+        if (one := _loading(job, factors, 1.0, replicas * plans.structure.peers)) is not None:
             exposed_s[rows], overlapped_s[rows] = one.exposed_s, one.overlapped_s
     loaded_s: Floats = np.maximum(step_s + samples * exposed_s, samples * overlapped_s)
     return loaded_s

@@ -97,7 +97,7 @@ def _model_flop(job: Job) -> float:
     forward = job.model.forward_flop(length, documents=job.batch.documents, source_length=source)
     backward = 0.0 if job.batch.forward_only else BACKWARD_OVER_FORWARD
     passes = (1.0 + backward) * forward + _frozen_forward_flop(job) + vision_flop(job)
-    return job.plan.global_batch * (passes - job.model.frozen_flop(length, source))
+    return job.plan.step_sequences * (passes - job.model.frozen_flop(length, source))
 
 
 def vision_flop(job: Job) -> float:
@@ -123,7 +123,7 @@ def _repeated_by_ranks_flop(job: Job) -> float:
     for adapted, backward in (own, *((True, False),) * copies):
         once = partial(model.vision.step_flop, job.batch.images, adapted, backward)
         flop += plan.context_parallel * once(ranks=plan.tensor_parallel) - once()
-    return plan.global_batch * flop
+    return plan.step_sequences * flop
 
 
 def _frozen_forward_flop(job: Job) -> float:

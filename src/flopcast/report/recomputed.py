@@ -69,7 +69,7 @@ def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tu
     for each_flop, count in zip(again.flop, held.tolist(), strict=True):
         for causal in (False, True):
             totals_flop[causal] += count * each_flop[causal]
-    full_flop, causal_flop = (plan.global_batch * total_flop for total_flop in totals_flop)
+    full_flop, causal_flop = (plan.step_sequences * total_flop for total_flop in totals_flop)
     return full_flop, causal_flop
 
 

@@ -24,10 +24,12 @@ from flopcast.economics.step import StepCost, described_checkpoint, step_cost
 from flopcast.errors import SpecError
 from flopcast.layers.traced import division_note, is_graph
 from flopcast.records import dataclass, replace
+from flopcast.report.evidence import Evidence, evidence_of
 from flopcast.report.labels import component_label
 from flopcast.report.loader import LoadedStep, loaded_step
 from flopcast.report.memory_report import MemoryReport, memory_report, memory_warnings
 from flopcast.report.metrics import Metrics, measure
+from flopcast.report.outer_round import OuterRound, outer_round
 from flopcast.report.stragglers import Stragglers, stragglers_of
 from flopcast.report.summary import Summarised, Summary
 from flopcast.report.unknown_operators import unknown_warnings, warnings_of_prices
@@ -44,21 +46,6 @@ LARGEST = 3  # components that a notebook shows
 ROUNDING_SHARE = 1e-12  # of a step: less is the rounding of a sum
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
-    """One curve that the prediction used.
-
-    `curve` is "owner/name": a kernel class on a device, or a collective on a fabric. `relative_error` is
-    the mean error on measured rows that were left out of its fit. `extrapolated`: a shape of this job is
-    outside the measured range, where the efficiency of the nearest measured shape is used.
-    """
-
-    curve: str
-    source: str
-    relative_error: float
-    extrapolated: bool
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Report(Summarised):
     """One prediction. Times include jitter. The components of the breakdown add up to the step time.
@@ -66,7 +53,8 @@ class Report(Summarised):
     flopcast computes throughput, shares, intervals, memory, cost and energy when they are first read.
     `timeline` contains the start and end of each task, and `priced` the time of each kernel. `whole`
     contains the uncertain factors that scale the whole step. If the job describes an input pipeline,
-    `loader` contains the time that it adds.
+    `loader` contains the time that it adds. If the plan has peers, `outer` contains their outer round, and
+    the step is the mean step of a round.
     """
 
     job: Job
@@ -75,23 +63,40 @@ class Report(Summarised):
     timeline: Timeline
     priced: Priced
     loader: LoadedStep | None = None
+    outer: OuterRound | None = None
 
     @property
     def clean_step_time_s(self) -> float:
         """Return the step without jitter: the best step that a quiet machine runs."""
         clean_s = self.timeline.step_time_s
-        return clean_s if self.loader is None else replace(self.loader, device_step_s=clean_s).step_time_s
+        if self.loader is not None:
+            clean_s = replace(self.loader, device_step_s=clean_s).step_time_s
+        if self.outer is None:
+            return clean_s
+        book = FactorBook(self.priced.site, self.priced.levels)
+        mean = outer_round(self.job, book, clean_s)
+        return clean_s if mean is None else mean.step_time_s
 
     @property
     def device_step_time_s(self) -> float:
-        """Return the step, with jitter, if samples were always there in time."""
-        return self.step_time_s if self.loader is None else self.loader.device_step_s
+        """Return the step of a peer, with jitter, if samples were always there in time."""
+        if self.loader is not None:
+            return self.loader.device_step_s
+        return self.step_time_s if self.outer is None else self.outer.inner_step_s
 
     @cached_property
     def factors(self) -> tuple[Sensitivity, ...]:
         """Return the factors that the step depends on, the widest contribution first."""
         of_device = sensitivities(self.timeline, self.priced, self.whole)
-        return of_device if self.loader is None else self.loader.factors(of_device)
+        of_step = of_device if self.loader is None else self.loader.factors(of_device)
+        return of_step if self.outer is None else self.outer.factors(of_step)
+
+    @property
+    def added_factors(self) -> dict[str, Factor]:
+        """Return the factors of the input pipeline and of the outer round, by name."""
+        of_loader = () if self.loader is None else (each.factor for each in self.loader.stages)
+        of_round = () if self.outer is None else (self.outer.factor,)
+        return {factor.name: factor for factor in (*of_loader, *of_round)}
 
     @cached_property
     def bounds_s(self) -> tuple[float, float]:
@@ -117,7 +122,8 @@ class Report(Summarised):
     def breakdown(self) -> dict[str, float]:
         """Return seconds by component, the most first."""
         of_device = breakdown(self.timeline, self.device_step_time_s - self.timeline.step_time_s)
-        return of_device if self.loader is None else self.loader.breakdown(of_device)
+        of_step = of_device if self.loader is None else self.loader.breakdown(of_device)
+        return of_step if self.outer is None else self.outer.breakdown(of_step)
 
     @cached_property
     def memory(self) -> MemoryReport:
@@ -167,7 +173,7 @@ class Report(Summarised):
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:
         """Return the curves on which the times are based."""
-        return _evidence(self.priced)
+        return evidence_of(self.priced)
 
     @cached_property
     def assumptions(self) -> tuple[str, ...]:
@@ -183,7 +189,7 @@ class Report(Summarised):
             *self.metrics.warnings,
             *unknown_warnings(self.breakdown, self.step_time_s),
             *(() if self.loader is None else self.loader.warnings),
-            *_unused(self.job, self.priced, self.loader),
+            *_unused(self),
         )
 
     @cached_property
@@ -251,14 +257,18 @@ def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:
     """
     whole = whole_step(job, priced, timeline)
     step_time_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
-    loader = loaded_step(job, FactorBook(priced.site, priced.levels), step_time_s)
+    book = FactorBook(priced.site, priced.levels)
+    loader = loaded_step(job, book, step_time_s)
+    loaded_s = step_time_s if loader is None else loader.step_time_s
+    outer = outer_round(job, book, loaded_s)
     return Report(
         job=job,
-        step_time_s=step_time_s if loader is None else loader.step_time_s,
+        step_time_s=loaded_s if outer is None else outer.step_time_s,
         whole=whole,
         timeline=timeline,
         priced=priced,
         loader=loader,
+        outer=outer,
     )
 
 
@@ -325,25 +335,11 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
     return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _evidence(priced: Priced) -> tuple[Evidence, ...]:
-    """Return the curves used, in the order of first use; the source of data-sheet estimates says so."""
-    return tuple(
-        Evidence(
-            curve=f"{used.curve.owner}/{used.curve.name}",
-            source=used.curve.evidence.source,
-            relative_error=used.curve.evidence.relative_error,
-            extrapolated=used.extrapolated,
-        )
-        for used in priced.used
-    )
-
-
-def _unused(job: Job, priced: Priced, loader: LoadedStep | None) -> list[str]:
+def _unused(report: Report) -> list[str]:
     """Return the site's factors that scale nothing here: misspelt, or of another machine."""
-    of_loader = () if loader is None else (each.factor.name for each in loader.stages)
-    known = {*priced.factors, *of_loader, JITTER}
+    known = {*report.priced.factors, *report.added_factors, JITTER}
     return [
         f"the site's factor {factor.name} does not apply to this job, which has {', '.join(sorted(known))}"
-        for factor in job.site.factors
+        for factor in report.job.site.factors
         if factor.name not in known
     ]

@@ -17,9 +17,9 @@ from flopcast.fixes import Fix
 from flopcast.layers.adapters import BASE_DTYPES
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
+from flopcast.search.cluster_sizes import sized
 from flopcast.search.default_plan import fits
 from flopcast.search.offload_that_fits import offload_for_job
-from flopcast.search.space import sized
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.offload import offload_word

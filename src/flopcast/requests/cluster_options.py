@@ -19,7 +19,7 @@ from flopcast.requests.sources import assuming
 from flopcast.requests.usual_values import stated_cluster, stated_plan
 from flopcast.slips import whole_number
 
-DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel", "peers")
 
 
 def names_cluster(document: Document, request: JobRequest) -> bool:

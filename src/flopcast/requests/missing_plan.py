@@ -52,25 +52,25 @@ def is_whole(job: Job) -> bool:
 def faults_of_whole(job: Job) -> tuple[Problem, ...]:
     """Return the errors of a job whose plan is not completed.
 
-    If the given number of replicas does not fill the devices, the error concerns this number. If degrees
-    are not given, the fix is the nearest number that lets them fill the devices and divides the global
-    batch.
+    If the given number of replicas does not fill the devices, the error concerns this number. Without other
+    degrees, the fix is the nearest number with which they fill the devices and that divides the batch.
     """
     plan, devices, named = job.plan, job.cluster.num_devices, job.plan.model_fields_set
     problems, replica = causes(job), plan.devices // plan.data_parallel
     if "data_parallel" not in named or devices % replica:
         return problems
     most, is_open = devices // replica, not named.issuperset(COMPLETED)
-    allowed = f"{most} = {devices} devices / {replica} devices of a replica"
-    allowed = allowed if replica > 1 else f"{most}, the number of devices"
+    peers, own = f" / {plan.peers} peers" * (plan.peers > 1), replica // plan.peers
+    shared = peers + f" / {own} devices of a replica" * (own > 1)
+    allowed = f"{most} = {devices} devices{shared}" if shared else f"{most}, the number of devices"
     whole = [d for d in divisors(most) if "global_batch" in named and plan.global_batch % d == 0]
     fixed = min(whole or divisors(most), key=lambda d: (abs(d - plan.data_parallel), d))
-    more = plan.devices > devices and (
-        "global_batch" not in named or plan.global_batch % plan.data_parallel == 0
-    )
+    is_whole = "global_batch" not in named or plan.global_batch % plan.data_parallel == 0
+    more = plan.devices > devices and is_whole
     because = "every replica has the same number of devices"
     if plan.devices > devices:
-        because = f"{plan.data_parallel} replicas need at least {plan.devices} devices"
+        of = " of each peer" * bool(peers)
+        because = f"{plan.data_parallel} replicas{of} need at least {plan.devices} devices"
     other = f"use --gpus {plan.devices}" if more else ""
     return tuple(
         replace(

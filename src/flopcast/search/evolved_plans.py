@@ -20,7 +20,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.records import dataclass
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.evolution import POPULATION, Genes, evolve
-from flopcast.search.grid import Grid, matters_to, plans_of
+from flopcast.search.grid import Grid, devices_of_peer, matters_to, plans_of
 from flopcast.search.question import Question
 from flopcast.search.screen import screen
 from flopcast.search.space import NEUTRAL, WITHOUT_DEGREES, said
@@ -100,7 +100,7 @@ class GenesOfPlans:
             for place, (name, values) in enumerate(self.values.items(), len(self.options))
         }
         used = table["tensor_parallel"] * table["context_parallel"] * table["pipeline_parallel"]
-        return table | {"data_parallel": self.grid.job.cluster.num_devices / used}
+        return table | {"data_parallel": devices_of_peer(self.grid.job) / used}
 
     def _repaired(self, rows: Integers) -> Integers:
         """Return rows of genes as plans of the grid; rows that cannot become one are left out."""

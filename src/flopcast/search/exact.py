@@ -23,6 +23,7 @@ from flopcast.memory.tiers import outside_ratio, outside_verdict
 from flopcast.memory.verdict import VERDICTS, Verdict, verdict
 from flopcast.records import dataclass
 from flopcast.report.loader import loaded_step
+from flopcast.report.outer_round import outer_round
 from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -148,9 +149,10 @@ def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[
         step_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
         factors = sensitivities(timeline, priced, whole)
         shares = breakdown(timeline, step_s - timeline.step_time_s)
-        loader = loaded_step(job, FactorBook(one.site, book.levels), step_s)
-        if loader is not None:
-            step_s, factors, shares = loader.step_time_s, loader.factors(factors), loader.breakdown(shares)
+        known = FactorBook(one.site, book.levels)
+        for extended in (loaded_step, outer_round):
+            if (found := extended(job, known, step_s)) is not None:
+                step_s, factors, shares = found.step_time_s, found.factors(factors), found.breakdown(shares)
         cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole)
         low_s, high_s = interval(step_s, factors)
         yield Exact(

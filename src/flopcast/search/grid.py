@@ -177,7 +177,7 @@ class Grid:
     @property
     def shards(self) -> Counts:
         """Return the numbers of replicas that may share states; 0 is all of them."""
-        return column_of(self.space.data_shard or (0, *divisors(self.job.cluster.num_devices)[1:]))
+        return column_of(self.space.data_shard or (0, *divisors(devices_of_peer(self.job))[1:]))
 
     def count(self, structure: Plan) -> int:
         """Return the number of plans of a structure: over rows of degrees, the number of batch sizes."""
@@ -240,9 +240,14 @@ class Grid:
         return np.asarray((shard == 0) | fewer)
 
 
+def devices_of_peer(job: Job) -> int:
+    """Return the devices of a peer; if peers do not divide the devices, a rule refuses every plan."""
+    return max(1, job.cluster.num_devices // job.plan.peers)
+
+
 def _cuts(job: Job, space: Space) -> Table:
     """Return ways to divide devices and blocks: every degree but the number of sharded replicas."""
-    devices, blocks = job.cluster.num_devices, job.model.num_blocks
+    devices, blocks = devices_of_peer(job), job.model.num_blocks
     all_degrees = tuple(divisors(devices))
     table: Table = {}
     for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):

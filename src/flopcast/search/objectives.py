@@ -37,7 +37,7 @@ class Estimates:
     @property
     def token_s(self) -> Floats:
         """Return the seconds per token of the whole cluster."""
-        each_s: Floats = self.step_s / (self.global_batch * self.job.sequence_tokens)
+        each_s: Floats = self.step_s / (self.global_batch * self.job.plan.peers * self.job.sequence_tokens)
         return each_s
 
 

@@ -10,7 +10,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.prediction import predict
 from flopcast.records import dataclass
 from flopcast.report.report import Report
-from flopcast.search.space import sized
+from flopcast.search.cluster_sizes import sized
 from flopcast.spec.job import Job
 
 RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the devices

@@ -21,6 +21,7 @@ from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.memory.tiers import outside_ratio
 from flopcast.records import dataclass
 from flopcast.report.loader import with_loader
+from flopcast.report.outer_round import with_outer_round
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.mirrored import halved
@@ -109,7 +110,7 @@ def screen(
 
     step_s = _estimates(possible, job, book, kept, least=not every, after_memory=after_memory)
     factors = FactorBook(job.site, book.levels if book is not None else {})
-    step_s = with_loader(step_s, job, possible, factors)
+    step_s = _mean_steps(step_s, job, possible, factors)
     if every:
         result.step_time_s[rows] = step_s
     if wanted is not None and book is not None and not every:
@@ -118,8 +119,13 @@ def screen(
         while len(some := np.flatnonzero(wanted(result, least_s) & np.isposinf(result.step_time_s))):
             asked = rows_of(plans, some)
             estimated_s = _steps(asked, job, book, kept.of_few(len(some)))
-            result.step_time_s[some] = with_loader(estimated_s, job, asked, factors)
+            result.step_time_s[some] = _mean_steps(estimated_s, job, asked, factors)
     return result
+
+
+def _mean_steps(step_s: Floats, job: Job, plans: Plans, factors: FactorBook) -> Floats:
+    """Return the steps of the devices with what the input pipeline and the outer round add, (plans,)."""
+    return with_outer_round(with_loader(step_s, job, plans, factors), job, plans, factors)
 
 
 def _of_one_program(plans: Plans) -> EqualRows:

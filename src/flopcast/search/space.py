@@ -16,15 +16,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
-from flopcast.errors import spec_error
-from flopcast.fixes import set_to
 from flopcast.layers.traced import is_graph
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
+from flopcast.search.cluster_sizes import sized
 from flopcast.search.offload_choices import offload_choices
 from flopcast.search.shard_choices import shard_choices
 from flopcast.search.space_words import ALL, NUMBERS, numbers, placements, wrong_numbers
 from flopcast.slips import meant
-from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Offload
 from flopcast.spec.plan import Plan
@@ -119,6 +117,8 @@ class Space(StrictModel):
         option has no effect (such as sequence parallelism with one rank), the search tries the plan only
         without this option. By default, recompute is not selective if only attention would be recomputed
         and the stack's kernel stores no scores, since this frees almost no memory.
+    inner_steps : tuple of int
+        Numbers of steps of peers between two exchanges. By default, the number of the job's plan.
     offload : tuple
         What is offloaded, as in a plan. In a text, spaces separate several values. "auto" stands for
         everything that the stack can offload to a memory of the cluster (offload_choices.py). By
@@ -183,6 +183,7 @@ class Space(StrictModel):
     tables: Annotated[tuple[Literal["table", "row", "column"], ...], BeforeValidator(words)] = Field(
         default=(), description="ways to shard embedding tables of graphs; by default, that of the job"
     )
+    inner_steps: Numbers = Field(default=(), description="steps of peers; by default, the job's")
     offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
         default=(), description="auto: all placements that the stack supports; by default, the job's"
     )
@@ -271,6 +272,7 @@ class Space(StrictModel):
             "context_order": ("zigzag", "contiguous") if ALL in self.context_order else self.context_order,
             "schedule": _schedules(self),
             "tables": self.tables or (job.plan.tables,),
+            "inner_steps": self.inner_steps or (job.plan.inner_steps,),
             "offload": _with_choices(self.offload or (job.plan.offload,), lambda: offload_choices(job)),
             "shards": _with_choices(self.shards or (job.plan.shards,), lambda: shard_choices(job)),
         }
@@ -287,27 +289,6 @@ NAMED = tuple(  # by their name alone; segments that hand on nothing are another
     name for name, rule in SCHEDULES.items() if name not in (OF_ONE_CHUNK, OF_CHUNKS) and rule.hands_on
 )
 WITHOUT_DEGREES: dict[str, object] = {name: getattr(Plan(), name) for name in NUMERIC}
-
-
-def sized(cluster: Cluster, num_devices: int) -> Cluster:
-    """Return the cluster with this many devices: whole nodes, or a part of one.
-
-    Raises
-    ------
-    SpecError
-        The cluster is no single group of nodes, or its last node would be used in part.
-    """
-    (group, *others), per_node = cluster.groups, cluster.node.devices
-    if num_devices == cluster.num_devices:
-        return cluster
-    if others or (num_devices > per_node and num_devices % per_node):
-        allowed = f"a multiple of {per_node} (a node has {per_node} devices), or fewer than {per_node}"
-        because = "jobs on several nodes use whole nodes"
-        fix = set_to({"gpus": max(1, round(num_devices / per_node)) * per_node})
-        raise spec_error("gpus", num_devices, allowed, because, fix)
-    node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
-    group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})
-    return cluster.model_copy(update={"groups": (group,)})
 
 
 def _recompute_modes(job: Job) -> tuple[str, ...]:

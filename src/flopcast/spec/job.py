@@ -82,8 +82,8 @@ class Job(StrictModel):
 
     @property
     def step_tokens(self) -> float:
-        """Return tokens of one step, including padding: of all sequences of the global batch."""
-        return self.plan.global_batch * self.sequence_tokens
+        """Return tokens of one step, including padding: of all sequences of all peers."""
+        return self.plan.step_sequences * self.sequence_tokens
 
     @property
     def sequence_tokens(self) -> float:

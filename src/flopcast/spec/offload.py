@@ -16,13 +16,15 @@ from flopcast.quantities import fraction_of
 from flopcast.spec.written_lists import by_kind, entries_of, meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
-Kind = Literal["optimizer", "gradients", "parameters", "activations"]
+Kind = Literal["optimizer", "gradients", "parameters", "activations", "outer"]
 TierName = Literal["host", "nvme", "file_system", "peer"]
 KINDS: tuple[str, ...] = get_args(Kind)
 TIERS: tuple[str, ...] = get_args(TierName)
 OTHER_NAMES = {"cpu": "host", "dram": "host", "ram": "host", "disk": "nvme", "ssd": "nvme"}  # of memories
 OTHER_KINDS = {"weights": "parameters", "params": "parameters", "grads": "gradients", "states": "optimizer",
                "opt": "optimizer", "acts": "activations"}  # fmt: skip
+OUTER = "outer"  # kind of the states of an outer round
+OUTER_PLACES = ("outer:host",)  # of every stack, because the outer optimizer is a program of its own
 PEER = "peer"  # the only memory that states reach without passing through the host
 STRIDE = "stride"
 PATTERN = rf"^({'|'.join(KINDS)})[:=].+$"
@@ -37,7 +39,8 @@ class Placement(StrictModel):
         What is offloaded. "optimizer": main weights and moments. "gradients": accumulated gradients; by
         default, they are in the same memory as the optimizer, or on the device if the optimizer is on
         peers. "parameters": the shards of weights (ZeRO-3 only). "activations": what layers keep for the
-        backward pass.
+        backward pass. "outer": outer parameters, buffers and pseudo-gradients of plans with peers (to the
+        host only).
     tier : str
         Memory that the state is offloaded to: the memory of the "host", the "nvme" drives of the node, the
         "file_system" of the cluster, or the free memory of "peer" devices of the node.

@@ -24,10 +24,9 @@ from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
 from flopcast.spec.layer_strategies import Layers
 from flopcast.spec.offload import Offload
+from flopcast.spec.outer import Outer, OuterField
 from flopcast.spec.plan_fields import (
-    ALWAYS_SHOWN,
     NUMERIC,
-    WORDS,
     Numbers,
     OptimizerName,
     RankOrder,
@@ -35,10 +34,9 @@ from flopcast.spec.plan_fields import (
     degree,
     numbers,
     or_short_form,
-    short_name,
     tensor_degree,
-    with_runs,
 )
+from flopcast.spec.plan_text import short_form
 from flopcast.spec.precision import Precision, activation_dtype
 from flopcast.spec.shards import Shards, group_of
 from flopcast.strict_model import StrictModel, cached_results
@@ -86,7 +84,7 @@ class Plan(StrictModel):
     micro_batch : int
         Micro-batch size (mbs): number of sequences in one forward pass of a data-parallel replica.
     global_batch : int
-        Global batch size (gbs): number of sequences of one step, over all data-parallel replicas.
+        Global batch size (gbs): number of sequences of one step, over all data-parallel replicas of a peer.
     stage_layers : tuple of int
         Number of blocks of each model chunk: "9,10,10,7" or "6x11,5". By default, the stack decides.
     layers : tuple of LayerStrategy
@@ -107,6 +105,13 @@ class Plan(StrictModel):
         Indices (from 0) of the entries of the model's `blocks` that recompute applies to. By default, all.
     partition_activations : bool
         Whether tensor-parallel ranks divide the block inputs that full recompute keeps.
+    peers : int
+        Number of groups of devices that train separate copies of the model (DiLoCo). Each peer runs this
+        whole plan, and the peers exchange pseudo-gradients after every `inner_steps` steps.
+    inner_steps : int
+        Number of steps that each peer trains between two exchanges.
+    outer : Outer
+        What peers exchange, and how. By default, a ring of peers all-reduces all values in fp32.
     precision : str
         Number format of GEMMs. Names of 8-bit and 4-bit formats state the scaling; fp32 does not use TF32.
     optimizer : str
@@ -153,6 +158,9 @@ class Plan(StrictModel):
     recompute_modules: tuple[str, ...] = ()
     recompute_blocks: Numbers = numbers()
     partition_activations: bool = False
+    peers: int = Field(default=1, ge=1)
+    inner_steps: int = Field(default=1, ge=1)
+    outer: OuterField = Outer()
     precision: Precision = "bf16"
     optimizer: OptimizerName = "adamw"
     offload: Offload = ()
@@ -166,7 +174,13 @@ class Plan(StrictModel):
     @property
     def devices(self) -> int:
         """Return the number of devices of the plan; other axes include the expert-parallel ranks."""
-        return self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        ranks = self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        return self.peers * ranks
+
+    @property
+    def step_sequences(self) -> int:
+        """Return the number of sequences of one step over all peers."""
+        return self.peers * self.global_batch
 
     @property
     def num_micro_batches(self) -> int:
@@ -198,21 +212,7 @@ class Plan(StrictModel):
         >>> Plan(recompute="full:block:4").short()
         'mbs=1 gbs=1 recompute=full:block:4 precision=bf16'
         """
-        degrees, modes = list[str](), list[str]()
-        for name, info in Plan.model_fields.items():
-            if name in recompute_words.FIELDS:
-                continue
-            value = self.recompute_word if name == "recompute" else getattr(self, name)
-            word = short_name(name, info)
-            usual = self.tensor_parallel if name == "expert_tensor_parallel" else info.default
-            if isinstance(value, bool):
-                modes += [word] if value else []
-            elif name in WORDS:
-                modes += [f"{word}={WORDS[name](value)}"] if value else []
-            elif value != usual or name in ALWAYS_SHOWN:
-                text = with_runs(value) if isinstance(value, tuple) else value
-                (degrees if name in NUMERIC else modes).append(f"{word}={text}")
-        return " ".join([*degrees, *modes])
+        return short_form(self, self.recompute_word, self.tensor_parallel)
 
     @property
     def recompute_word(self) -> str:

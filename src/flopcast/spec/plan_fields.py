@@ -18,6 +18,7 @@ from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.layer_strategies import layers_word
 from flopcast.spec.offload import offload_word
+from flopcast.spec.outer import outer_word
 from flopcast.spec.shards import shards_word
 
 TABLE = ".csv"  # how the name of a table of tasks ends
@@ -37,10 +38,11 @@ RankOrder = Literal[
 ]  # fmt: skip
 
 ALWAYS_SHOWN = ("micro_batch", "global_batch", "precision")  # in a plan's short form
-WORDS: dict[str, Callable[[Any], str]] = {  # of tuples
+WORDS: dict[str, Callable[[Any], str]] = {  # of fields that a plan writes as one word
     "offload": offload_word,
     "shards": shards_word,
     "layers": layers_word,
+    "outer": outer_word,
 }
 NUMERIC = (  # what may vary inside a batch of plans; all other fields are structure
     "data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_stages",

@@ -24,7 +24,8 @@ EVERY_DEVICE = "every device runs exactly one rank"
 def _devices(case: Case) -> Counts:
     """Return devices that each plan uses, shape (plans, 1)."""
     plans = case.plans
-    return plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
+    ranks = plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
+    return plans.structure.peers * ranks
 
 
 def _fitting_devices(case: Case) -> Ways:
@@ -212,7 +213,8 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{first(_devices(c))} devices",
         fault=lambda c: f"needs {first(_devices(c))} device{'s' * (first(_devices(c)) != 1)}",
         allowed=lambda c: (
-            "data_parallel · tensor_parallel · pipeline_parallel · context_parallel = "
+            "data_parallel · tensor_parallel · pipeline_parallel · context_parallel"
+            f"{' · peers' * (c.structure.peers > 1)} = "
             f"{c.cluster.num_devices}, the number of devices of the cluster"
         ),
         because=EVERY_DEVICE,

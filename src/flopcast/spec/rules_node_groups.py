@@ -14,8 +14,9 @@ def _several(case: Case) -> bool:
 
 
 def _fills(case: Case) -> bool:
-    """Return whether the plan uses every device, which another rule asks for."""
-    return first_plan(case.plans).devices == case.cluster.num_devices
+    """Return whether a plan of one peer uses every device, which other rules ask for."""
+    plan = first_plan(case.plans)
+    return plan.peers == 1 and plan.devices == case.cluster.num_devices
 
 
 def _devices_per_node(case: Case) -> list[int]:

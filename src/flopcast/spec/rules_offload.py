@@ -8,7 +8,7 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 from flopcast.fixes import Edit, Fix
 from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.described_tiers import FIELDS, tier_of
-from flopcast.spec.offload import KINDS, PEER, Placement, fraction_in, offload_word, stride_of
+from flopcast.spec.offload import KINDS, OUTER_PLACES, PEER, Placement, fraction_in, offload_word, stride_of
 
 
 def _placed(case: Case) -> tuple[Placement, ...]:
@@ -17,7 +17,8 @@ def _placed(case: Case) -> tuple[Placement, ...]:
 
 def _unknown_to_stack(case: Case) -> list[Placement]:
     """Return the placements that the stack does not have."""
-    return [one for one in _placed(case) if f"{one.kind}:{one.tier}" not in case.stack.offload.places]
+    known = (*case.stack.offload.places, *OUTER_PLACES)
+    return [one for one in _placed(case) if f"{one.kind}:{one.tier}" not in known]
 
 
 def _without(case: Case, wrong: list[Placement]) -> Edit:
@@ -31,7 +32,7 @@ def _supported(case: Case) -> Ways:
 
     States that the stack cannot offload at all are removed, because no other state stands for them.
     """
-    places = [place for place in case.stack.offload.places if place.endswith(":host")]
+    places = [place for place in (*case.stack.offload.places, *OUTER_PLACES) if place.endswith(":host")]
     places = places if tier_of(case.cluster, "host") else []
     unknown = _unknown_to_stack(case)
     lost = tuple(one for one in unknown if f"{one.kind}:host" not in places)
@@ -93,7 +94,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: not _unknown_to_stack(c),
-        allowed=lambda c: f"{', '.join(c.stack.offload.places) or 'none'}, with the stack {c.stack.name}",
+        allowed=lambda c: (
+            f"{', '.join((*c.stack.offload.places, *OUTER_PLACES))}, with the stack {c.stack.name}"
+        ),
         because="the stack can offload only these kinds of state, and only to these memories",
         fix=_supported,
     ),

@@ -59,6 +59,10 @@ class Tier(StrictModel):
         the sum of both directions, 600 GB/s. For network cards, divide the bandwidth of all cards of a node
         by its number of devices. Devices with the same index in their nodes are assumed to be connected to
         the same rail.
+    receive_bytes_per_s : float or None
+        Hardware bandwidth at which one device receives, for links whose two directions differ, such as the
+        internet. Only peers may use such a tier, and it must be the last one. By default, the same as
+        `bytes_per_s`.
     latency_s : float
         Latency of one hop, software included. A collective over n ranks takes about log2(n) hops.
     fabric : str
@@ -89,6 +93,7 @@ class Tier(StrictModel):
     devices: int = Field(ge=0)
     bytes_per_s: float = Field(gt=0)
     latency_s: float = Field(ge=0)
+    receive_bytes_per_s: float | None = Field(default=None, gt=0)
     fabric: str = ""
     oversubscription_ratio: float = Field(default=1.0, ge=1)
     in_network_reduction: bool = False

@@ -27,6 +27,7 @@ from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
 from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
 from flopcast.spec.rules_operations import RULES as RULES_OF_OPERATIONS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
+from flopcast.spec.rules_outer import RULES as RULES_OF_OUTER_ROUNDS
 from flopcast.spec.rules_precision import RULES as RULES_OF_PRECISION
 from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_schedule import RULES as RULES_OF_SCHEDULES
@@ -97,6 +98,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_SPEEDS,
     *RULES_OF_NODE_GROUPS,
     *RULES_OF_OPTIMIZERS,
+    *RULES_OF_OUTER_ROUNDS,
     *RULES_OF_PRECISION,
     *RULES_OF_SCHEDULES,
     *RULES_OF_SHARDS,

@@ -22,7 +22,8 @@ from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
 from flopcast.workload.joined_faults import by_field, joined
 
-DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel")  # the freest first
+# The freest first:
+DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel", "peers")
 MOST_COMPLETED = 8  # edits for which further edits are sought that mend the faults they add
 Fields = Mapping[str, object]
 

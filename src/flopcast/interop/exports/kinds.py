@@ -8,6 +8,7 @@ from collections.abc import Callable
 from flopcast.errors import spec_error
 from flopcast.files.exported import Exported
 from flopcast.files.nearest_names import nearest
+from flopcast.fixes import set_to
 from flopcast.interop.exports.deepspeed import export_deepspeed
 from flopcast.interop.exports.launch_commands import LaunchExport
 from flopcast.interop.exports.megatron import export_megatron
@@ -22,10 +23,11 @@ from flopcast.spec.serving_job import ServingJob
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExportFormat:
-    """One export format: its description, and its function."""
+    """One export format: its description, its function, and whether it shows a single peer of a plan."""
 
     description: str
     export: Callable[[Job], Exported]
+    of_one_peer: bool = False
 
 
 KINDS: dict[str, ExportFormat] = {
@@ -36,8 +38,8 @@ KINDS: dict[str, ExportFormat] = {
         "overrides of a recipe of Megatron-Bridge, YAML", export_megatron_bridge
     ),
     "chakra": ExportFormat("Chakra execution traces, one for each rank (for ASTRA-sim)", export_chakra),
-    "perfetto": ExportFormat("a trace of the step for ui.perfetto.dev", export_perfetto),
-    "chrome": ExportFormat("the same trace as Chrome's trace events, in JSON", export_chrome),
+    "perfetto": ExportFormat("a trace of the step for ui.perfetto.dev", export_perfetto, True),
+    "chrome": ExportFormat("the same trace as Chrome's trace events, in JSON", export_chrome, True),
 }
 SERVING: dict[str, LaunchExport] = {
     "vllm": LaunchExport(kind="vllm", write=vllm.written),
@@ -58,6 +60,10 @@ def exported(job: Job | ServingJob, name: str) -> Exported:
     if isinstance(job, ServingJob) and isinstance(kind, LaunchExport):
         return kind.export(job)
     if isinstance(job, Job) and isinstance(kind, ExportFormat):
+        if job.plan.peers > 1 and not kind.of_one_peer:
+            because = f"{kind.description} cannot express peers, their inner steps and their exchange"
+            one = set_to("export the plan of one peer", {"peers": 1, "inner_steps": 1})
+            raise spec_error("plan.peers", job.plan.peers, "1", because, one)
         return kind.export(job)
     does, names = ("serves", SERVING) if isinstance(job, ServingJob) else ("trains", KINDS)
     because = f"the job {does}, but {name} is {kind.description}"

@@ -21,7 +21,7 @@ from flopcast.lab.diagnosis.suspect import Contradiction, Predict, Suspect
 from flopcast.lab.logs.log import Log
 from flopcast.records import dataclass
 from flopcast.report.report import Report
-from flopcast.search.space import sized
+from flopcast.search.cluster_sizes import sized
 from flopcast.spec.job import Job
 
 Value = int | str

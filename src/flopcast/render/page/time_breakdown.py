@@ -14,6 +14,7 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.records import dataclass
 from flopcast.render.loader_text import loader_lines
+from flopcast.render.outer_text import outer_head, outer_rows
 from flopcast.render.page.drawing import WIDTH, figure, legend
 from flopcast.render.page.frame import Section
 from flopcast.render.page.style import HUES
@@ -105,6 +106,14 @@ def _loader(report: Report) -> str:
     return table(caption, ("stage", "time of a step", "rate alone", ""), rows)
 
 
+def _outer(report: Report) -> str:
+    """Return the outer round; nothing if the plan has one peer."""
+    if report.outer is None:
+        return ""
+    head = outer_head(report.outer)
+    return table(f"{head[0].upper()}{head[1:]}.", ("part of a round", "", ""), outer_rows(report.outer))
+
+
 def where(report: Report) -> Section:
     """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
     inside = parts(report)
@@ -123,6 +132,7 @@ def where(report: Report) -> Section:
         html=_drawing(report)
         + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
         + _loader(report)
+        + _outer(report)
         + _stragglers(report)
         + f"<details><summary>Operators of each component</summary>{opened}</details>",
     )

@@ -31,9 +31,11 @@ from flopcast.report.explain.kernels import (
 )
 from flopcast.report.explain.loader import explain_loader
 from flopcast.report.explain.messages import formula_of, message_inputs
+from flopcast.report.explain.outer import explain_outer
 from flopcast.report.explain.outside import outside_inputs
 from flopcast.report.labels import component_label
 from flopcast.report.loader import LOADER
+from flopcast.report.outer_round import OUTER_ROUND
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
 from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
@@ -108,6 +110,9 @@ def explain_component(report: Report, name: str) -> Explanation:
         wait_s = report.loader.wait_s
         hidden = "hidden: the devices never wait for samples"
         return explain_loader(report.loader, _share(wait_s, report) if wait_s > 0 else hidden)
+    if name == OUTER_ROUND and report.outer is not None:
+        note = _share(report.breakdown[name], report)
+        return explain_outer(report.outer, report.job.cluster, note)
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
         if (share.item.component if share.item else LAUNCH) == name:
@@ -316,9 +321,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
             note=kind_of(name).label,
         )
     whole = whole_step(report.job, report.priced, report.timeline)
-    stages = () if report.loader is None else report.loader.stages
-    of_loader = {each.factor.name: each.factor for each in stages}
-    ratio = {**report.priced.factors, **of_loader, **whole}[name].ratio
+    ratio = {**report.priced.factors, **report.added_factors, **whole}[name].ratio
     scaled: dict[str, float] = defaultdict(float)
     for share in report.timeline.shares:
         if name in share.factors(report.priced) or name in whole:

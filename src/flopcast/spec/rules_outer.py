@@ -1,0 +1,126 @@
+"""The rules about peers and their outer round.
+
+Answers: which settings of a round go with each other, with a cluster and with the rest of a job; why, and
+which edit fixes it?
+Elsewhere: the settings themselves (outer.py), what a rule is (checks.py).
+"""
+
+from flopcast.spec.checks import Case, Rule
+from flopcast.spec.offload import OUTER, Placement, offload_word
+from flopcast.spec.outer import Outer
+
+
+def _peers(case: Case) -> int:
+    return case.structure.peers
+
+
+def _outer(case: Case) -> Outer:
+    return case.structure.outer
+
+
+def _placed(case: Case) -> tuple[Placement, ...]:
+    return tuple(one for one in case.structure.offload if one.kind == OUTER)
+
+
+def _rest(case: Case) -> str:
+    """Return the offload of a plan without the states of the outer round."""
+    return offload_word(tuple(one for one in case.structure.offload if one.kind != OUTER)) or "none"
+
+
+def _with(case: Case, **changes: object) -> dict[str, object]:
+    """Return the edit that changes some settings of the round."""
+    return {"outer": _outer(case).model_copy(update=changes).text()}
+
+
+def _unequal_directions(case: Case) -> list[int]:
+    """Return the tiers whose two directions differ and that more than the exchange of peers would use."""
+    tiers = case.cluster.tiers
+    differ = [place for place, tier in enumerate(tiers) if tier.receive_bytes_per_s is not None]
+    inside = len(tiers) > 1 and case.cluster.num_devices <= _peers(case) * tiers[-2].devices
+    return [place for place in differ if place < len(tiers) - 1 or _peers(case) == 1 or not inside]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.inner_steps",
+        holds=lambda c: _peers(c) > 1 or c.structure.inner_steps == 1,
+        allowed="1, because the plan has only one peer",
+        because="only peers train several steps on their own before they exchange pseudo-gradients",
+        fix=({"inner_steps": 1}, "state the number of peers, such as peers=2"),
+    ),
+    Rule(
+        field="plan.outer",
+        holds=lambda c: _peers(c) > 1 or _outer(c) == Outer(),
+        allowed="no value, because the plan has only one peer",
+        because="these settings describe the exchange between peers",
+        fix=({"outer": "none"}, "state the number of peers, such as peers=2"),
+    ),
+    Rule(
+        field="plan.offload",
+        holds=lambda c: _peers(c) > 1 or not _placed(c),
+        allowed="no offload of outer states, because the plan has only one peer",
+        because="only peers keep outer parameters and their buffers",
+        fix=lambda c: {"offload": _rest(c)},
+    ),
+    Rule(
+        field="plan.outer",
+        holds=lambda c: not (_outer(c).topk and _outer(c).pattern.sums),
+        allowed="the exchange all_gather or store, because peers send only some values (topk)",
+        because="the positions of the values differ between peers, so that a ring cannot add them up",
+        fix=lambda c: (_with(c, exchange="all_gather"), _with(c, topk=0)),
+    ),
+    Rule(
+        field="plan.outer",
+        holds=lambda c: _peers(c) == 1 or _outer(c).overlap <= c.structure.inner_steps,
+        value=lambda c: f"overlap:{_outer(c).overlap}",
+        allowed=lambda c: f"an overlap of at most inner_steps = {c.structure.inner_steps}",
+        because="an exchange must end before the same parameters are exchanged again",
+        fix=lambda c: _with(c, overlap=c.structure.inner_steps),
+    ),
+    Rule(
+        field="plan.outer",
+        holds=lambda c: _peers(c) == 1 or _outer(c).fragments <= c.structure.inner_steps,
+        value=lambda c: f"fragments:{_outer(c).fragments}",
+        allowed=lambda c: f"at most inner_steps = {c.structure.inner_steps} fragments",
+        because="after an inner step, at most one fragment is exchanged",
+        fix=lambda c: _with(c, fragments=c.structure.inner_steps),
+    ),
+    Rule(
+        field="plan.peers",
+        holds=lambda c: _peers(c) == 1 or len(c.cluster.groups) == 1,
+        allowed="1, because the cluster has several groups of nodes",
+        because="peers on different kinds of nodes are not supported yet",
+        fix="describe a cluster of the slowest nodes only, for which all other peers wait",
+    ),
+    Rule(
+        field="plan.peers",
+        holds=lambda c: (
+            _peers(c) == 1 or not (c.site.slow or any(tier.links is not None for tier in c.cluster.tiers))
+        ),
+        allowed="1, because the job states slow parts or measured links",
+        because="peers of different speeds are not supported yet",
+        fix="remove site.slow and links, and give all nodes the speed of the slowest peer",
+    ),
+    Rule(
+        field="plan.peers",
+        holds=lambda c: _peers(c) == 1 or not c.batch.forward_only,
+        allowed="1, because the job is only a forward pass",
+        because="without a backward pass, there are no pseudo-gradients",
+        fix={"peers": 1, "inner_steps": 1},
+    ),
+    Rule(
+        field="checkpoint",
+        holds=lambda c: _peers(c) == 1 or c.checkpoint is None,
+        value=lambda c: "" if c.checkpoint is None else c.checkpoint.text(),
+        allowed="no value, because the plan has peers",
+        because="checkpoints of peers, with their outer states, are not supported yet",
+        fix="remove checkpoint; cluster.reliability states how long a checkpoint takes",
+    ),
+    Rule(
+        field=lambda c: f"cluster.tiers[{_unequal_directions(c)[0]}].receive_bytes_per_s",
+        holds=lambda c: not _unequal_directions(c),
+        allowed="no value, except on the last tier of a cluster whose peers fit inside the tier before it",
+        because="collectives inside a peer are only supported on links with two equal directions",
+        fix="remove receive_bytes_per_s, and set bytes_per_s to the slower direction",
+    ),
+)
