@@ -10,7 +10,7 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, OF_RUN, SAMPLES, SERVING, job_options
-from flopcast.cli.output_files import check_writable, write_output, writing
+from flopcast.cli.output_files import check_writable, print_notes, write_output, writing
 from flopcast.cli.suggestions import words
 from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.atomic_write import write_whole
@@ -77,8 +77,7 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
     job = _job(request, ENGINES[target].engine if target in ENGINES else None)
     made = exported(job, target)
     assumed = [text for text in job.assumptions if target not in ENGINES or "traffic " not in text]
-    for note in (*(f"assumed {with_option(text)}" for text in assumed), *made.notes):
-        click.echo(f"note: {note}", err=True)
+    print_notes([*(f"assumed {with_option(text)}" for text in assumed), *made.notes])
     _write(made, output)
 
 

@@ -9,9 +9,8 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, out_option
-from flopcast.cli.output_files import check_writable, writing
+from flopcast.cli.output_files import check_writable, print_notes, print_or_write
 from flopcast.errors import spec_error
-from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 
 option = DocumentedOptions(__name__)
@@ -45,12 +44,9 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     flopcast import graph --module timm.models:resnet50 -o resnet50.yaml
     flopcast predict --model resnet50.yaml --batch 2048 --cluster dgx-a100 --gpus 8
     """
-    from flopcast.files.validate import build
     from flopcast.graph.model_of_graph import model_of_graph
     from flopcast.interop.graphs.named import is_name
-    from flopcast.library.model_yaml import model_text
     from flopcast.requests.graph_models import graph_model
-    from flopcast.spec.model import Model
 
     check_writable("--out", out)
     if (file is None) == (module is None):
@@ -68,12 +64,23 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     else:
         document, notes = graph_model(str(file), size)
         mapping = dict(document.mapping)
-    model = build(Model, Document(str(file or module), mapping, {}), mapping)
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
-    if out is None:
-        click.echo(model_text(mapping), nl=False)
-        return
-    with writing("--out", out):
-        write_whole(out, model_text(mapping))
-    click.echo(f"{out}: {model.name}, {model.parameters() / 1e6:.3f} million parameters", err=True)
+    write_model(Document(str(file or module), mapping, {}), mapping, notes, out, (1e6, "million"))
+
+
+def write_model(
+    document: Document,
+    mapping: dict[str, object],
+    notes: tuple[str, ...],
+    out: Path | None,
+    unit: tuple[float, str] = (1e9, "billion"),
+) -> None:
+    """Write a model as YAML, to stdout or a file, and its notes and number of parameters to stderr."""
+    from flopcast.files.validate import build
+    from flopcast.library.model_yaml import model_text
+    from flopcast.spec.model import Model
+
+    model = build(Model, document, mapping)
+    print_notes(notes)
+    size, word = unit
+    summary = f"{model.name}, {model.parameters() / size:.3f} {word} parameters"
+    print_or_write(model_text(mapping), out, summary)

@@ -12,10 +12,9 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OF_RUN, SAMPLES, job_options
-from flopcast.cli.output_files import check_writable, writing
+from flopcast.cli.output_files import check_writable, write_output
 from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
-from flopcast.files.atomic_write import write_whole
 from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import fraction_of, parse_quantity
 from flopcast.records import replace
@@ -82,10 +81,9 @@ def from_run(
     for warning in posterior.warnings:
         click.echo(f"warning   {warning}", err=True)
     if out is not None:
-        with writing("--out", out):
-            write_whole(out, site_text(site))
         count = len(site.factors)
-        click.echo(f"wrote {out}: {count} factor{'s' * (count != 1)}; use it with --site {out}", err=True)
+        message = f"wrote {out}: {count} factor{'s' * (count != 1)}; use it with --site {out}"
+        write_output("--out", out, site_text(site), message)
 
 
 def _observations(

@@ -11,12 +11,11 @@ from typing import Any
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.import_graph import graph
+from flopcast.cli.import_graph import graph, write_model
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, Decorator, out_option, with_all
-from flopcast.cli.output_files import check_writable, writing
+from flopcast.cli.output_files import check_writable, print_notes, print_or_write
 from flopcast.errors import spec_error
-from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.rl_files import OF_STEP
@@ -134,17 +133,16 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
         raise spec_error("file", document.name, allowed, because, fix)
     data = document.data
     assumptions = data.get("assumptions")
-    for note in assumptions if isinstance(assumptions, list) else []:
-        click.echo(f"note: {note}", err=True)
+    print_notes(assumptions if isinstance(assumptions, list) else [])
     missing = [noun for noun in ("model", "cluster") if noun not in data]
     if missing:
         options = " and ".join(f"--{one} NAME" for one in missing)
-        click.echo(f"note: the file states no {' and no '.join(missing)}: add {options}", err=True)
+        print_notes([f"the file states no {' and no '.join(missing)}: add {options}"])
     elif any(name in data for name in OF_SERVING):
         serving_job_of(document, read_file)
     else:
         job_of(document)
-    _deliver(job_text(data), out, "written")
+    print_or_write(job_text(data), out, "written")
 
 
 def _deliver_step(step: Document, out: Path | None) -> None:
@@ -153,22 +151,11 @@ def _deliver_step(step: Document, out: Path | None) -> None:
     from flopcast.requests.rl_request import rl_request
 
     jobs = rl_request(step)
-    for note in jobs.training.assumptions:
-        click.echo(f"note: {note}", err=True)
+    print_notes(jobs.training.assumptions)
     data = dict(step.mapping)
     parts = {part: indent(job_text(data.pop(part)), "  ") for part in OF_STEP}
     text = "".join(f"{part}:\n{lines.rstrip()}\n" for part, lines in parts.items())
-    _deliver(text + job_text(data), out, "written")
-
-
-def _deliver(text: str, out: Path | None, message: str) -> None:
-    """Write a text to a file and report it, or print the text."""
-    if out is None:
-        click.echo(text, nl=False)
-        return
-    with writing("--out", out):
-        write_whole(out, text)
-    click.echo(f"{out}: {message}", err=True)
+    print_or_write(text + job_text(data), out, "written")
 
 
 @click.command("hf", short_help="Convert a Hugging Face config.json to a model and print it as YAML.")
@@ -225,7 +212,7 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
         click.echo(json.dumps(count(libraries, config, sequences, length), indent=1))
         return
     mapping, notes = traced_model(libraries, config)
-    _write(Document(model, mapping, {}), mapping, notes, out)
+    write_model(Document(model, mapping, {}), mapping, notes, out)
 
 
 def _import_model(config: str, out: Path | None) -> None:
@@ -235,22 +222,7 @@ def _import_model(config: str, out: Path | None) -> None:
     check_writable("--out", out)
     document = read_model_file(config)
     mapping, notes = model_from_config(document)
-    _write(document, mapping, notes, out)
-
-
-def _write(
-    document: Document, mapping: dict[str, object], notes: tuple[str, ...], out: Path | None
-) -> None:
-    """Write the model as YAML, to stdout or a file, and what was assumed to stderr."""
-    from flopcast.files.validate import build
-    from flopcast.library.model_yaml import model_text
-    from flopcast.spec.model import Model
-
-    model = build(Model, document, mapping)
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
-    summary = f"{model.name}, {model.parameters() / 1e9:.3f} billion parameters"
-    _deliver(model_text(mapping), out, summary)
+    write_model(document, mapping, notes, out)
 
 
 for _one in (*_job_commands(), hugging_face, hf_model, graph, nccl_tests, kineto, nsys):

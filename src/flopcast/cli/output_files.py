@@ -4,7 +4,7 @@ Answers: may a command write this file, and what is printed once it is written?
 Elsewhere: which options name files (options.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def check_writable(option: str, path: Path | None) -> None:
     raise spec_error(option, str(path), "a file in a folder that exists", because, fix)
 
 
-def write_output(option: str, path: Path, content: str | bytes) -> None:
-    """Write a whole file, and report it on stderr.
+def write_output(option: str, path: Path, content: str | bytes, message: str = "") -> None:
+    """Write a whole file, and report it on stderr with a message; by default, "wrote PATH".
 
     Raises
     ------
@@ -57,7 +57,27 @@ def write_output(option: str, path: Path, content: str | bytes) -> None:
     """
     with writing(option, path):
         write_whole(path, content)
-    click.echo(f"wrote {path}", err=True)
+    click.echo(message or f"wrote {path}", err=True)
+
+
+def print_or_write(text: str, out: Path | None, message: str) -> None:
+    """Print a text, or write it to the file of --out and report that with a message.
+
+    Raises
+    ------
+    SpecError
+        As `writing`.
+    """
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        write_output("--out", out, text, f"{out}: {message}")
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print what was assumed or left out to stderr."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
 
 
 @contextmanager

@@ -10,20 +10,32 @@ from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.executors import executor_and_ledger, takes_workers
 from flopcast.cli.layouts import print_layout
 from flopcast.cli.options import FILE, SERVING, job_options, print_found, print_json, writes_document
-from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch, broken_off
+from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, Clock, OfSearch, broken_off
 from flopcast.cli.search_files import Written, files_writer
 from flopcast.cli.suggestions import names_of
 from flopcast.cli.terminal import print_text
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.serving_words import serves
 
 if TYPE_CHECKING:
     from flopcast.requests.search_request import SearchRequest
+    from flopcast.search.deployments.find import DeploymentResult, Progress
     from flopcast.search.find import SearchResult
 
 option = DocumentedOptions(__name__)
 LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # options that keep the given plan
+ONE_PROCESS = "a search of deployments runs in a single process and takes only seconds"
+
+
+class _OfDeployments(Clock):
+    """Show how many deployments are estimated and simulated."""
+
+    def __call__(self, progress: "Progress") -> None:
+        line = f"{progress.estimated:,} deployments estimated"
+        if progress.to_simulate:
+            line += f", {progress.simulated} of {progress.to_simulate} simulated"
+        self.show(self.seconds, line)
 
 
 @click.command("search")
@@ -111,9 +123,7 @@ def command(
         _refuse(layouts[0], ranking | dict.fromkeys(layouts[1:], True))
         print_layout(asked, wants_json, layouts[0])
     elif serves(request):
-        from flopcast.cli.search_serving import search_deployments
-
-        search_deployments(asked, pareto, top, wants_json, files, workers)
+        _search_deployments(asked, pareto, top, wants_json, files, workers)
     else:
         _search_plans(asked, pareto, top, wants_json, files, workers)
 
@@ -187,8 +197,7 @@ def _search_plans(
         print_json(answered if result.plans else answered | no_plan(message) | placed_json(placed))
     else:
         print_text("\n\n".join([marked_text(result, top, with_front=pareto), *advice]))
-    for path in write(lambda: _written(result)):
-        click.echo(f"wrote {path}", err=True)
+    write(lambda: _written(result))
     if not result.plans:
         click.get_current_context().exit(BROKEN_OFF if result.partial else INFEASIBLE)
     if result.partial:
@@ -203,4 +212,55 @@ def _written(result: "SearchResult") -> Written:
     from flopcast.render.search_text import as_text
 
     heading = f"Plans for {result.question.jobs[0].model.name}"
+    return Written(as_rows(result), drawing_of(result), heading, as_text(result))
+
+
+def _search_deployments(
+    asked: "SearchRequest",
+    pareto: bool,
+    top: int,
+    wants_json: bool,
+    files: Mapping[str, Path | None],
+    workers: Mapping[str, object],
+) -> None:
+    """Print the best deployments, and write the files that are asked for.
+
+    Raises
+    ------
+    SpecError
+        Faults of the request, or workers are chosen.
+    """
+    from flopcast.best_deployments import answer_of_serving
+    from flopcast.render import deployments_json, deployments_text
+    from flopcast.requests.serving_search import deployment_question
+
+    if chosen := [name for name, value in workers.items() if value is not None]:
+        name, allowed = chosen[0], "no value in a search for deployments"
+        raise spec_error(f"--{name}", workers[name], allowed, ONE_PROCESS, f"remove --{name}")
+    write = files_writer(files)
+    watch = _OfDeployments()
+    question = deployment_question(asked)
+    try:
+        result = answer_of_serving(question, watch)
+    finally:
+        watch.clear()
+    if wants_json:
+        print_json(deployments_json.as_json(result, top, watch.seconds))
+    else:
+        print_text(deployments_text.marked_text(result, top, with_front=pareto))
+    write(lambda: _deployments_written(result))
+    if result.partial:
+        click.echo("interrupted: these are the best deployments so far", err=True)
+        click.get_current_context().exit(BROKEN_OFF)
+    if not result.deployments:
+        click.get_current_context().exit(INFEASIBLE)
+
+
+def _deployments_written(result: "DeploymentResult") -> Written:
+    """Return what the files of a search hold."""
+    from flopcast.render.deployments_drawing import drawing_of
+    from flopcast.render.deployments_json import as_rows
+    from flopcast.render.deployments_text import as_text
+
+    heading = f"Deployments of {result.question.jobs[0].model.name}"
     return Written(as_rows(result), drawing_of(result), heading, as_text(result))

@@ -4,9 +4,11 @@ Answers: which files are written, in which format, and which options are refused
 Elsewhere: what stands in them (render/search_json.py, render/search_drawing.py and their neighbours).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import click
 
 from flopcast.cli.output_files import check_writable, writing
 from flopcast.errors import Problem, SpecError
@@ -27,7 +29,7 @@ class Written(NamedTuple):
     text: str
 
 
-def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Written]], Iterator[Path]]:
+def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Written]], None]:
     """Return a function that writes the requested files of a search; call this one before the search.
 
     Parameters
@@ -54,13 +56,13 @@ def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Wri
     if problems:
         raise SpecError(problems)
 
-    def write(content: Callable[[], Written]) -> Iterator[Path]:
+    def write(content: Callable[[], Written]) -> None:
         from flopcast.files.tables import write_csv, write_parquet
 
-        made = content() if paths else None
+        if not paths:
+            return
+        made = content()
         for name, path in paths.items():
-            if made is None:
-                continue
             with writing(f"--{name}", path):
                 if name == "plot":
                     svg = path.suffix == ".svg"
@@ -68,6 +70,6 @@ def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Wri
                     write_whole(path, drawn)
                 else:
                     (write_csv if name == "csv" else write_parquet)(path, made.rows)
-            yield path
+            click.echo(f"wrote {path}", err=True)
 
     return write
