@@ -26,6 +26,7 @@ from flopcast.errors import InternalError
 from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.mirrored import is_half
+from flopcast.spec.node_groups import AXES
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, equal_rows
 from flopcast.spec.shard_groups import LEVEL_AXES, level_of, ranks_of, ranks_on
@@ -121,12 +122,7 @@ def _axes(plans: Plans) -> tuple[dict[str, Counts], list[str]]:
 
     The two halves of a pipeline that mirrors itself follow each other.
     """
-    order = {
-        "tp": plans.tensor_parallel,
-        "cp": plans.context_parallel,
-        "dp": plans.data_parallel,
-        "pp": plans.pipeline_parallel,
-    }
+    order = {name: getattr(plans, degree) for name, degree in AXES.items()}
     names = plans.structure.rank_order.split("-")
     if is_half(plans):
         order |= {"dp": plans.data_parallel / 2.0, MIRROR: np.full_like(plans.data_parallel, 2.0)}

@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 
 from flopcast.errors import InternalError
+from flopcast.spec.node_groups import degrees
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.shard_groups import LEVEL_AXES, level_of, ranks_of
 
@@ -33,21 +34,6 @@ FOLDED: dict[str, tuple[int, ...]] = {
     "expert_dp_replicate": (3,),
 }
 Place = dict[str, int]
-
-
-def degrees(plan: Plan) -> dict[str, int]:
-    """Return the number of ranks along each axis, in the plan's rank order, the fastest first.
-
-    The axes of experts are not included, because they divide the ranks of a stage differently
-    (`expert_degrees`).
-    """
-    sizes = {
-        "tp": plan.tensor_parallel,
-        "cp": plan.context_parallel,
-        "dp": plan.data_parallel,
-        "pp": plan.pipeline_parallel,
-    }
-    return {name: sizes[name] for name in plan.rank_order.split("-")}
 
 
 def place_of(plan: Plan, rank: int) -> Place:

@@ -22,7 +22,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.part_prices import axes_of, with_parts
 from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
-from flopcast.cost.ranks import degrees, members, place_of, rank_at
+from flopcast.cost.ranks import members, place_of, rank_at
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.errors import spec_error
 from flopcast.operators.base import AbstractMessage
@@ -31,6 +31,7 @@ from flopcast.records import dataclass
 from flopcast.report.loader import loaded_step
 from flopcast.spec.job import Job
 from flopcast.spec.link_matrix import LinkMatrix
+from flopcast.spec.node_groups import degrees
 from flopcast.timeline.step import Timeline, run_step, simulated_seconds
 
 SIMULATED = 6  # orders that are simulated exactly, beside the default one

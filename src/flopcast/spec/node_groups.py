@@ -12,6 +12,18 @@ from flopcast.dtypes import Integers
 from flopcast.spec.cluster import Cluster, NodeGroup
 from flopcast.spec.plan import Plan, Plans
 
+AXES = {  # of a rank order → the degree
+    "tp": "tensor_parallel", "cp": "context_parallel", "dp": "data_parallel", "pp": "pipeline_parallel",
+}  # fmt: skip
+
+
+def degrees(plan: Plan) -> dict[str, int]:
+    """Return the number of ranks along each axis, in the plan's rank order, the fastest first.
+
+    The axes of experts are not included, because they divide the ranks of a stage differently.
+    """
+    return {name: getattr(plan, AXES[name]) for name in plan.rank_order.split("-")}
+
 
 def place_of_ranks(plan: Plan) -> Integers:
     """Return replica · stages + stage of every rank, in the plan's rank order, (ranks,).
@@ -19,24 +31,17 @@ def place_of_ranks(plan: Plan) -> Integers:
     >>> place_of_ranks(Plan(tp=2, dp=2, pp=2, gbs=2)).tolist()
     [0, 0, 2, 2, 1, 1, 3, 3]
     """
-    sizes = {
-        "tp": plan.tensor_parallel,
-        "cp": plan.context_parallel,
-        "dp": plan.data_parallel,
-        "pp": plan.pipeline_parallel,
-    }
     rest, digit = np.arange(plan.devices), {}
-    for name in plan.rank_order.split("-"):
-        rest, digit[name] = np.divmod(rest, sizes[name])
-    places: Integers = digit["dp"] * sizes["pp"] + digit["pp"]
+    for name, size in degrees(plan).items():
+        rest, digit[name] = np.divmod(rest, size)
+    places: Integers = digit["dp"] * plan.pipeline_parallel + digit["pp"]
     return places
 
 
 def first_plan(plans: Plans) -> Plan:
     """Return the first plan of a batch, with the degrees that determine where ranks run."""
-    names = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
-    degrees = {name: int(getattr(plans, name)[0, 0]) for name in names}
-    return plans.structure.model_copy(update=degrees)
+    sizes = {name: int(getattr(plans, name)[0, 0]) for name in AXES.values()}
+    return plans.structure.model_copy(update=sizes)
 
 
 def group_of_ranks(ranks: int, cluster: Cluster) -> Integers:

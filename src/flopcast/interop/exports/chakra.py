@@ -15,10 +15,11 @@ astra-sim/workload/Workload.cc and its feeder.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from flopcast.cost.ranks import degrees, members, place_of, rank_at
+from flopcast.cost.ranks import members, place_of, rank_at
 from flopcast.errors import InternalError
 from flopcast.interop.exports.protobuf import delimited, message, packed, text, varint
 from flopcast.interop.exports.rank_graph import COLLECTIVE, COMPUTE, HOST, RECEIVE, SEND, GraphNode
+from flopcast.spec.node_groups import degrees
 from flopcast.spec.plan import Plan
 
 VERSION = "0.0.4"
