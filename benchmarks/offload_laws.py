@@ -17,7 +17,7 @@ from benchmarks.random_jobs import random_jobs
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.memory_tiers import HostMemory, Storage
-from flopcast.spec.offload import KINDS, PEER, TIERS, Placement, fraction_in
+from flopcast.spec.offload import KINDS, OUTER, PEER, TIERS, Placement, fraction_in
 from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.workload.checks import check
 
@@ -45,7 +45,7 @@ def described(cluster: Cluster, random: Random) -> Cluster:
 
 def placed(job: Job, random: Random) -> Job | None:
     """The job with some states outside its devices; None where a rule refuses what was drawn."""
-    kinds = [kind for kind in KINDS if random.random() < 0.6] or ["optimizer"]
+    kinds = [kind for kind in KINDS if kind != OUTER and random.random() < 0.6] or ["optimizer"]
     placements = tuple(
         Placement(
             kind=kind,

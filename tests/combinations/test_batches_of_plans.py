@@ -43,6 +43,12 @@ CASES = {
         {"schedule": "zb_h1", "precision": "nvfp4"},
         "megatron-core",
     ),
+    "peers": (
+        "dense",
+        DEGREES,
+        {"zero": 1, "peers": 2, "inner_steps": 10, "outer": "topk:64", "offload": "outer:host:0.5"},
+        "megatron-core",
+    ),
     "rings": ("dense", SHARED, {"zero": 1}, "megatron-core"),
     "heads exchanged": ("latent", SHARED, {"context_exchange": "all_to_all", "zero": 3}, "megatron-core"),
     "windows, keys gathered": ("windows", SHARED, {"context_exchange": "all_gather"}, "megatron-core"),

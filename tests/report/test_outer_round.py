@@ -8,7 +8,9 @@ from unmarked import unmarked
 
 import flopcast
 from flopcast import Space, predict, search_plans
+from flopcast.api import predict_checkpoint
 from flopcast.errors import SpecError
+from flopcast.interop.exports.kinds import exported
 from flopcast.library.curves import load_book
 from flopcast.operators.messages import AllReduce
 from flopcast.prediction import programs_of
@@ -19,6 +21,7 @@ from flopcast.report.explain.registry import explain
 from flopcast.report.outer_round import LINK_LOG_SIGMA
 from flopcast.search.exact import play_each
 from flopcast.search.screen import screen
+from flopcast.shared_network import share_network
 from flopcast.spec.outer import Outer
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.site import Site
@@ -241,3 +244,17 @@ def test_wrong_settings_are_refused_with_a_fix_that_works():
         assert fixed is None or fixed in problem.fix, (words, problem.fix)
     with pytest.raises(SpecError, match=r"peers = 32"):
         predict(job("inner_steps=10", peers=3, nodes=4))
+
+
+def test_what_is_not_supported_with_peers_is_refused():
+    found = job("inner_steps=10")
+    for action in (
+        lambda: exported(found, "megatron"),
+        lambda: exported(found, "chakra"),
+        lambda: predict_checkpoint(found),
+        lambda: share_network((found, found), 2.0, predict),
+    ):
+        with pytest.raises(SpecError, match=r"plan\.peers = 4 is not allowed") as raised:
+            action()
+        assert all("peers" in problem.because for problem in raised.value.problems)
+    assert exported(found, "chrome").files
