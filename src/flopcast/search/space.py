@@ -293,6 +293,8 @@ WITHOUT_DEGREES: dict[str, object] = {name: getattr(Plan(), name) for name in NU
 
 def _recompute_modes(job: Job) -> tuple[str, ...]:
     """Return the modes to try; recompute of attention that stores no scores would free almost nothing."""
+    if "recompute_modules" in job.stack.switches.fixed:
+        return ("none", "full")
     groups = job.plan.recompute_modules or job.stack.selective_groups
     frees = set(groups) != {"core_attention"} or not job.stack.fuses_attention or is_graph(job.model.blocks)
     return RECOMPUTE if frees else tuple(mode for mode in RECOMPUTE if mode != "selective")

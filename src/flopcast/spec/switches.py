@@ -10,7 +10,7 @@ from flopcast.strict_model import StrictModel
 
 TUNING_CODE: dict[str, object] = {
     **OTHER_CODE,
-    "switches": {"fixed": ["pipeline_parallel", "virtual_stages", "recompute_layers"]},
+    "switches": {"fixed": ["pipeline_parallel", "virtual_stages", "recompute_layers", "recompute_modules"]},
 }
 """Change of a stack of TorchTitan that stands for peft, TRL, Axolotl, torchtune or verl.
 
