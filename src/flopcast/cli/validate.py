@@ -234,13 +234,7 @@ def print_decisions(
     with OfRuns(whole=NEEDS_ALL) as watch:
         judged = validate_decisions(paths, suites, ways, judging.sources, watch)
     as_text = decisions_as_markdown if wants_markdown else decisions_as_text
-    print_found(
-        judged,
-        wants_json,
-        lambda each: {"decisions": decisions_as_json(each)},
-        as_text,
-        is_page=wants_markdown,
-    )
+    print_found(judged, wants_json, decisions_as_json, as_text, is_page=wants_markdown)
 
 
 def print_from_one_run(
@@ -276,12 +270,6 @@ def print_from_one_run(
     without = "none" in judging.chosen
     with OfRuns(whole=NEEDS_ALL) as watch:
         published = validate_published(paths, "none" if without else "others", (), watch)
-    calibration = calibrated(published.rows)
     as_text = from_one_run_as_markdown if wants_markdown else from_one_run_as_text
-    print_found(
-        calibration,
-        wants_json,
-        lambda each: {"from_one_run": from_one_run_as_json(each)},
-        as_text,
-        is_page=wants_markdown,
-    )
+    found = calibrated(published.rows)
+    print_found(found, wants_json, from_one_run_as_json, as_text, is_page=wants_markdown)

@@ -124,20 +124,17 @@ def decisions_as_json(judged: Judged) -> dict[str, object]:
     source) and every sweep. `free` lists the settings besides the plan that may differ, and `fixed` those
     that are equal.
     """
-    return {
-        "format_version": FORMAT_VERSION,
-        "tied_ratio": TIED_RATIO,
-        "ways": {
-            way: {
-                "sources": [
-                    {"source": source, "free": free, **of_sweeps(members)}
-                    for (free, source), members in by_source(sweeps).items()
-                ],
-                "sweeps": [_sweep(sweep) for sweep in sweeps],
-            }
-            for way, sweeps in judged.items()
-        },
+    ways = {
+        way: {
+            "sources": [
+                {"source": source, "free": free, **of_sweeps(members)}
+                for (free, source), members in by_source(sweeps).items()
+            ],
+            "sweeps": [_sweep(sweep) for sweep in sweeps],
+        }
+        for way, sweeps in judged.items()
     }
+    return {"decisions": {"format_version": FORMAT_VERSION, "tied_ratio": TIED_RATIO, "ways": ways}}
 
 
 def _sweep(sweep: Sweep) -> dict[str, object]:

@@ -80,7 +80,7 @@ def from_one_run_as_markdown(calibrated: Calibrated) -> str:
 
 def from_one_run_as_json(calibrated: Calibrated) -> dict[str, object]:
     """Return statistics (`statistics_of`) by way of calibration and by family as JSON data."""
-    return {
+    ways = {
         way: {
             family: statistics_of(members)
             for family in FAMILIES
@@ -88,3 +88,4 @@ def from_one_run_as_json(calibrated: Calibrated) -> dict[str, object]:
         }
         for way, guesses in calibrated.items()
     }
+    return {"from_one_run": ways}

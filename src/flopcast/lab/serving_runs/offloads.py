@@ -15,9 +15,8 @@ from typing import Any
 from flopcast.files.package_table import read_table
 from flopcast.lab.run_tables import RunBlocks
 from flopcast.lab.serving_runs.quantities import output_tokens_per_s
-from flopcast.lab.serving_runs.rows import Measured, ServingRun
+from flopcast.lab.serving_runs.rows import Measured, ServingRun, job_or_reason
 from flopcast.library import catalog
-from flopcast.serving.checks import serving_problems
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
@@ -84,20 +83,17 @@ def _job(block: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[ServingJob |
         return None, f"the catalogue has no model {row['model']}"
     lengths = block["workload"]
     prompt, output = int(lengths["prompt_tokens"]), int(lengths["output_tokens"])
-    job = ServingJob(
-        model=catalog.model(model),
-        cluster=_machine(CLUSTERS[machine["gpu"]], 1e9 * float(machine["host_memory_GB"])),
-        engine=catalog.engine(ENGINES[system]),
-        plan=Deployment.model_validate(
-            {"replicas": 1, "max_sequences": batch, "max_tokens": batch * prompt, **_places(row, system)}
-        ),
-        traffic=Traffic.model_validate(
-            {"concurrency": batch, "requests": batch, "prompt_tokens": prompt, "output_tokens": output}
-        ),
+    plan = {"replicas": 1, "max_sequences": batch, "max_tokens": batch * prompt, **_places(row, system)}
+    traffic = {"concurrency": batch, "requests": batch, "prompt_tokens": prompt, "output_tokens": output}
+    return job_or_reason(
+        lambda: ServingJob(
+            model=catalog.model(model),
+            cluster=_machine(CLUSTERS[machine["gpu"]], 1e9 * float(machine["host_memory_GB"])),
+            engine=catalog.engine(ENGINES[system]),
+            plan=Deployment.model_validate(plan),
+            traffic=Traffic.model_validate(traffic),
+        )
     )
-    if problems := serving_problems(job, prompt + output):
-        return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
-    return job, ""
 
 
 def _places(row: Mapping[str, Any], system: str) -> dict[str, object]:
