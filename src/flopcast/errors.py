@@ -8,7 +8,7 @@ FlopcastError            catch this to catch them all
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from flopcast.fixes import Edit, Fix, edits_of, in_place
 from flopcast.records import dataclass, replace
@@ -100,12 +100,22 @@ class SpecError(FlopcastError, ValueError):
             for each in found
             if not (each.fault == MISSING and each.field in renamed)
             if each.fix.removeprefix("add ") not in renamed
+            if not (each.fault == MISSING and _replaced(each, found))
         )
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
         """Rebuild from the faults: copies and other processes print them as this one does."""
         return SpecError, (self.problems,)
+
+
+def _replaced(missing: Problem, problems: Sequence[Problem]) -> bool:
+    """Return whether the fix of another problem beside it writes a missing field."""
+    beside, _, name = missing.field.rpartition(".")
+    return any(
+        each.field.rpartition(".")[0] == beside and each.fix.startswith(f"write {name} in place of ")
+        for each in problems
+    )
 
 
 def _with_variable(problem: Problem) -> Problem:
@@ -205,6 +215,28 @@ class InfeasibleError(FlopcastError):
     def __str__(self) -> str:
         """Return the message alone."""
         return str(self.args[0])
+
+
+def problems_of(check: Callable[[], object]) -> list[Problem]:
+    """Return the errors that a check raises; none if the input is right but no plan is feasible."""
+    found: list[Problem] = []
+    with collected(found), suppress(InfeasibleError):
+        check()
+    return found
+
+
+def common_problems(each: Sequence[Sequence[Problem]]) -> Iterator[Problem]:
+    """Yield the errors that all lists contain, with the conditions that all of them state."""
+    for problem in each[0] if each else ():
+        same = [[one for one in others if one.message == problem.message] for others in each]
+        common = [
+            condition
+            for condition in problem.conditions
+            if all(condition in one[0].conditions for one in same if one)
+        ]
+        if all(same) and common:
+            allowed, because = (numbered(texts) for texts in zip(*common, strict=True))
+            yield replace(problem, allowed=allowed, because=because)
 
 
 class InternalError(FlopcastError):

@@ -92,6 +92,8 @@ def _number(text: str, allowed: str, usual: re.Match[str] | None, *, whole: bool
         text = str(int(product[1]) * int(product[2]))
     if not whole and text.endswith("%") and (fraction := fraction_of(text)) is not None:
         text = f"{fraction:g}"
+    if not whole:  # a decimal comma
+        text = re.sub(r"^(-?\d+),(\d\d?)$", r"\1.\2", text)
     try:
         text = str(parse_length(re.sub(r"(?<=\d[kK])i?[bB]$", "", text)))
     except ValueError:

@@ -101,7 +101,7 @@ CASES = [
         "write tiers: {1: {links: {file: links.csv, unit: MB/s}}} in place of it", "check the path"
     ]),
     (f"{JOB} --plan 'dp=16 gbs=64 zero=1' --offload optimizer:host,parameters:host", "", [
-        "choose --stack composer-llm-foundry and set zero to 3, or remove parameters:host from offload"
+        "choose --stack torch-fsdp2 and set zero to 3, or remove parameters:host from offload"
     ]),
     (f"{JOB} --plan 'dp=16 gbs=64 zero=2' --stack deepspeed-zero --offload gradients:host", "", [
         "set --offload to optimizer:host,gradients:host"

@@ -75,10 +75,11 @@ def test_all_wrong_options_and_arguments_are_reported_together():
     assert [fault["field"] for fault in faults] == [
         *("--gpuss", "--json", "--modell", "--report"),  # where the command line cannot be read
         *("--gpus", "--seq"),  # where it can, but a value is wrong
+        "model",  # of the job that the corrected command line describes
     ]
     assert [
         fault["field"] for fault in faults_of(flopcast("explain", "step", "--json", "--gpus", "x"), 1)
-    ] == ["--gpus"]
+    ] == ["--gpus", "model"]
 
 
 def test_arguments_that_a_command_does_not_take_are_reported_with_wrong_values():
@@ -167,12 +168,12 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
 @all_cases(
     ("words", "field", "allowed", "fix"),
     [
-        (("predict", "--gpus", "none"), "--gpus", "at least 1", "--gpus 8"),
-        (("explain",), "WHAT", "memory", "flopcast explain step"),
-        (("predict", "--report"), "--report", "--report VALUE", "such as --report report.html"),
-        (("search", "--top", "0"), "--top", "a whole number of at least 1", "--top 1"),
+        (("predict", "gpt2", "--gpus", "none"), "--gpus", "at least 1", "--gpus 8"),
+        (("explain", "--model", "gpt2"), "WHAT", "memory", "flopcast explain step"),
+        (("predict", "gpt2", "--report"), "--report", "--report VALUE", "such as --report report.html"),
+        (("search", "gpt2", "--top", "0"), "--top", "a whole number of at least 1", "--top 1"),
         (("validate", "--suite", "papers"), "--suite", "paper, sc21", "--suite paper"),
-        (("predict", "--json=1"), "--json", "--json without a value", "write --json"),
+        (("predict", "gpt2", "--json=1"), "--json", "--json without a value", "write --json"),
         (("predikt",), "predikt", "search", "flopcast predict"),
     ],
 )

@@ -13,7 +13,7 @@ JOB = "predict llama-3.2-1b --gpus 16"
 FEW_SEARCH = "search bloom-560m --gpus 2 --tokens 1T --plan 'mbs=1 gbs=16 cp=1 zero=1 vpp=1 dp_shard=0'"
 FIXES = {  # a command line → the fix of its error; of several causes, those of its errors
     f"{JOB} --gpus 32": "leave out all but one --gpus",
-    f"{JOB} --plan tp=2 --plan pp=2": "leave out all but one --plan",
+    f"{JOB} --plan tp=2 --plan pp=2": 'write --plan "tp=2 pp=2"',
     "calibrate constants --out one.json --out other.json": "leave out all but one --out",
     f"{JOB} --tensor-parallel-size 2": 'write --plan "tp=2", or add tp=2 to the plan',
     f"{JOB} --zero_stage=3": 'write --plan "zero=3", or add zero=3 to the plan',
@@ -66,16 +66,15 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} site.power_limit=350": 'write site.power_limit_w="350 W"',
     f"{JOB} --tokens '2 trilion'": "set --tokens to 2T",
     "validate runs runs.csv": "write --runs runs.csv",
-    "checkpoint llama-3.2-1b --gpus 16 --every 30min": 'write --checkpoint "every=30min"',
+    "checkpoint llama-3.2-1b --gpus 16 --every 30min": 'write --checkpoint "nvme every=30min"',
     "search llama-3.2-1b --gpus 16 --plan 'gbs=64 tp>=2'": "write tp=2..8 in place of tp>=2",
     "search llama-3.2-1b --gpus 16 --objective 'min cost' --tokens 1T": "remove min",
-    "contention job.yaml": (
-        "write a second job, such as flopcast contention job.yaml job.yaml for equal jobs"
-    ),
-    "compare job.yaml": "add a second job, or write flopcast compare job.yaml plan.micro_batch=2",
+    "contention gpt2": ("write a second job, such as flopcast contention gpt2 gpt2 for equal jobs"),
+    "compare gpt2": "add a second job, or write flopcast compare gpt2 plan.micro_batch=2",
     "calibrate fit measured --out curves": "write --data measured in place of measured",
     "calibrate fit --out curves": "add the path of a folder, such as --data my_folder",
-    f"{JOB} --nnodes 2": "write --cluster NAME:2 for two nodes, or --gpus 16",
+    f"{JOB} --nnodes 2": "remove --nnodes 2; --gpus is already given",
+    "predict llama-3.2-1b --nnodes 2": "write --cluster NAME:2 for two nodes, or --gpus 16",
     "predict llama-3.2-1b --gpu 16": "write --gpus 16",
     "predict llama-3.2-1b --num_gpus 32": "write --gpus 32",
     f"{JOB} --device k80": "write --cluster dgx-h100, or another name from flopcast catalog clusters",
@@ -92,7 +91,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --engine vllm --slo 'ttft below 500 ms'": "write ttft_p99=500ms",
     f"{JOB} --plan 'tp: 2, pp: 2'": 'write "tp=2 pp=2"',
     f"{JOB} --offload weights:host": (
-        "choose --stack composer-llm-foundry and set zero to 3 and --offload to parameters:host, "
+        "choose --stack torch-fsdp2 and set zero to 3 and --offload to parameters:host, "
         "or remove parameters:host from offload"
     ),
     f"{JOB} --offload optimizer=ssd": (

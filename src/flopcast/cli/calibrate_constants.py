@@ -13,8 +13,7 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitted_engines
-from flopcast.cli.options import FILE, print_found
-from flopcast.cli.output_files import check_writable
+from flopcast.cli.options import OUTPUT, print_found
 from flopcast.cli.progress import OfRuns
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.package_table import read_text
@@ -32,7 +31,7 @@ NAME_WIDTH = 58
 @option("--runs", "runs", multiple=True, type=click.Path())
 @option("--every", type=click.IntRange(min=1), default=1, metavar="N")
 @option("--sites", "of_sites", is_flag=True)
-@option("-o", "--out", type=FILE)
+@option("-o", "--out", type=OUTPUT)
 @option("--json", "wants_json", is_flag=True)
 @option("--markdown", "wants_markdown", is_flag=True)
 def constants(
@@ -66,7 +65,6 @@ def constants(
     from flopcast.lab.measured_tables import SERVING
     from flopcast.library.constants import shipped, write
 
-    check_writable("--out", out)
     of_engines = [path for path in runs if SERVING.holds(Path(path))]
     if of_sites and (of_engines or not runs):
         allowed = "--runs with training runs"

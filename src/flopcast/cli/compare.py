@@ -1,24 +1,36 @@
 """`flopcast compare`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import SERVING, job_options, print_found, writes_document
-from flopcast.errors import Problem, SpecError, collected, spec_error
+from flopcast.errors import Problem, collected, spec_error
 from flopcast.files.inputs import exists
 from flopcast.records import replace
+from flopcast.requests.checked_request import check_each
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import is_training_job, serves
-from flopcast.spec.job import Job
 
 option = DocumentedOptions(__name__)
 
 
+def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
+    """Check both jobs of a comparison."""
+    words = others["words"]
+    asked = [replace(request, files=(word,)) for word in words if "=" not in word]
+    problems = list[Problem]()
+    with collected(problems):
+        _, asked = _requests(request, words)
+    check_each(asked, problems)
+
+
 @click.command("compare")
-@job_options(click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]..."), **SERVING)
+@job_options(click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]..."), check=_check, **SERVING)
 @option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
@@ -46,8 +58,9 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
     from flopcast.render.comparison import as_json, marked_text
     from flopcast.report.versus import versus
 
-    names, files, changes = _sides(words)
-    asked = [replace(request, files=files[side], changes=changes[side]) for side in range(2)]
+    names, asked = _requests(request, words)
+    if len(asked[0].files) == 1 and asked[0].changes:
+        click.echo(f"{' '.join(asked[0].changes)} changes both jobs", err=True)
     if any(map(serves, asked)):
         if any(is_training_job(each) for each in asked if not serves(each)):
             allowed, fix = "two training jobs or two serving jobs", "compare two jobs of the same kind"
@@ -55,13 +68,7 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
             raise spec_error("compare", " ".join(words), allowed, because, fix)
         _compare_serving(asked, names, wants_json)
         return
-    problems, jobs = list[Problem](), list[Job]()
-    for each in asked:  # faults of both are reported together
-        with collected(problems):
-            jobs.append(resolve(each))
-    if problems:
-        raise SpecError(problems)
-    compared = versus(*map(predict, jobs))
+    compared = versus(*map(predict, [resolve(each) for each in asked]))
     print_found(compared, wants_json, as_json, lambda found: marked_text(found, names))
 
 
@@ -75,8 +82,8 @@ def _compare_serving(asked: list[JobRequest], names: tuple[str, str], wants_json
     print_found(compared, wants_json, as_json, lambda found: marked_text(found, names))
 
 
-def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return the names, files and changes of the two jobs.
+def _requests(request: JobRequest, words: tuple[str, ...]) -> tuple[tuple[str, str], list[JobRequest]]:
+    """Return the names of the two jobs and their requests.
 
     Raises
     ------
@@ -99,11 +106,10 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
         allowed, because = "two different jobs", "both jobs are the same"
         fix = f"run flopcast compare {' '.join((files[0], *(changes or ('plan.micro_batch=2',))))}"
         raise spec_error("compare", " ".join(words), allowed, because, fix)
-    if len(files) == 2 and changes:
-        click.echo(f"{' '.join(changes)} changes both jobs", err=True)
     if len(files) == 2:
         short = (Path(files[0]).name, Path(files[1]).name)
         names = short if short[0] != short[1] else (files[0], files[1])
-        return names, [(file,) for file in files], [changes, changes]
+        return names, [replace(request, files=(file,), changes=changes) for file in files]
     name = Path(files[0]).name if files else "as given"
-    return (name, " ".join(changes)), [tuple(files)] * 2, [(), changes]
+    sides = [replace(request, files=tuple(files), changes=own) for own in ((), changes)]
+    return (name, " ".join(changes)), sides

@@ -7,6 +7,7 @@ from flopcast.cli.options import job_options, print_found, writes_document
 from flopcast.errors import spec_error
 from flopcast.files.inputs import exists
 from flopcast.records import replace
+from flopcast.requests.checked_request import check_each
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -14,7 +15,10 @@ option = DocumentedOptions(__name__)
 
 
 @click.command("contention")
-@job_options(click.argument("words", nargs=-1, metavar="JOB JOB... [KEY=VALUE]..."))
+@job_options(
+    click.argument("words", nargs=-1, metavar="JOB JOB... [KEY=VALUE]..."),
+    check=lambda request, others: check_each(_requests(request, others["words"])[1], may_serve=False),
+)
 @option("--oversubscription", "oversubscription_ratio", type=float, default=1.0, show_default=True)
 @option("--json", "wants_json", is_flag=True)
 @writes_document
@@ -36,8 +40,7 @@ def command(
     from flopcast.render.shared_network_text import as_json, marked_text
     from flopcast.shared_network import share_network
 
-    names = [word for word in words if "=" not in word or exists(word)]
-    changes = tuple(word for word in words if word not in names)
+    names, asked = _requests(request, words)
     if len(names) < 2:
         because = "the command predicts how jobs slow each other down"
         fix = "write at least two jobs, such as flopcast contention a.yaml b.yaml"
@@ -45,11 +48,17 @@ def command(
             fix = f"write a second job, such as flopcast contention {names[0]} {names[0]} for equal jobs"
         field, allowed = "second JOB" if names else "JOB", "at least two job files or models"
         raise spec_error(field, None, allowed, because, fix, fault="is missing")
-    jobs = [resolve(replace(request, files=(name,), changes=changes)) for name in names]
-    shared = share_network(jobs, oversubscription_ratio, Predictor().predict)
+    shared = share_network([resolve(each) for each in asked], oversubscription_ratio, Predictor().predict)
     print_found(
         shared,
         wants_json,
         lambda found: as_json(found, names, oversubscription_ratio),
         lambda found: marked_text(found, names, oversubscription_ratio),
     )
+
+
+def _requests(request: JobRequest, words: tuple[str, ...]) -> tuple[list[str], list[JobRequest]]:
+    """Return the names of the jobs and their requests."""
+    names = [word for word in words if "=" not in word or exists(word)]
+    changes = tuple(word for word in words if word not in names)
+    return names, [replace(request, files=(name,), changes=changes) for name in names]

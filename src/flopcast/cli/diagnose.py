@@ -6,7 +6,7 @@ import click
 
 from flopcast.cli import options
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.output_files import check_page, write_output
+from flopcast.cli.output_files import write_output
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -15,10 +15,10 @@ option = DocumentedOptions(__name__)
 
 @click.command("diagnose")
 @options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
-@option("--log", type=options.FILE)
-@option("--trace", type=options.FILE)
+@option("--log", type=options.INPUT)
+@option("--trace", type=options.INPUT)
 @option("--json", "wants_json", is_flag=True)
-@option("--report", type=options.FILE)
+@option("--report", type=options.PAGE)
 @options.writes_document
 def command(
     request: JobRequest, log: Path | None, trace: Path | None, wants_json: bool, report: Path | None
@@ -46,7 +46,6 @@ def command(
     from flopcast.api import diagnose, report_page
     from flopcast.render.diagnosis import as_json, marked_text
 
-    check_page(report)
     is_measured = log is not None or trace is not None  # then on a cluster that must be known
     found = diagnose(resolve(request, assume_cluster=not is_measured), log, trace)
     options.print_found(found, wants_json, as_json, marked_text)

@@ -12,6 +12,7 @@ from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
 from flopcast.files.nearest_names import nearest
+from flopcast.requests.checked_request import check_after
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
@@ -24,7 +25,12 @@ USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipel
 
 @click.command("explain")
 @click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
-@job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
+@job_options(
+    without=OF_RUN,
+    samples=SAMPLES,
+    check=lambda request, others: check_after(others["what"] or "", request),
+    **SERVING,
+)
 @option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(what: str, request: JobRequest, wants_json: bool) -> None:

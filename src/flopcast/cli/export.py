@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import FILE, OF_RUN, SAMPLES, SERVING, job_options
-from flopcast.cli.output_files import check_writable, print_notes, write_output, writing
+from flopcast.cli.file_types import OutputFile
+from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options
+from flopcast.cli.output_files import print_notes, write_output, writing
 from flopcast.cli.suggestions import words
 from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.atomic_write import write_whole
@@ -18,6 +19,7 @@ from flopcast.files.field_names import UNKNOWN_KEY
 from flopcast.files.inputs import exists
 from flopcast.files.nearest_names import nearest
 from flopcast.records import replace
+from flopcast.requests.checked_request import check_after
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
@@ -36,8 +38,13 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 
 @click.command("export")
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
-@job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
-@option("-o", "--output", type=FILE)
+@job_options(
+    without=OF_RUN,
+    samples=SAMPLES,
+    check=lambda request, others: check_after(others["target"] or "", request),
+    **SERVING,
+)
+@option("-o", "--output", "--out", "output", type=OutputFile(or_folder=True))
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 
@@ -72,8 +79,6 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
     if exists(target) or is_model(target):
         raise SpecError([_swapped(target, str(next(iter(request.files), "")))])
     kind_named(target)
-    if output is not None and not output.is_dir():
-        check_writable("--output", output)
     job = _job(request, ENGINES[target].engine if target in ENGINES else None)
     made = exported(job, target)
     assumed = [text for text in job.assumptions if target not in ENGINES or "traffic " not in text]

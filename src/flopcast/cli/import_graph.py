@@ -9,7 +9,7 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, out_option
-from flopcast.cli.output_files import check_writable, print_notes, print_or_write
+from flopcast.cli.output_files import print_notes, print_or_write
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 
@@ -48,7 +48,6 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     from flopcast.interop.graphs.named import is_name
     from flopcast.requests.graph_models import graph_model
 
-    check_writable("--out", out)
     if (file is None) == (module is None):
         because = "flopcast reads a file or runs a function, not both"
         value = f"{file} and {module}" if file else "neither"

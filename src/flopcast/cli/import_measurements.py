@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OF_RUN, SAMPLES, job_options
-from flopcast.cli.output_files import check_writable, write_output
+from flopcast.cli.options import CLUSTER_OR_NONE, FILE, INPUT, OF_RUN, OUTPUT, SAMPLES, job_options
+from flopcast.cli.output_files import write_output
 from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.meant_quantities import meant_quantity
@@ -38,10 +38,10 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 @click.command("from-run", short_help="Calibrate flopcast to your cluster with one measured run.")
 @job_options(without=OF_RUN, cluster=CLUSTER_OR_NONE, samples=SAMPLES)
 @option("--observed-step")
-@option("--trace", type=FILE)
-@option("--log", type=FILE)
+@option("--trace", type=INPUT)
+@option("--log", type=INPUT)
 @option("--noise", default="2%", show_default=True)
-@option("-o", "--out", type=FILE)
+@option("-o", "--out", type=OUTPUT)
 def from_run(
     request: JobRequest,
     observed_step: str | None,
@@ -68,10 +68,10 @@ def from_run(
     from flopcast.lab.samples.sites import site_text
     from flopcast.lab.validation.from_run import site_after, update
 
-    check_writable("--out", out)
+    sigma, step_s = _step_and_noise(observed_step, noise, is_measured=log is not None or trace is not None)
     job = resolve(request, assume_cluster=False)
     report = predict(job)
-    observations = _observations(report, observed_step, trace, log, noise)
+    observations = _observations(report, step_s, trace, log, sigma)
     posterior = update(report, observations, job.site.runs)
     title = f"flopcast calibrate from-run on {job.model.name}, {job.plan.short()}"
     site = site_after(posterior, job.site, out.stem if out else "site", title)
@@ -86,25 +86,29 @@ def from_run(
         write_output("--out", out, site_text(site), message)
 
 
-def _observations(
-    report: "Report", observed_step: str | None, trace: Path | None, log: Path | None, noise: str
-) -> "tuple[Observation, ...]":
-    """Return what was measured: the step from the option, else the log, else the trace; and components.
+def _step_and_noise(
+    observed_step: str | None, noise: str, *, is_measured: bool
+) -> tuple[float, float | None]:
+    """Return the noise of the measured step time, and this time if an option states it.
 
-    Raises
-    ------
-    SpecError
-        Nothing was measured, or an option is not a quantity; all faults of the options are reported.
+    Raises SpecError if an option is not a quantity, or if nothing is measured.
     """
-    from flopcast.lab.validation.from_run import STEP, Observation
-
     problems: list[Problem] = []
     sigma, step_s = _fraction(noise, problems), _seconds(observed_step, problems)
-    if observed_step is None and trace is None and log is None:
+    if observed_step is None and not is_measured:
         because = "a calibration needs at least one measurement"
         problems.append(_option("--observed-step", None, "a step time, or --log or --trace", because))
     if problems:
         raise SpecError(problems)
+    return sigma, step_s
+
+
+def _observations(
+    report: "Report", step_s: float | None, trace: Path | None, log: Path | None, noise_fraction: float
+) -> "tuple[Observation, ...]":
+    """Return what was measured: the step from the option, else the log, else the trace; and components."""
+    from flopcast.lab.validation.from_run import STEP, Observation
+
     if log is not None:
         logged_s = _logged_step_s(report, log)
         step_s = logged_s if step_s is None else step_s
@@ -115,11 +119,11 @@ def _observations(
         measured = read_trace(trace)
         step_s = measured.step_time_s if step_s is None else step_s
         observations = [
-            Observation(name=name, observed_s=seconds, log_sigma_factor=sigma)
+            Observation(name=name, observed_s=seconds, log_sigma_factor=noise_fraction)
             for name, seconds in _traced_components(report, measured).items()
         ]
     if step_s is not None:
-        observations.insert(0, Observation(name=STEP, observed_s=step_s, log_sigma_factor=sigma))
+        observations.insert(0, Observation(name=STEP, observed_s=step_s, log_sigma_factor=noise_fraction))
     return tuple(observations)
 
 
@@ -231,7 +235,7 @@ def posterior_text(posterior: "Posterior") -> str:
 @click.command("nccl-tests", short_help="Convert the output of nccl-tests or rccl-tests to measured times.")
 @click.argument("log", type=FILE)
 @option("--collective", default="")
-@click.option("-o", "--out", type=FILE, help="Write the measured times to this CSV file.")
+@click.option("-o", "--out", type=OUTPUT, help="Write the measured times to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     """Convert a log of nccl-tests or rccl-tests to measured times of collectives.
 
@@ -243,7 +247,6 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     from flopcast.lab.samples.files import COLLECTIVE_COLUMNS, collective_cells, write_csv
     from flopcast.lab.samples.nccl_tests import read_nccl_tests
 
-    check_writable("--out", out)
     found = read_nccl_tests(log, collective)
     for problem in found.problems:
         click.echo(str(problem), err=True)
@@ -264,9 +267,9 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
 @click.command("kineto", short_help="Convert a trace of the PyTorch profiler to times of operators.")
 @click.argument("trace", type=FILE)
 @click.option(
-    "-o", "--out", type=FILE, help="Write the times of operators and collectives to this CSV file."
+    "-o", "--out", type=OUTPUT, help="Write the times of operators and collectives to this CSV file."
 )
-@option("--events", type=FILE)
+@option("--events", type=OUTPUT)
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to measured times of operators.
 
@@ -280,8 +283,8 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 
 @click.command("nsys", short_help="Convert a report of Nsight Systems to times of operators.")
 @click.argument("trace", type=FILE)
-@click.option("-o", "--out", type=FILE, help="Write the measured times of operators to this CSV file.")
-@option("--events", type=FILE)
+@click.option("-o", "--out", type=OUTPUT, help="Write the measured times of operators to this CSV file.")
+@option("--events", type=OUTPUT)
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a report of Nsight Systems (exported as SQLite) to measured times of operators.
 
@@ -309,8 +312,6 @@ def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: 
     from flopcast.lab.traces.kineto import read_kineto
     from flopcast.lab.traces.nsys import read_nsys
 
-    check_writable("--out", out)
-    check_writable("--events", events)
     trace = read_nsys(path) if of_nsight else read_kineto(path)
     for remark in trace.remarks:
         click.echo(f"trace     {remark}", err=True)

@@ -6,7 +6,7 @@ Elsewhere: measurements (import_measurements.py), the formats (interop/configs/,
 import json
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,7 @@ from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.import_graph import graph, write_model
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, Decorator, out_option, with_all
-from flopcast.cli.output_files import check_writable, print_notes, print_or_write
+from flopcast.cli.output_files import print_notes, print_or_write
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
@@ -24,6 +24,9 @@ from flopcast.requests.sources import SCRIPT
 option = DocumentedOptions(__name__)
 
 HELP = "Make a job file from {description}.\n\n{more}"
+if TYPE_CHECKING:
+    from flopcast.errors import Problem
+
 MORE = """The command prints assumptions and unknown keys to stderr. It reads FILE without executing it.
 If you omit --cluster here, the job file contains no cluster. In that case, give --cluster to flopcast
 predict, which otherwise assumes dgx-h100.
@@ -108,6 +111,15 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
     def command(out: Path | None, **named: Any) -> None:  # noqa: ANN401
         _import_job(JobRequest(kind=kind or None, **named), out)
 
+    def problems_of_job(named: dict[str, Any]) -> list["Problem"]:
+        from flopcast.errors import problems_of
+        from flopcast.requests.resolve import made_from, of_training
+
+        fields = {name: value for name, value in named.items() if name != "out"}
+        request, make = JobRequest(kind=kind or None, **fields), of_training(lambda document, _: document)
+        return problems_of(lambda: made_from(request, make, assume_cluster=False))
+
+    vars(command)["problems_of_job"] = problems_of_job
     text = HELP.format(description=description, more=MORE.format(kind=kind))
     return click.command(kind, short_help=f"Convert {description}.", help=text)(with_all(options, command))
 
@@ -121,7 +133,6 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     from flopcast.requests.serving_request import serving_job_of
     from flopcast.requests.serving_words import OF_SERVING
 
-    check_writable("--out", out)
     if (step := rl_document(request)) is not None:
         _deliver_step(step, out)
         return
@@ -205,7 +216,6 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
     from flopcast.interop.tracing.weightless import load_libraries
     from flopcast.requests.model_to_trace import config_of
 
-    check_writable("--out", out)
     libraries = load_libraries()
     config = config_of(libraries, model)
     if counts:
@@ -219,7 +229,6 @@ def _import_model(config: str, out: Path | None) -> None:
     from flopcast.interop.hugging_face.config import model_from_config
     from flopcast.requests.sources import read_model_file
 
-    check_writable("--out", out)
     document = read_model_file(config)
     mapping, notes = model_from_config(document)
     write_model(document, mapping, notes, out)

@@ -22,11 +22,11 @@ def print_layout(asked: "SearchRequest", wants_json: bool, name: str) -> None:
     from flopcast.layout_answers import layout_answer
 
     placements = asked.job.offload == "auto"
-    found = layout_answer(name, lambda resolve: resolve(_one_request(asked)), placements=placements)
+    found = layout_answer(name, lambda resolve: resolve(one_request(asked)), placements=placements)
     print_found(found, wants_json, lambda each: each.data, lambda each: each.text)
 
 
-def _one_request(asked: "SearchRequest") -> "JobRequest":
+def one_request(asked: "SearchRequest") -> "JobRequest":
     """Return the one job that a request for a search describes."""
     _refuse_several(asked)
     request = asked.job

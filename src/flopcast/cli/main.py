@@ -159,10 +159,10 @@ def _invoke(words: list[str]) -> None:
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.ClickException as error:
-        from flopcast.cli.usage_errors import usage_problems
+        from flopcast.cli.every_error import every_problem
         from flopcast.errors import SpecError
 
-        raise SpecError(usage_problems(error, words)) from error
+        raise SpecError(every_problem(error, words)) from error
     _flush()
 
 

@@ -17,8 +17,7 @@ import click
 import flopcast
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.measured_results import HOSTS, catalogue_name, reference_s, show_memories, write_site
-from flopcast.cli.options import FILE
-from flopcast.cli.output_files import check_writable
+from flopcast.cli.options import FILE, INPUT, OUTPUT
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.measure.collective_runs import Ranks
 from flopcast.lab.measure.collectives import connect, entries, groups_of, measure_collectives, ranks_of
@@ -100,10 +99,10 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 @option("-o", "--out", type=FILE)
 @option("--minutes", "budget_s", type=click.FloatRange(0, 10000, min_open=True), callback=_seconds)
 @option("--quick", is_flag=True)
-@option("--site", type=FILE)
+@option("--site", type=OUTPUT)
 @option("--path", "folder", type=click.Path(path_type=Path))
 @option("--as", "catalogue", default="")
-@option("--reference", type=FILE)
+@option("--reference", type=INPUT)
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
 @option("--seed", type=click.IntRange(0, 1000))
@@ -149,7 +148,6 @@ def command(
     ]
     if problems or out is None:
         raise SpecError(problems)
-    check_writable("--site", site)
     launch_s = None if reference is None else reference_s(reference)
     speed_ratio = catalog.host(host or USUAL_HOST).speed_ratio
     torch = load_torch(device)

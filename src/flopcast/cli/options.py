@@ -11,24 +11,33 @@ from contextlib import redirect_stdout, suppress
 from functools import wraps
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.output_files import check_writable, write_output
+from flopcast.cli.file_types import InputFile, OutputFile
+from flopcast.cli.output_files import write_output
 from flopcast.cli.suggestions import names_of, of_jobs
 from flopcast.cli.terminal import print_text
 from flopcast.quantities import parse_length
 
+if TYPE_CHECKING:
+    from flopcast.errors import Problem
+    from flopcast.requests.job_request import JobRequest
+
 option = DocumentedOptions(__name__)
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
+INPUT = InputFile()  # of an option that names a file to read
+OUTPUT = OutputFile()  # of an option that names a file to write
+PAGE = OutputFile(".html", ".htm", "", because="flopcast writes reports as HTML pages")
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 CLUSTER = "Name of a cluster (flopcast catalog clusters); dgx-h100:4 has 4 nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
+Check = Callable[["JobRequest", dict[str, Any]], object]  # of a request, and the other options of a command
 
 
 class Length(click.IntRange):
@@ -53,7 +62,8 @@ class Sequences(click.IntRange):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of sequences, or a text with a number of tokens; fail for all other values."""
         given: Any = value
-        return given if re.search(r"\d ?[kKMBT]? ?tok", str(given)) else super().convert(given, param, ctx)
+        in_tokens = re.search(r"\d ?(?:[kKmMBT]? ?tok|[kKmMBT]$)", str(given))
+        return given if in_tokens else super().convert(given, param, ctx)
 
 
 OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
@@ -83,7 +93,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "epochs": option("--epochs"),
     "checkpoint": option("--checkpoint", metavar="METHOD STORAGE ..."),
     "loader": option("--loader", metavar="STAGE=VALUE[,...]"),
-    "site": option("--site", type=FILE),
+    "site": option("--site", type=INPUT),
     "slow": option("--slow", metavar="KIND=INDEX:FRACTION[,...]"),
     "power_limit": option("--power-limit"),
     "price": option("--price", shell_complete=names_of("prices")),
@@ -102,27 +112,59 @@ ARGUMENTS = (
 Found = TypeVar("Found")
 
 
-def job_options(*arguments: Decorator, without: Sequence[str] = (), **options: Decorator) -> Decorator:
+def job_options(
+    *arguments: Decorator, without: Sequence[str] = (), check: Check | None = None, **options: Decorator
+) -> Decorator:
     """Return a decorator that adds what describes a job; the command receives it as its `request`.
+
+    Errors of other options are reported together with those of the job.
 
     Parameters
     ----------
     arguments : take the place of ARGUMENTS
     without : OPTIONS that have no effect on what the command prints, and are therefore no options of it
+    check : raises the errors of the request, given other options of the command; by default, those of one
+        job
     options : take the place of the OPTIONS with their names
     """
 
     def decorated(command: Command) -> Command:
-        @wraps(command)
-        def requested(*given: object, **named: Any) -> None:  # noqa: ANN401 - click passes any type
+        def asked(named: dict[str, Any]) -> tuple["JobRequest", dict[str, Any]]:
             from flopcast.requests.job_request import JobRequest
             from flopcast.requests.words import files_and_changes
 
-            words = [word for word in (named.pop("job", None), *named.pop("changes", ())) if word]
+            words = [word for word in (named.get("job"), *named.get("changes", ())) if word]
             files, changes = files_and_changes(words)
-            fields = {name: named.pop(name) for name in OPTIONS | options if name in named}
-            command(*given, request=JobRequest(files=files, changes=changes, **fields), **named)
+            fields = {name: named[name] for name in OPTIONS | options if name in named}
+            others = {
+                name: value for name, value in named.items() if name not in ("job", "changes", *fields)
+            }
+            return JobRequest(files=files, changes=changes, **fields), others
 
+        def problems_of_job(named: dict[str, Any]) -> list["Problem"]:
+            def checked() -> None:
+                request, others = asked(named)
+                if check is not None:
+                    check(request, others)
+                else:
+                    check_request(request, may_serve="engine" in options)
+
+            from flopcast.errors import problems_of
+            from flopcast.requests.checked_request import check_request
+
+            return problems_of(checked)
+
+        @wraps(command)
+        def requested(*given: object, **named: Any) -> None:  # noqa: ANN401 - click passes any type
+            from flopcast.errors import SpecError
+
+            request, others = asked(named)
+            try:
+                command(*given, request=request, **others)
+            except SpecError as error:
+                raise SpecError([*error.problems, *problems_of_job(named)]) from error
+
+        vars(requested)["problems_of_job"] = problems_of_job
         shown = {name: option for name, option in (OPTIONS | options).items() if name not in without}
         return with_all((*(arguments or ARGUMENTS), *shown.values()), requested)
 
@@ -139,7 +181,7 @@ def with_all(decorators: Sequence[Decorator], command: Command) -> Command:
 def out_option(content: str) -> Decorator:
     """Return the option `-o FILE` of a command whose output is a file of its own, such as a "model"."""
     text = f"Write the {content} to this file. Default: standard output."
-    return click.option("-o", "--out", "--output", "out", type=FILE, help=text)
+    return click.option("-o", "--out", "--output", "out", type=OUTPUT, help=text)
 
 
 def writes_document(command: Command) -> Command:
@@ -150,7 +192,6 @@ def writes_document(command: Command) -> Command:
 
     @wraps(command)
     def written(*arguments: object, output: Path | None, **named: object) -> None:
-        check_writable("--output", output)
         if output is None:
             command(*arguments, **named)
             return
@@ -158,8 +199,7 @@ def writes_document(command: Command) -> Command:
             command(*arguments, **named)
         write_output("--output", output, printed.getvalue())
 
-    place = FILE
-    return option("-o", "--output", type=place)(written)
+    return option("-o", "--output", "--out", "output", type=OUTPUT)(written)
 
 
 def print_json(data: object) -> None:

@@ -19,6 +19,7 @@ from flopcast.files.package_table import read_table
 _TABLE = read_table(__package__, "other_tools.yaml")
 _NAMES: dict[str, str] = OTHER_NAMES | _TABLE["names"]
 NODES, PER_NODE, KINDS_OF_DEVICES = _TABLE["names"].values()
+_OF_SERVING = {"--engine", "--traffic", "--slo"}
 QUOTE_OR_BLANK = '" '  # around the unit of a value
 _IN_PLAN: Mapping[str, tuple[str, str]] = {
     name: (key, usual)
@@ -67,14 +68,17 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
         name = "num-gpus"
     if name in _IN_PLAN and "--plan" in known:
         key, usual = _IN_PLAN[name]
+        if key == "weights" and name in OTHER_NAMES["precision"] and not _OF_SERVING.intersection(given):
+            key = "precision"
         setting = f"{key}={value or usual}"
         return f'write --plan "{setting}", or add {setting} to the plan'
     begun = [each for each in known if each.startswith(f"{option}-")]
     needed, edit = _AS_OPTION.get(name, ("", ""))
     if value and name != "num-gpus" and not begun and (same := _by_value(value, known, given)):
         return same
-    if name in KINDS_OF_DEVICES.split() and not value and "--gpus" in given:
-        return f"remove {option}; --gpus is already given"
+    is_counted = name in NODES.split() if value else name in KINDS_OF_DEVICES.split()
+    if is_counted and "--gpus" in given:
+        return f"remove {' '.join(filter(None, (option, value)))}; --gpus is already given"
     if needed not in known:
         return f"did you mean {begun[0]}?" if len(begun) == 1 else ""
     if needed in given and edit.startswith(f"write {needed}"):

@@ -1,7 +1,7 @@
-"""Files that commands write: which are refused before any work is done, and how they are written.
+"""Files that commands write.
 
-Answers: may a command write this file, and what is printed once it is written?
-Elsewhere: which options name files (options.py).
+Answers: how is a file written, and what is printed then?
+Elsewhere: which paths are refused before any work is done (file_types.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,39 +12,6 @@ import click
 
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
-
-PAGES = (".html", ".htm", "")  # suffixes of a report's name
-
-
-def check_page(path: Path | None) -> None:
-    """Raise an error if a report cannot be written, or if the ending of its name is not that of HTML.
-
-    Raises
-    ------
-    SpecError
-        As `check_writable`; or the name has another suffix than .html.
-    """
-    check_writable("--report", path)
-    if path is not None and path.suffix.lower() not in PAGES:
-        allowed, because = "a file name that ends in .html", "flopcast writes reports as HTML pages"
-        fix = f"write --report {path.with_suffix('.html')}"
-        raise spec_error("--report", str(path), allowed, because, fix)
-
-
-def check_writable(option: str, path: Path | None) -> None:
-    """Raise an error if a file cannot be written; call this before any work is done for the file.
-
-    Raises
-    ------
-    SpecError
-        The path is a folder, or its folder does not exist.
-    """
-    if path is None or (path.parent.is_dir() and not path.is_dir()):
-        return
-    because, fix = f"the folder {path.parent} does not exist", "create the folder, or choose another path"
-    if path.is_dir():
-        because, fix = "the path is a folder", "add the name of a file to the path"
-    raise spec_error(option, str(path), "a file in a folder that exists", because, fix)
 
 
 def write_output(option: str, path: Path, content: str | bytes, message: str = "") -> None:

@@ -1,14 +1,14 @@
 """`flopcast predict`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flopcast.cli import options
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.output_files import check_page, check_writable, write_output, writing
+from flopcast.cli.output_files import write_output, writing
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
@@ -27,13 +27,23 @@ if TYPE_CHECKING:
     from flopcast.serving.serving_report import ServingReport
 
 
+def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
+    """Check the job of a request, and the log beside it."""
+    from flopcast.errors import SpecError, problems_of
+    from flopcast.requests.checked_request import check_request
+
+    log = None if serves(request) else others["log"]
+    if found := [*problems_of(lambda: _log_reader(log)), *problems_of(lambda: check_request(request))]:
+        raise SpecError(found)
+
+
 @click.command("predict")
-@options.job_options(**options.SERVING)
-@option("--log", type=options.FILE)
+@options.job_options(check=_check, **options.SERVING)
+@option("--log", type=options.INPUT)
 @option("--json", "wants_json", is_flag=True)
 @option("--allow-unknown", is_flag=True)
-@option("--report", type=options.FILE)
-@option("--trace", type=options.FILE)
+@option("--report", type=options.PAGE)
+@option("--trace", type=options.OUTPUT)
 @options.writes_document
 def command(
     request: JobRequest,
@@ -71,8 +81,6 @@ def command(
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
 
-    check_page(report)
-    check_writable("--trace", trace)
     if (step := rl_document(request)) is not None:
         _predict_rl(step, wants_json, report, {"--log": log, "--trace": trace})
         return

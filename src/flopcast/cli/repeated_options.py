@@ -25,13 +25,13 @@ SEVERAL = {  # an option with one value → what compares several values
 MOST_RATIO = 8  # of neighbours in a list; thousands separators seldom stand between such numbers
 
 
-class RepeatedOptionError(click.UsageError):
+class RepeatedOptionError(click.BadOptionUsage):
     """An option that takes one value was given several, of which all but the last would be ignored."""
 
-    def __init__(self, name: str, context: click.Context) -> None:
-        """Keep the name of the option."""
-        super().__init__(f"{name} is given twice", context)
-        self.option_name = name
+    def __init__(self, name: str, context: click.Context, values: Sequence[str] = ()) -> None:
+        """Keep the name of the option and its values."""
+        self.values: tuple[str, ...] = tuple(values)
+        super().__init__(name, f"{name} is given twice", context)
 
 
 def check_option_syntax(group: click.Group, context: click.Context, words: list[str]) -> None:
@@ -48,27 +48,41 @@ def check_option_syntax(group: click.Group, context: click.Context, words: list[
     if command is None:
         return
     inner = click.Context(command, context, words[0], **command.context_settings)
-    known = {name for each in command.get_params(inner) for name in each.opts}
-    takes_changes = "changes" in {each.name for each in command.params}
-    flags = {name for each in command.params if getattr(each, "is_flag", False) for name in each.opts}
-    for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
-        bare, equals, _ = word.partition("=")
-        right = f"--{bare.lstrip('-')}"
-        no_change = takes_changes and after and not equals and before not in (*known, words[0])
-        if right in known and bare not in known and (bare[:1] == "-" or no_change):
-            raise ForeignOptionError(bare, f"write {right} in place of {bare}", inner)
-        if takes_changes and before in flags and word.isalpha() and _is_unlike_jobs(word):
-            raise click.BadOptionUsage(before, f"{before} does not take a value", inner)
-    for missing in without_value(words[1:], inner):
-        raise missing
+    if slip := first_slip(words[1:], inner):
+        raise slip[0]
     try:
         _, rest, order = command.make_parser(inner).parse_args(words[1:])
-    except click.UsageError:
-        return
-    for error in repeated(order, inner, words):
-        raise error
+    except click.UsageError as error:
+        error.ctx = inner
+        raise
+    for twice in repeated(order, inner, words):
+        raise twice
     if isinstance(command, click.Group):
         check_option_syntax(command, inner, rest)
+
+
+def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageError, list[str]] | None:
+    """Return the error of the first option without its hyphens or its value, or of a flag with a value.
+
+    The second part of the result is the command line without this error. None if there is none.
+    """
+    parameters = context.command.get_params(context)
+    known = {name for each in parameters for name in each.opts}
+    takes_changes = "changes" in {each.name for each in parameters}
+    flags = {name for each in parameters if getattr(each, "is_flag", False) for name in each.opts}
+    for at, (before, word, after) in enumerate(zip(["", *words], words, [*words[1:], ""], strict=False)):
+        bare, equals, value = word.partition("=")
+        right = f"--{bare.lstrip('-')}"
+        no_change = takes_changes and after and not equals and before and before not in known
+        if right in known and bare not in known and (bare[:1] == "-" or no_change):
+            corrected = [*words[:at], f"{right}{equals}{value}", *words[at + 1 :]]
+            return ForeignOptionError(bare, f"write {right} in place of {bare}", context), corrected
+        if takes_changes and before in flags and word.isalpha() and _is_unlike_jobs(word):
+            error = click.BadOptionUsage(before, f"{before} does not take a value", context)
+            return error, [*words[:at], *words[at + 1 :]]
+    for missing in without_value(words, context):
+        return missing, [word for word in words if word != missing.option_name]
+    return None
 
 
 def _is_unlike_jobs(word: str) -> bool:
@@ -96,7 +110,9 @@ def repeated(
         single = isinstance(parameter, click.Option) and not (parameter.multiple or parameter.is_flag)
         if single and order.count(parameter) > 1:
             given = {word.partition("=")[0] for word in words}
-            yield RepeatedOptionError(max(given.intersection(parameter.opts), key=len), context)
+            values = [after for word, after in pairwise(words) if word in parameter.opts]
+            name = max(given.intersection(parameter.opts), key=len)
+            yield RepeatedOptionError(name, context, values)
 
 
 def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None:
@@ -124,8 +140,13 @@ def _is_list(value: str) -> bool:
 
 
 def wrong_use(error: click.BadOptionUsage) -> Problem:
-    """Return the fault of an option without its value, or of a switch with one."""
+    """Return the fault of an option that is given twice or without its value, or of a flag with one."""
     name = error.option_name
+    if isinstance(error, RepeatedOptionError):
+        because, fix = "a command uses one value of this option", f"leave out all but one {name}"
+        if name == "--plan" and len(error.values) > 1:
+            fix = f'write --plan "{" ".join(error.values)}"'
+        return Problem(name, None, f"{name} once", because, fix, fault="is given twice")
     if "does not take a value" in error.message:
         because = f"{name} is a flag, and flags take no value"
         return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import FILE, job_options, print_found, writes_document
+from flopcast.cli.options import INPUT, job_options, print_found, writes_document
 from flopcast.requests.job_request import JobRequest
 
 option = DocumentedOptions(__name__)
@@ -13,7 +13,7 @@ option = DocumentedOptions(__name__)
 
 @click.command("run")
 @job_options()
-@option("--phases", type=FILE)
+@option("--phases", type=INPUT)
 @option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:

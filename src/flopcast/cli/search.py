@@ -1,6 +1,7 @@
 """`flopcast search`."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,8 +9,9 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.layouts import print_layout
-from flopcast.cli.options import FILE, SERVING, job_options, print_found, print_json, writes_document
+from flopcast.cli.file_types import OutputFile
+from flopcast.cli.layouts import one_request, print_layout
+from flopcast.cli.options import OUTPUT, SERVING, job_options, print_found, print_json, writes_document
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, Clock, OfSearch, broken_off
 from flopcast.cli.search_files import Written, files_writer
 from flopcast.cli.suggestions import names_of
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from flopcast.search.find import SearchResult
 
 option = DocumentedOptions(__name__)
+DRAWING = OutputFile(".html", ".svg", because="the ending of the file name determines the format")
 LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # options that keep the given plan
 ONE_PROCESS = "a search of deployments runs in a single process and takes only seconds"
 
@@ -38,8 +41,25 @@ class _OfDeployments(Clock):
         self.show(self.seconds, line)
 
 
+def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
+    """Check the request of a search, or of the one job of a layout, without searching."""
+    from flopcast.requests.checked_request import check_request
+    from flopcast.requests.search_request import SearchRequest, question_of
+    from flopcast.requests.serving_search import deployment_question
+
+    names = [each.name for each in fields(SearchRequest) if each.name in others]
+    asked = SearchRequest(job=request, **{name: others[name] for name in names})
+    if any(others[name] for name in LAYOUTS):
+        check_request(one_request(asked))
+    elif serves(request):
+        deployment_question(asked)
+    else:
+        question_of(asked)
+
+
 @click.command("search")
 @job_options(
+    check=_check,
     cluster=option("--cluster", "clusters", multiple=True),
     gpus=option("--gpus", multiple=True, callback=lambda _context, _option, given: ",".join(given) or None),
     plan=option("--plan"),
@@ -64,9 +84,9 @@ class _OfDeployments(Clock):
 @option("--pareto", is_flag=True)
 @option("--top", type=click.IntRange(min=1), default=5, show_default=True)
 @option("--json", "wants_json", is_flag=True)
-@option("--csv", type=FILE)
-@option("--parquet", type=FILE)
-@option("--plot", type=FILE)
+@option("--csv", type=OUTPUT)
+@option("--parquet", type=OUTPUT)
+@option("--plot", type=DRAWING)
 @writes_document
 def command(
     request: JobRequest,

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from flopcast.cli.output_files import check_writable, writing
-from flopcast.errors import Problem, SpecError
+from flopcast.cli.output_files import writing
+from flopcast.errors import SpecError
 from flopcast.files.atomic_write import write_whole
 
 if TYPE_CHECKING:
     from flopcast.render.page.front import FrontDrawing
-
-DRAWINGS = (".html", ".svg")
 
 
 class Written(NamedTuple):
@@ -39,22 +37,14 @@ def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Wri
     Raises
     ------
     SpecError
-        A file cannot be written, the kind of a drawing is unknown, or no library can write Parquet.
+        No library can write Parquet.
     """
-    problems = []
     paths = {name: path for name, path in files.items() if path is not None}
-    for name, path in paths.items():
-        check_writable(f"--{name}", path)
-    if "plot" in paths and paths["plot"].suffix not in DRAWINGS:
-        allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
-        because, fix = "the ending of the file name determines the format", "write front.html"
-        problems.append(Problem("--plot", str(paths["plot"]), allowed, because, fix))
     if "parquet" in paths:
         from flopcast.files.tables import parquet_problem
 
-        problems += parquet_problem(paths["parquet"])
-    if problems:
-        raise SpecError(problems)
+        if problems := parquet_problem(paths["parquet"]):
+            raise SpecError(problems)
 
     def write(content: Callable[[], Written]) -> None:
         from flopcast.files.tables import write_csv, write_parquet

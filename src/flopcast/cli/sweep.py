@@ -8,8 +8,7 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import FILE, print_json
-from flopcast.cli.output_files import check_writable
+from flopcast.cli.options import INPUT, OUTPUT, print_json
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep, broken_off
 from flopcast.cli.terminal import print_text
 
@@ -20,11 +19,11 @@ SHORT = {"sequence_length": "seq"}
 
 
 @click.command("sweep")
-@click.argument("grid", type=FILE, metavar="GRID.yaml")
+@click.argument("grid", type=INPUT, metavar="GRID.yaml")
 @takes_workers
 @option("--top", type=click.IntRange(min=1), default=1, show_default=True)
 @option("--json", "wants_json", is_flag=True)
-@option("--csv", type=FILE)
+@option("--csv", type=OUTPUT)
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 
@@ -52,7 +51,6 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     from flopcast.workers.run import run
     from flopcast.workers.search_tasks import search_of
 
-    check_writable("--csv", csv)
     scenarios = scenarios_of(grid)
     searches = [search_of(one.question, str(place)) for place, one in enumerate(scenarios)]
     watch = OfSweep(len(searches), sum(search.num_plans for search in searches))

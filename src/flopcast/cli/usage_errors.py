@@ -1,22 +1,22 @@
-"""Wrong options and arguments, which click reports one at a time, as a list of problems.
+"""A wrong option or argument, which click reports as an exception, as a problem.
 
 Answers: which option or argument is wrong, which values are allowed, and which edit fixes it?
-Elsewhere: errors as JSON (json_errors.py), exit codes (main.py), errors in the values of a job (requests/).
+Elsewhere: all errors of a command line (every_error.py), errors as JSON (json_errors.py).
 """
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from click.core import iter_params_for_processing
 
-from flopcast.cli.options_of_other_tools import ForeignOptionError, devices_of_nodes, next_word, same_here
-from flopcast.cli.repeated_options import RepeatedOptionError, of_list, repeated, without_value, wrong_use
+from flopcast.cli.file_types import RefusedValueError
+from flopcast.cli.options_of_other_tools import ForeignOptionError
+from flopcast.cli.repeated_options import of_list, wrong_use
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import some_of
+from flopcast.fixes import Fix
 
 NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
 COMMAND = re.compile(r"^No such command '(.*)'\.")
@@ -27,87 +27,9 @@ VALUE = re.compile(r"^'(.*)' is not|^(\S+) is not in the range")  # in messages 
 PATH = re.compile(r"^\w+ '(.*)' (.*?)\.?$")  # in those about paths: "Directory 'out' is a file."
 
 
-def usage_problems(error: click.ClickException, words: Sequence[str]) -> list[Problem]:
-    """Return every error in the arguments of a command, of which click raises only the first.
-
-    `words` is the whole command line after the program's name.
-    """
-    context = getattr(error, "ctx", None)
-    if context is None or isinstance(context.command, click.Group):
-        return [usage_problem(error)]
-    own_words = list(words[len(context.command_path.split()) - 1 :])
-    return [usage_problem(each) for each in _usage_errors(context, own_words)] or [usage_problem(error)]
-
-
-def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.UsageError]:
-    """Yield all usage errors in the words after a command, in the order in which click checks them."""
-    command = context.command
-    fresh = click.Context(command, context.parent, context.info_name, **command.context_settings)
-    unknown: list[click.NoSuchOption] = []
-    yield from (lacking := list(without_value(words, fresh)))
-    words = [word for word in words if word not in {each.option_name for each in lacking}]
-    if "--gpus" in _options(fresh):
-        error, words = devices_of_nodes(words, fresh)
-        unknown += [error] if error else []
-        yield from unknown
-    while True:
-        try:
-            values, extra, order = command.make_parser(fresh).parse_args(list(words))
-            break
-        except click.NoSuchOption as error:
-            value = next_word(words, error.option_name)
-            if single := next((word for word in words if f"-{word}" in _options(fresh)), ""):
-                error = ForeignOptionError(single, f"write -{single} in place of {single}", fresh)
-            elif fix := same_here(error.option_name, value, {*_options(fresh), command.name or ""}, words):
-                error = ForeignOptionError(error.option_name, fix, fresh)
-            yield error
-            unknown.append(error)
-            words = _without_option(words, error.option_name, fresh)
-        except click.BadOptionUsage as error:
-            yield error
-            words = _without_option(words, error.option_name, fresh)
-    yield from (twice := list(repeated(order, fresh, words)))
-    meant = {_nearest_option(error.option_name, fresh) for error in unknown}
-    meant |= {word for error in unknown for word in getattr(error, "fix", "").split()}
-    known = {error.option_name for error in twice}  # their values are not reported as well
-    parameters = [
-        each for each in command.get_params(fresh) if not each.is_eager and _name(each) not in known
-    ]
-    order = [each for each in order if _name(each) not in known]
-    for parameter in iter_params_for_processing(order, parameters):
-        try:
-            _, extra = parameter.handle_parse_result(fresh, values, extra)
-        except click.MissingParameter as error:
-            given = extra.pop(0) if extra and not unknown and isinstance(parameter.type, click.Path) else ""
-            if not meant.intersection(parameter.opts):
-                yield click.MissingParameter(given, fresh, param=parameter) if given else error
-        except click.UsageError as error:
-            yield error
-    if extra and not unknown:  # a word after an unknown option may be its value
-        yield click.UsageError(f"Got unexpected extra arguments ({' '.join(extra)})", fresh)
-
-
-def _without_option(words: list[str], name: str, context: click.Context) -> list[str]:
-    """Return a command line without a wrong option, and without its value if it has one.
-
-    The next word is the value if the most similar option of the command takes one.
-    """
-    places = [i for i, word in enumerate(words) if word.startswith(f"{name}=")]
-    places = places or [i for i, word in enumerate(words) if word == name]
-    if not places:  # one of several letters after a single hyphen
-        return [word for word in words if not (word[:1] == "-" != word[1:2] and name[1:] in word)]
-    at, similar = places[-1], _nearest_option(name, context)
-    takes_value = any(
-        isinstance(each, click.Option) and similar in each.opts and not each.is_flag
-        for each in context.command.get_params(context)
-    )
-    has_value = takes_value and words[at] == name and not "".join(words[at + 1 : at + 2]).startswith("-")
-    return [*words[:at], *words[at + 1 + has_value :]]
-
-
-def _nearest_option(name: str, context: click.Context) -> str:
+def nearest_option(name: str, context: click.Context) -> str:
     """Return the option of a command whose name is most like a given one, or ""."""
-    names = [each.lstrip("-") for each in sorted(_options(context))]  # hyphens are no letters in common
+    names = [each.lstrip("-") for each in sorted(options_of(context))]  # hyphens are no letters in common
     near = difflib.get_close_matches(name.lower().lstrip("-"), names, n=1, cutoff=NEAR_RATIO)
     return f"--{near[0]}" if near else ""
 
@@ -119,10 +41,8 @@ def usage_problem(error: click.ClickException) -> Problem:
     of the program as a whole.
     """
     context = getattr(error, "ctx", None)
-    if isinstance(error, RepeatedOptionError):
-        name, because = error.option_name, "a command uses one value of this option"
-        fix = f"leave out all but one {name}"
-        return Problem(name, None, f"{name} once", because, fix, fault="is given twice")
+    if isinstance(error, RefusedValueError):
+        return error.problem
     if isinstance(error, click.BadOptionUsage) and not isinstance(error, click.NoSuchOption):
         return wrong_use(error)
     if context is None:
@@ -148,7 +68,7 @@ def _wrong_value(
     error: click.ClickException, parameter: click.Parameter, context: click.Context
 ) -> Problem:
     """Return the fault of the value of an option or an argument, or of a missing one."""
-    name, allowed, usual = _name(parameter), _allowed(parameter, context), _usual(parameter, context)
+    name, allowed, usual = name_of(parameter), _allowed(parameter, context), _usual(parameter, context)
     if isinstance(error, click.MissingParameter):
         about = _first_sentence(parameter)
         because = (
@@ -171,12 +91,14 @@ def _wrong_value(
         return Problem(name, path[1], allowed, f"the path {path[2]}", fix)
     found = VALUE.match(error.message)
     value = next(filter(None, found.groups()), "") if found else None
-    fix = f"write {_with_value(name, _nearest(value, parameter) or usual)}"
-    if isinstance(parameter.type, click.Choice) and not _nearest(value, parameter):
-        fix = f"choose one of these values, such as {_with_value(name, usual)}"
+    near = _nearest(value, parameter)
+    right, start = near or usual, "write"
+    if isinstance(parameter.type, click.Choice) and not near:
+        start = "choose one of these values, such as"
     if name in EXAMPLES and usual == EXAMPLES[name]:
         several = re.fullmatch(r"(?!\d+$)(?:\w+=)?([1-9]\d*)(?:,\d+)*", str(value))
-        fix = f"write a number such as {name} {several[1] if several else usual}"
+        right, start = several[1] if several else usual, "write a number such as"
+    fix = Fix(f"{start} {_with_value(name, right)}", ({"": right},) if right else (), is_example=not near)
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
     return of_list(name, str(value), allowed, context.command_path) or Problem(
         name, _plain(value), allowed, _because(parameter, value), fix, fault=fault
@@ -187,28 +109,30 @@ def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Proble
     """Return the fault of an option that the command does not have."""
     name = error.option_name
     because, elsewhere = f"{context.command_path} has no such option", _commands_with(name, context)
-    near = "" if elsewhere else _nearest_option(name, context)
+    near = "" if elsewhere else nearest_option(name, context)
     fix = f"did you mean {near}?" if near else f"remove {name}, with its value if it has one"
     if elsewhere:
         because = f"{name} is an option of {', '.join(elsewhere)}, and not of {context.command_path}"
         fix = f"remove {name}, or run {elsewhere[0]}"
     if isinstance(error, ForeignOptionError):
         fix = error.fix
-    return Problem(name, None, ", ".join(sorted(_options(context))), because, fix, fault="is not known")
+    return Problem(name, None, ", ".join(sorted(options_of(context))), because, fix, fault="is not known")
 
 
 def _commands_with(name: str, context: click.Context) -> list[str]:
-    """Return the other commands that have an option; groups of commands are skipped."""
-    root = context.find_root()
-    group = root.command
-    if not isinstance(group, click.Group):
-        return []
-    commands = ((each, group.get_command(root, each)) for each in group.list_commands(root))
-    return [
-        f"{root.info_name} {each}"
-        for each, command in commands
-        if command and not isinstance(command, click.Group) and any(name in p.opts for p in command.params)
-    ][:3]
+    """Return the other commands that have an option, those of the same group first."""
+    found = []
+    for each in (context, context.find_root()):
+        group = each.command
+        if isinstance(group, click.Group):
+            commands = ((word, group.get_command(each, word)) for word in group.list_commands(each))
+            found += [
+                f"{each.command_path} {word}"
+                for word, command in commands
+                if command and not isinstance(command, click.Group)
+                if any(name in parameter.opts for parameter in command.params)
+            ]
+    return found[:3]
 
 
 def _extra_arguments(error: click.ClickException, context: click.Context) -> Problem:
@@ -221,7 +145,7 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
     takes = ("no arguments", "one argument")[number] if number < 2 else taken
     because = f"{context.command_path} takes {takes}"
     fault, allowed = f"{extra[1]!r} are not expected", f"{context.command_path} {taken}"
-    is_option = f"--{extra[1].partition(' ')[0]}" in _options(context)
+    is_option = f"--{extra[1].partition(' ')[0]}" in options_of(context)
     fix = f"write --{extra[1]}" if is_option else f"remove {extra[1]}"
     return Problem("arguments", extra[1], allowed, because, fix, fault=fault)
 
@@ -259,6 +183,10 @@ def _nearest(value: str | None, parameter: click.Parameter) -> str:
     """Return the choice that is most like a value, or the bound of a range that it exceeds, or ""."""
     kind = parameter.type
     if isinstance(kind, click.Choice):
+        from flopcast.files.other_forms import OTHER_VALUES  # only a wrong word needs it
+
+        if (same := OTHER_VALUES.get(value or "")) in kind.choices:
+            return str(same)
         return next(iter(difflib.get_close_matches(value or "", map(str, kind.choices), n=1)), "")
     if isinstance(kind, (click.IntRange, click.FloatRange)) and kind.max is not None:
         number = re.fullmatch(r"\d+(\.\d*)?", value or "")
@@ -270,8 +198,8 @@ def _usual(parameter: click.Parameter, context: click.Context) -> str:
     """Return a value that an option or an argument accepts; "" if none is known."""
     kind = parameter.type
     numeric = isinstance(kind, (click.types.IntParamType, click.types.FloatParamType))
-    if numeric and _name(parameter) in EXAMPLES:
-        return EXAMPLES[_name(parameter)]
+    if numeric and name_of(parameter) in EXAMPLES:
+        return EXAMPLES[name_of(parameter)]
     if isinstance(kind, (click.IntRange, click.FloatRange)):
         if kind.min is None:
             return str(kind.max)
@@ -288,12 +216,12 @@ def _words(parameter: click.Parameter, context: click.Context) -> list[str]:
     return [item.value for item in parameter.shell_complete(context, "") if item.type == "plain"]
 
 
-def _options(context: click.Context) -> set[str]:
+def options_of(context: click.Context) -> set[str]:
     """Return the long names of every option that a command has."""
     return {name for each in context.command.get_params(context) for name in each.opts if name[:2] == "--"}
 
 
-def _name(parameter: click.Parameter) -> str:
+def name_of(parameter: click.Parameter) -> str:
     """Return the longest name of an option, or the name of an argument as the help shows it."""
     if isinstance(parameter, click.Argument):
         return parameter.human_readable_name

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import FILE, print_found, print_json
-from flopcast.cli.output_files import check_page, write_output
+from flopcast.cli.options import PAGE, print_found, print_json
+from flopcast.cli.output_files import write_output
 from flopcast.cli.progress import WRONG_INPUT, OfRuns
 from flopcast.cli.terminal import print_text
 from flopcast.cli.validate_machine import machine_of, takes_machine
@@ -31,7 +31,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 @click.command("validate", epilog=EXAMPLES)
 @option("--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES))
 @option("--runs", "runs", multiple=True, type=click.Path())
-@option("--report", type=FILE)
+@option("--report", type=PAGE)
 @option("--leave-out", "left_out", metavar="SOURCE")
 @takes_constants
 @takes_machine
@@ -89,7 +89,6 @@ def command(
     The option --from-one-run predicts each run three times: without calibration, after a calibration with
     one other run of the same cluster, and after a calibration with all other runs of this cluster.
     """
-    check_page(report)
     names: Any = tuple(name for name, given in chosen.items() if given)
     measured_on = machine_of(device, precision, software)
     judging = Judging(left_out=left_out, report=report, chosen=names, measured_on=measured_on)

@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TextIO
 
+from flopcast.files.nearest_names import nearest
+
 PIPED = "-"
 MOST_PIPED_BYTES = 2**27
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -95,6 +97,17 @@ def exists(text: str) -> bool:
         return Path(text).exists()
     except (OSError, ValueError):  # too long for a name, or with a zero byte
         return False
+
+
+def similar_files(path: Path, most: int = 1) -> list[Path]:
+    """Return files beside a missing one with a similar name, the nearest first; the ending may differ."""
+    try:
+        others = sorted(path.parent.iterdir())
+    except OSError:
+        return []
+    alike = [each for each in others if path.suffix in ("", each.suffix) or each.stem == path.stem]
+    stems = {each.stem: path.with_name(each.name) for each in alike}
+    return [stems[stem] for stem in nearest(path.stem, stems, most=most)]
 
 
 def is_missing(text: str) -> bool:

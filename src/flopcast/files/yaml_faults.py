@@ -3,8 +3,8 @@
 Answers: what does a message of the YAML parser mean, where is the error, and how is the text mended?
 Elsewhere: reading YAML (yaml_text.py).
 
-The parser reports the first character that it cannot read. The error is often before it, for example at the
-end of the line above, so that every function here looks for the place to edit.
+The parser reports the first character that it cannot read. The error is often before it, as at the end of
+the line above, so that every function here looks for the place to edit.
 """
 
 import re
@@ -62,10 +62,8 @@ def syntax_fault(error: yaml.YAMLError, text: str) -> SyntaxFault:
     for part, reason in REASONS.items():
         if part in problem:
             return reason(place)
-    where = f"in line {place.line(place.at)}, column {place.column(place.at)}"
-    return SyntaxFault(
-        place.line(place.at), f"the YAML parser reports: {problem}", f"correct the text {where}"
-    )
+    fix = f"correct the text in line {place.line(place.at)}, column {place.column(place.at)}"
+    return SyntaxFault(place.line(place.at), f"the YAML parser reports: {problem}", fix)
 
 
 def _offset(text: str, mark: yaml.Mark | None) -> int:
@@ -81,6 +79,8 @@ def _unclosed_quote(place: Place) -> SyntaxFault | None:
     """Return the fault of the first line of JSON with an odd number of quotation marks."""
     for number, line in enumerate(place.text.split("\n")[: place.line(place.at)], 1):
         if len(re.findall(r'(?<!\\)"', line)) % 2:
+            if place.text.rstrip().endswith(line) and line[-1] not in "}],":
+                return SyntaxFault(number, "the file ends inside a text", "copy the whole file again")
             return _odd_quotes(number, line, "the line has an odd number of quotation marks")
     return None
 

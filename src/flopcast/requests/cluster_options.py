@@ -114,6 +114,12 @@ def _whole_nodes(gpus: int, per_node: int, nodes: str, plan: Mapping[str, object
     return str(stated) if stated in sizes else " or ".join(map(str, sizes))
 
 
+def _meant(name: str) -> str | None:
+    """Return the cluster that the fix of an unknown name proposes, if it proposes a single one."""
+    edits = catalog.unknown_name("clusters", name).edits
+    return str(edits[0][""]) if len(edits) == 1 else None
+
+
 def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
@@ -132,9 +138,10 @@ def with_gpus(document: Document, gpus: object) -> Document:
         allowed = "no value, unless the cluster is from the catalogue (flopcast catalog clusters)"
         raise spec_error("--gpus", gpus, allowed, because, fix)
     name = str(cluster["base"]).partition(":")[0]
-    if catalog.known("clusters", name) is None:
+    meant = catalog.known("clusters", name) or _meant(name)
+    if meant is None:
         return document  # reported with the other faults of the job
-    per_node = catalog.cluster(name).node.devices
+    per_node = catalog.cluster(meant).node.devices
     stated = str(cluster["base"]).partition(":")[2]
     if stated.isdecimal() and not int(stated):
         return document  # a cluster of no nodes, which is reported with the other faults of the job
@@ -147,4 +154,8 @@ def with_gpus(document: Document, gpus: object) -> Document:
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}
     changed = document.with_part("cluster", merged(cluster, {"base": name} | size))
-    return replace(changed, places=document.places | {("cluster",): "--gpus"})
+    return replace(
+        changed,
+        places=document.places
+        | {("cluster",): "--gpus", ("cluster", "base"): document.where(("cluster",))},
+    )

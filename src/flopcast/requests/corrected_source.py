@@ -15,6 +15,11 @@ from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.sources import COMMAND, read_source, reader_in, source_of
 from flopcast.requests.words import is_command
 
+MOST_ROUNDS = 4  # of corrections, each of which may reveal further faults
+WRITTEN = re.compile(r"(?:write|set \S+ to) (?:--?[\w-]+ )?([^\s,]+)(?= in line |$|, or )")
+IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")
+REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
+
 
 def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ...]]:
     """Return what the files of a request hold, and the faults in them if their fixes correct the files.
@@ -22,41 +27,70 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
     Raises
     ------
     SpecError
-        Faults whose fixes do not.
+        Faults whose fixes do not, with those that the fixes reveal.
     """
     try:
         return read_source(request), ()
     except SpecError as error:
-        if (source := _corrected(request, error.problems)) is None:
-            raise
-        return source, error.problems
-
-
-def _corrected(request: JobRequest, problems: Sequence[Problem]) -> JobSource | None:
-    """Return what the only file, or the command, of a request holds after all fixes; None if this fails."""
+        problems = error.problems
     if len(request.files) != 1:
-        return None
+        raise SpecError(problems)
     (word,) = request.files
     name, folder = (COMMAND, Path()) if is_command(word) else (word, Path(word).parent)
     try:
         text = word if name == COMMAND else read_file(Path(word)).decode()
-        for problem in problems:
-            wrong, right = _correction(problem)
-            before, text = text, re.sub(rf"(?<![\w-]){re.escape(wrong)}(?![\w-])", right, text)
-            if not right or before == text:
-                return None
-        return source_of(text.encode(), name, request, reader_in(folder))
     except (SpecError, UnicodeDecodeError):
-        return None
+        raise SpecError(problems) from None
+    new = problems
+    for _ in range(MOST_ROUNDS):
+        before, text = text, _corrected(text, new)
+        if text == before:
+            break
+        try:
+            return source_of(text.encode(), name, request, reader_in(folder)), problems
+        except SpecError as error:
+            known = {(each.field, each.because) for each in problems}
+            new = tuple(each for each in error.problems if (each.field, each.because) not in known)
+            problems = (*problems, *new)
+    raise SpecError(problems)
+
+
+def _corrected(text: str, problems: Sequence[Problem]) -> str:
+    """Return a text after the fixes of problems, each in the line of its problem."""
+    lines = text.split("\n")
+    for problem in problems:
+        number = problem.where.rpartition(":")[2]
+        at = int(number) - 1 if number.isdecimal() else -1
+        places = [at] if 0 <= at < len(lines) else range(len(lines))
+        wrong, right = _correction(problem)
+        for place in places if wrong else ():
+            lines[place] = _replaced(lines[place], problem.field, wrong, right)
+    return "\n".join(lines)
+
+
+def _replaced(line: str, field: str, wrong: str, right: str) -> str:
+    """Return a line with another value, preferably that of the field of a problem.
+
+    >>> _replaced("--micro 8 --tp 8", "--tp", "8", "4"), _replaced("--tp 3 --bf16", "--bf16", "--bf16", "")
+    ('--micro 8 --tp 4', '--tp 3 ')
+    """
+    key = re.escape(field.rpartition(".")[2])
+    value = rf"(?<![\w-]){re.escape(wrong)}(?![\w-])"
+    named, found = re.subn(rf"((?<![\w-]){key}[\"':= ]+){value}", lambda match: match[1] + right, line)
+    return named if found else re.sub(value if right else rf"{value},? ?", lambda _: right, line)
 
 
 def _correction(problem: Problem) -> tuple[str, str]:
-    """Return the wrong text of a problem and the right one; "" where its fix states no single text."""
+    """Return the wrong text of a problem and the right one; ("", "") if its fix states no single text."""
     wrong = problem.field if problem.fault else str(problem.value)
     if meant := re.fullmatch(rf"{MEANT}([^ ,?]+)\?", problem.fix):
         return wrong, meant[1]
-    if swapped := re.fullmatch(r"write (\S+) in place of (\S+)", problem.fix):
+    if swapped := IN_PLACE.fullmatch(problem.fix):
         return swapped[2], swapped[1]
     edit = problem.edits[0] if problem.edits else {}
-    right = in_words(*edit.values()) if len(edit) == 1 else ""
-    return getattr(problem.fix, "part", "") or wrong, "" if " " in right else right
+    if len(edit) == 1 and " " not in (right := in_words(*edit.values())):
+        return getattr(problem.fix, "part", "") or wrong, right
+    if removed := REMOVED.fullmatch(problem.fix):
+        return removed[1], ""
+    written = WRITTEN.match(problem.fix)
+    return (wrong, written[1]) if written and not problem.fault else ("", "")

@@ -13,9 +13,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, collected, shown, spec_error
-from flopcast.files.inputs import exists, opened
+from flopcast.files.inputs import exists, opened, similar_files
 from flopcast.files.misplaced_keys import with_sections
-from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.fixes import set_to
@@ -26,6 +25,7 @@ from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
 from flopcast.records import dataclass
 from flopcast.requests.block_counts import with_num_layers
+from flopcast.requests.fitting_values import with_fitting_values
 from flopcast.requests.missing_parts import (
     is_misspelt,
     missing_part,
@@ -41,7 +41,6 @@ from flopcast.requests.missing_plan import (
     unmendable,
     with_chosen_plan,
     with_divided_blocks,
-    with_fitting_values,
 )
 from flopcast.requests.problem_places import with_places
 from flopcast.slips import whole_number
@@ -84,17 +83,17 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
         with opened(path) as file:
             return file.read(most_bytes + 1)
     except OSError as error:
-        because = getattr(error, "strerror", None) or str(error)
-        allowed = "a file that exists and may be read"
-        fault = f"{shown(str(path))} cannot be read"
-        others = list(path.parent.iterdir()) if path.parent.is_dir() else []
-        stems = {
-            each.stem: each for each in others if path.suffix in ("", each.suffix) or each.stem == path.stem
-        }
-        near = [] if exists(str(path)) else nearest(path.stem, stems)
-        fix = f"did you mean {path.with_name(stems[near[0]].name)}?" if near else "check the path"
-        fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else fix
-        raise spec_error("file", str(path), allowed, because, fix, where, fault) from None
+        raise SpecError([unreadable(path, error, where)]) from None
+
+
+def unreadable(path: Path, error: OSError, where: str = "") -> Problem:
+    """Return the problem of a file that cannot be opened, with the name of a similar file as its fix."""
+    because = getattr(error, "strerror", None) or str(error)
+    near = [] if exists(str(path)) else similar_files(path)
+    fix = f"did you mean {near[0]}?" if near else "check the path"
+    fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else fix
+    allowed, fault = "a file that exists and may be read", f"{shown(str(path))} cannot be read"
+    return Problem("file", str(path), allowed, because, fix, where, fault)
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:

@@ -22,6 +22,7 @@ from flopcast.spec.job import Job
 
 # values of missing parts: assumed where an option could state them, suggested where a file must
 OTHER_STACK = re.compile(r",? or choose another stack(?:, such as [\w-]+)?$")
+USUAL_STACKS = ("megatron-core", "torch-fsdp2", "deepspeed-zero")  # proposed before all others
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 
 
@@ -172,7 +173,7 @@ def _helping(
     Faults of the job with its own stack may remain.
     """
     more, others = [], {(each.field, each.because) for each in problems if each != problem}
-    for name in catalog.names("stacks"):
+    for name in (*USUAL_STACKS, *catalog.names("stacks")):
         changed = job.model_copy(update={"stack": catalog.stack(name)})
         left = [each for each in faults(changed) if (each.field, each.because) not in others]
         if not left:

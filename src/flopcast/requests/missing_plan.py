@@ -1,37 +1,28 @@
 """Plans with missing parts: how they are recognised and completed.
 
 Answers: can a plan be predicted as it is and, if not, which plan is predicted?
-Elsewhere: the choice itself (search/default_plan.py), the job around a plan (job_files.py).
+Elsewhere: the choice itself (search/default_plan.py), wrong values of a plan (fitting_values.py), the job
+around a plan (job_files.py).
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flopcast.errors import InfeasibleError, Problem, SpecError
-from flopcast.files.validate import build
-from flopcast.files.yaml_text import Document
-from flopcast.fixes import only_value, set_to
-from flopcast.meant_quantities import meant_count
-from flopcast.quantities import parse_length, parse_tokens
+from flopcast.fixes import set_to
 from flopcast.records import replace
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
-from flopcast.spec.plan import Plan
-from flopcast.spec.plan_fields import NUMERIC, with_runs
+from flopcast.spec.plan_fields import with_runs
 from flopcast.spec.rules import EVERY_DEVICE
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
-from flopcast.workload.suggested_fixes import advised, causes, fields_of, plan_of
+from flopcast.workload.suggested_fixes import causes, impossible_degrees, plan_of
 
 if TYPE_CHECKING:
     from flopcast.search.chosen_plan import ChosenPlan
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
-RANGE = re.compile(r"\s*[<>]=?\s*\d")
-OF_RANGE = "the value is a range; flopcast search takes ranges such as 1..8, and other commands do not"
-DIGITS = re.compile(r"[0-9]+")
-IN_TOKENS = re.compile(r"(\d[\d.,]*\s*[kKmMbBtT]?)\s*tok(?:en)?s?")
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
 
 
@@ -237,114 +228,10 @@ def unmendable(job: Job, fixed: Mapping[str, object]) -> tuple[Problem, ...]:
     problems = check(job.model_copy(update={"plan": job.plan.model_copy(update=implied)}))
     usual = check(job.model_copy(update={"plan": plan_of(job, {**implied, **fixed})}))
     with_replicas = {each.field: each for each in usual}  # that use the remaining devices
-    return tuple(
+    lasting = [
         with_replicas.get(each.field, each)
         for each in problems
         if not each.field.startswith("plan") or each.field in settled
-    )
-
-
-def with_fitting_values(
-    problems: Sequence[Problem],
-    document: Document,
-    data: Mapping[str, object],
-    fixed: Mapping[str, object] | None,
-) -> list[Problem]:
-    """Return the faults of a job's parts; fixes of its plan's numbers state values that keep every rule.
-
-    A value is the whole number that the wrong value contains, if it fits, or else follows from the other
-    fields and the number of devices. If other faults prevent this, the fixes stay the same.
-
-    Parameters
-    ----------
-    problems : faults of the job that `data` describe
-    document, data : the job, whose other parts are valid
-    fixed : the fields that the user has set, of a plan that flopcast completes
-    """
-    plan = data.get("plan") if fixed is None else fixed
-    batch = data.get("batch")
-    length = batch.get("sequence_length", batch.get("seq")) if isinstance(batch, Mapping) else None
-    problems = [in_sequences(each, length) for each in problems]
-    wrong = {problem.field.removeprefix("plan."): problem for problem in problems}
-    chosen = only_value(problems[0].fix) if len(problems) == 1 else ""
-    name = next(iter(problems[0].edits[0])) if chosen else ""
-    numeric = wrong.keys() <= set(NUMERIC) and not any(each.value == "auto" for each in problems)
-    if not isinstance(plan, Mapping) or not wrong or not (numeric or name in Plan.model_fields):
-        return list(problems)
-    rest = {name: value for name, value in plan.items() if name not in wrong}
-    try:
-        job = build(Job, document, {**data, "plan": rest})
-        if chosen and not numeric:
-            return [_with_fitting_choice(problems[0], name, chosen, job)]
-    except SpecError:  # other parts are wrong, or the proposed value is no value of the plan
-        return list(problems)
-    fitting = plan_of(job, fields_of(job.plan))
-    numbers = {
-        name: _number_in(problem.fix if problem.fault else str(problem.value))
-        for name, problem in wrong.items()
-    }
-    numbers |= {name: job.cluster.node.devices for name, problem in wrong.items() if problem.value == "max"}
-    given = {name: number for name, number in numbers.items() if number}
-    likely = plan_of(job, {**fields_of(job.plan), **given})
-    if any(problem.fault for problem in wrong.values()):
-        unit = likely.data_parallel * likely.micro_batch
-        whole = max(1, round(likely.global_batch / unit)) * unit
-        likely = likely.model_copy(update={"global_batch": whole})
-    plans = [each for each in (likely, fitting) if not check(job.model_copy(update={"plan": each}))]
-    if not plans:
-        return list(problems)
-    values = {name: getattr(plans[0], name) for name in wrong}
-    fitted = {name: replace(each, fix=set_to({name: values[name]})) for name, each in wrong.items()}
-    return [
-        replace(each, because=OF_RANGE) if RANGE.match(str(each.value)) else each
-        for each in fitted.values()
     ]
-
-
-def _number_in(text: str) -> int:
-    """Return the number that a text contains, or the nearest power of two inside the bound that it states.
-
-    >>> _number_in("8 GPUs"), _number_in("<8"), _number_in(">4"), _number_in("few")
-    (8, 4, 8, 0)
-    """
-    number = DIGITS.search(text)
-    value = int(number[0]) if number else 0
-    if value > 1 and re.match(r"\s*<(?!=)", text):
-        return 1 << (value - 1).bit_length() - 1
-    return 1 << value.bit_length() if value and re.match(r"\s*>(?!=)", text) else value
-
-
-def in_sequences(problem: Problem, length: object) -> Problem:
-    """Return the fault of a global batch in tokens; its fix states the nearest number of sequences.
-
-    Parameters
-    ----------
-    length : tokens of a sequence, if the job states them
-    """
-    is_batch = problem.field.removeprefix("plan.") == "global_batch"
-    found = IN_TOKENS.fullmatch(str(problem.value)) if is_batch else None
-    if found is None or not isinstance(length, int) or not meant_count(found[1]):
-        return problem
-    binary = parse_length(found[1]) if re.fullmatch(r"\d+\s*[kKM]", found[1]) else 0  # 4M may be 2^22
-    tokens = binary if binary and binary % length == 0 else int(parse_tokens(meant_count(found[1])))
-    because = f"{tokens:,} tokens are {tokens / length:,.6g} sequences of {length:,} tokens"
-    allowed, fault = "a whole number of sequences", f"= {problem.value!r} is a number of tokens"
-    fix = set_to(global_batch=max(1, round(tokens / length)))
-    return replace(problem, allowed=allowed, because=because, fix=fix, fault=fault)
-
-
-def _with_fitting_choice(problem: Problem, name: str, word: str, job: Job) -> Problem:
-    """Return the fault of one word of a plan; its fix states a similar word that keeps every rule, if any.
-
-    Otherwise the fix also edits the fields that contradict the proposed word.
-    """
-    begun = [each for each in re.findall(r"\w+", problem.allowed) if each.startswith(str(problem.value))]
-    left = {
-        each: advised(job, {**fields_of(job.plan), name: int(each) if each.isdecimal() else each})
-        for each in dict.fromkeys((word, *begun))
-    }
-    right = next((each for each, faults in left.items() if not faults), word)
-    further = [edit for fault in left[right] for edit in fault.edits[:1] if "" not in edit]
-    if any(name in edit for edit in further):
-        return replace(problem, fix=set_to(further[0]))
-    return replace(problem, fix=set_to({name: right} | {k: v for edit in further for k, v in edit.items()}))
+    known = {each.field for each in lasting}
+    return (*lasting, *(each for each in impossible_degrees(job, fixed) if each.field not in known))

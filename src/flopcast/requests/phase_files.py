@@ -15,7 +15,7 @@ from flopcast.records import replace
 from flopcast.requests.accepted_fixes import after_fixes
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.resolve import resolve
+from flopcast.requests.resolve import check_training, resolve
 from flopcast.requests.training_options import LENGTHS
 from flopcast.spec.job import Job
 from flopcast.spec.phases import StatedPhase, StatedRun
@@ -58,12 +58,12 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
         Neither a file nor the request states how long the run is, or both do; or a fault in what they say.
     """
     if path is None:
-        job = resolve(request)
-        if job.run_tokens is None:
+        if check_training(request).run_tokens is None:
             allowed = "a number of tokens or of samples, or --phases FILE"
             fix, because = "add --tokens 2T", "flopcast needs the length of the run"
             raise spec_error("--tokens", None, allowed, because, fix, fault="is missing")
-        return [("phase 1", job.run_tokens, job)]
+        job = resolve(request)
+        return [("phase 1", job.run_tokens or 0.0, job)]
     problems = [
         Problem(
             f"--{name}",

@@ -8,15 +8,27 @@ it is a whole plan), KEY=VALUE changes both. `gpus` then sizes the cluster,
 and `price` states what its devices cost, whoever named it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from flopcast.errors import InfeasibleError, Problem, SpecError, collected, numbered, spec_error
+from flopcast.errors import (
+    MEANT,
+    InfeasibleError,
+    Problem,
+    SpecError,
+    collected,
+    common_problems,
+    problems_of,
+    spec_error,
+)
+from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.validate import build
-from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
-from flopcast.library.edits import edited_document, in_long_names, long_names, placed
+from flopcast.files.yaml_text import COMMAND_LINE, Document
+from flopcast.fixes import only_value
+from flopcast.library.edits import edited_document, in_long_names
 from flopcast.records import replace
 from flopcast.requests.accepted_fixes import with_accepted_fixes
 from flopcast.requests.cluster_options import (
@@ -29,29 +41,23 @@ from flopcast.requests.cluster_options import (
     with_usual_size,
 )
 from flopcast.requests.corrected_source import source_and_faults
-from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
 from flopcast.requests.job_files import AUTO, NOUNS, ReadFile, built, checked_job, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.own_files import OF_JOB, is_config
 from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
-from flopcast.requests.serving_words import OF_SERVING, sent_requests
-from flopcast.requests.sources import assuming, with_described_model, with_model
-from flopcast.requests.training_options import (
-    with_adapters,
-    with_plan,
-    with_plan_options,
-    with_run,
-    with_site_options,
-    with_usual_targets,
+from flopcast.requests.serving_words import OF_SERVING
+from flopcast.requests.stated_options import (
+    with_changed_stack,
+    with_files,
+    with_options,
+    with_training_options,
 )
-from flopcast.requests.usual_values import stated_cluster, with_defaults, with_usual_stack
+from flopcast.requests.training_options import with_adapters, with_run, with_usual_targets
+from flopcast.requests.usual_values import stated_cluster, with_defaults
 from flopcast.requests.words import is_path, with_named_model
-from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
-WRITTEN = ("model", "stack", "cluster", "checkpoint", "loader", *OF_SERVING)  # parts that options replace
 Made = TypeVar("Made")
 Make = Callable[[Document, ReadFile], Made]  # from a document and what reads the files that it names
 
@@ -70,13 +76,24 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     InfeasibleError
         The request has no plan, and none fits.
     """
-
-    def of_no_serving(make: Make[Made]) -> Make[Made]:
-        made = of_training(make)
-        return lambda document, read: made(_without_serving(document), read)
-
-    make, check = of_no_serving(job_of), of_no_serving(checked_job)
+    make, check = _of_no_serving(job_of), _of_no_serving(checked_job)
     return made_from(request, make, check, assume_cluster=assume_cluster)
+
+
+def check_training(request: JobRequest) -> Job:
+    """Return the training job that a request describes, checked as `resolve` does, but without a plan.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the files and the other values.
+    """
+    return made_from(request, _of_no_serving(checked_job))[0]
+
+
+def _of_no_serving(make: Make[Made]) -> Make[Made]:
+    made = of_training(make)
+    return lambda document, read: made(_without_serving(document), read)
 
 
 def of_training(make: Make[Made], *, assume_size: bool = True) -> Make[Made]:
@@ -131,34 +148,33 @@ def made_from(
     _refuse_step(document)
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
-        document, request = _with_files(document, request)
-    document, stated = _with_options(document, request, source.devices), source.devices
+        document, request = with_files(document, request)
+    document, stated = with_options(document, request, source.devices), source.devices
     if assume_cluster and not names_cluster(document, request):
         document = with_usual_cluster(document, request)
         stated = stated or devices_of_plan(document)
     document = with_price(document, request.price, anew=True)
-    document, twofold = _tried(document, lambda given: _with_training_options(given, request))
-    document = _with_changed_stack(with_run(document, request), request)
+    document, twofold = _tried(document, lambda given: with_training_options(given, request))
+    document = with_changed_stack(with_run(document, request), request)
     document, mistyped = _tried(document, lambda given: edited_document(given, request.changes))
     if not twofold:
         document = with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
-    gpus = devices_of_script(document, stated) if request.gpus is None else request.gpus
-    if source.devices is not None and gpus == source.devices and not stated_cluster(document):
-        gpus = None  # the file's plan counts them, and there is no cluster to size
+    gpus = _devices(document, request, stated, source.devices)
     document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
     document = with_price(document, request.price, anew=False)
     problems = (*misread, *unsized, *mistyped, *twofold, *untargeted)
-    if mistyped:  # what the changes would have mended is no fault
-        raise SpecError(problems)
     check = check or make
+    if mistyped:  # what the changes would have mended is no fault
+        raise SpecError(_with_changes_corrected(problems, request, check, adds=True))
     try:
         if not problems:
             return make(document, read)
         check(document, read)
     except SpecError as error:
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
-        every = as_typed((*problems, *faults), document, request.changes)
+        typed = as_typed((*problems, *faults), document, request.changes)
+        every = _with_changes_corrected(typed, request, check)
         named = names_cluster(document, request)
         follows = _follows(named_cluster=named, unsized=bool(unsized), untargeted=bool(untargeted))
         raise SpecError(each for each in every if each.field not in follows) from None
@@ -166,6 +182,46 @@ def made_from(
         if not problems:  # else no plan is possible on what was not meant
             raise
     raise SpecError(problems)
+
+
+def _devices(document: Document, request: JobRequest, stated: int | None, own: int | None) -> object:
+    """Return the devices that size the cluster; `stated` and `own` are those of the job and its file."""
+    gpus = devices_of_script(document, stated) if request.gpus is None else request.gpus
+    if own is not None and gpus == own and not stated_cluster(document):
+        return None  # the file's plan counts them, and there is no cluster to size
+    return gpus
+
+
+def _with_changes_corrected(
+    problems: Sequence[Problem], request: JobRequest, check: Make[object], *, adds: bool = False
+) -> list[Problem]:
+    """Return problems, of which some concern changes; fixes of changes state values that the job allows.
+
+    `adds` tells whether further problems of the job with the corrected changes are added.
+    """
+    found, changes = list(problems), list(request.changes)
+    written: dict[str, Problem] = {}
+    for each in problems:
+        wrong = each.where.removeprefix(ARGUMENT)
+        key, _, value = wrong.partition("=")
+        meant = re.fullmatch(rf"{re.escape(MEANT)}(\w+)\?", each.fix)
+        stated = re.fullmatch(r"write ([\w.]+=\S+)", each.fix)
+        right = f"{key.rpartition('.')[0]}.{meant[1]}={value}" if meant else stated[1] if stated else ""
+        if wrong in changes and (each.fault == UNKNOWN_KEY or "=" not in wrong):
+            changes[changes.index(wrong)] = right
+            written |= {f"{ARGUMENT}{right}": each} if right else {}
+    corrected = replace(request, changes=tuple(filter(None, changes)))
+    if corrected.changes == request.changes:
+        return found
+    for second in problems_of(lambda: made_from(corrected, check)):
+        first, value = written.get(second.where), only_value(second.fix)
+        if first is None:
+            found += [second] if adds else []
+        elif value:
+            because = f"{first.because}; {second.value} is not allowed either, because {second.because}"
+            key = second.where.removeprefix(ARGUMENT).partition("=")[0]
+            found[found.index(first)] = replace(first, because=because, fix=f"write {key}={value}")
+    return found
 
 
 def _follows(*, named_cluster: bool, unsized: bool, untargeted: bool) -> set[str]:
@@ -203,28 +259,17 @@ def _faults_with_each(
         return
     for edit in unknown.edits:
         meant = replace(request, files=tuple(files), model=str(edit[""]))
-        found.append([])
-        with collected(found[-1]), suppress(InfeasibleError):
-            made_from(meant, check, assume_cluster=assume_cluster)
-    for each in found[0] if found else ():
-        same = [[one for one in rest if one.message == each.message] for rest in found]
-        common = [
-            condition
-            for condition in each.conditions
-            if all(condition in one[0].conditions for one in same if one)
-        ]
-        if all(same) and common:
-            allowed, because = (numbered(texts) for texts in zip(*common, strict=True))
-            yield replace(each, allowed=allowed, because=because)
+        found.append(problems_of(partial(made_from, meant, check, assume_cluster=assume_cluster)))
+    yield from common_problems(found)
 
 
 def _faults_of_options(request: JobRequest) -> list[Problem]:
     """Return the faults of options whose values do not depend on the files: names, files and prices."""
     document = Document(COMMAND_LINE, {}, {})
     named = request if not is_path(str(request.model or "")) else replace(request, model=None)
-    document, found = _tried(document, lambda given: _with_files(given, request)[0])
+    document, found = _tried(document, lambda given: with_files(given, request)[0])
     problems = list(found)
-    document = _with_options(document, named)
+    document = with_options(document, named)
     if request.cluster is None and request.price is not None:
         document = with_usual_cluster(document, request)
     document = with_price(document, request.price, anew=True)
@@ -250,35 +295,6 @@ def _no_file(path: Path, _: int) -> bytes:
     raise spec_error("plan.schedule", str(path), allowed, because, "use the command line", "request")
 
 
-def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobRequest]:
-    """Return the document with the model and the site of files, and the request without such a model."""
-    stated = stated_graph(document) if request.model is None else None
-    model = request.model or (stated.graph if stated else document.mapping.get("model"))
-    if not any(is_graph(str(each)) for each in (model, *request.files[:1])):
-        refuse_graph_options(request.size, request.autocast)
-    if isinstance(model, str) and is_path(model):
-        sizes = (*(stated.size_words if stated else ()), *request.size)
-        autocast = request.autocast or (stated is not None and stated.autocast)
-        document = with_model(document, model, sizes, autocast)
-        request = replace(request, model=None)
-    if isinstance(model, dict):  # of a config.json, below the key model
-        lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("model",)}
-        config = Document(document.name, model, lines)
-        document = with_described_model(document, config) if is_config(config) else document
-    if isinstance(request.traffic, str) and (sent := sent_requests(request.traffic, model)):
-        document = assuming(document, tuple(sent.mapping["assumptions"]))
-        limits = request.slo or sent.mapping.get("slo")
-        request = replace(request, traffic=sent.mapping["traffic"], slo=limits)
-    if request.site is not None:
-        given = read_yaml(read_file(request.site), str(request.site))
-        if given.mapping.keys() & {"model", *OF_JOB}:
-            allowed, because = "a file of flopcast calibrate from-run", "the file describes a job"
-            fix, fault = "choose a site file for --site", "is a job file, and not a site file"
-            raise spec_error(str(request.site), None, allowed, because, fix, fault=fault)
-        document = placed(document.with_part("site", given.data), ("site",), given.name, given)
-    return document, request
-
-
 def _tried(
     document: Document, step: Callable[[Document], Document]
 ) -> tuple[Document, tuple[Problem, ...]]:
@@ -289,27 +305,6 @@ def _tried(
         return document, error.problems
 
 
-def _with_options(document: Document, request: JobRequest, devices: int | None = None) -> Document:
-    """Return the document with the parts that options state; `devices` are those of a launch script."""
-    data = dict(document.mapping)
-    for key in WRITTEN:
-        if (value := getattr(request, key)) is not None:
-            data[key] = value
-            document = placed(document, (key,), f"--{key}")
-    of_batch = {"seq": "sequence_length", "images": "images", "inference": "forward_only"}
-    for option, name in of_batch.items():
-        value = getattr(request, option)
-        if value is not None and value is not False:
-            data["batch"] = _others(data.get("batch"), name) | {name: value}
-            document = placed(document, ("batch", name), f"--{option}")
-    return with_plan(replace(document, data=data), request, devices)
-
-
-def _with_training_options(document: Document, request: JobRequest) -> Document:
-    document = with_site_options(with_plan_options(document, request), request)
-    return with_adapters(document, request, anew=True)
-
-
 def _refuse_step(document: Document) -> None:
     """Raise SpecError if the document describes a step of reinforcement learning, which has two jobs."""
     if is_step(document.data):
@@ -317,18 +312,3 @@ def _refuse_step(document: Document) -> None:
         fix = f"run flopcast predict {document.name}, or write one of its jobs into a separate file"
         allowed, fault = "the keys of one job: model, cluster, plan", "is not a key of a job"
         raise SpecError([Problem("rollout", None, allowed, because, fix, document.name, fault)])
-
-
-def _with_changed_stack(document: Document, request: JobRequest) -> Document:
-    """Return the document with the usual stack if no stack is named but a field of it is changed."""
-    names = {change.partition("=")[0] for change in request.changes}
-    changed = any(name.startswith("stack.") for name in names) and not names & {"stack", "stack.base"}
-    return with_usual_stack(document) if changed and "stack" not in document.mapping else document
-
-
-def _others(batch: object, name: str) -> dict[str, object]:
-    """Return what a batch states in addition to one of its fields."""
-    if not isinstance(batch, dict):
-        return {}
-    long = long_names(Batch)
-    return {key: value for key, value in batch.items() if long.get(key, key) != name}

@@ -20,16 +20,16 @@ from flopcast.library.edits import long_names, plan_words
 from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import parse_quantity, parse_usd
 from flopcast.records import dataclass, field, replace
+from flopcast.requests.fitting_values import in_sequences
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.missing_plan import in_sequences
 from flopcast.requests.resolve import made_from, of_training
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.search.space_words import space_values
 from flopcast.spec.plan import Plan
 from flopcast.units import Number
-from flopcast.workload.suggested_fixes import advised
+from flopcast.workload.suggested_fixes import ALONE, impossible_degrees
 
 Made = TypeVar("Made")
 DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
@@ -37,7 +37,6 @@ OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
 OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
 NO_LIMIT: Number | None = 1e15  # seconds or dollars
 OPTION_OF = {"objective": "--objective", "tokens": "--tokens"}  # faults of a question
-DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 COMPARED = ("stack.tensor_overlap",)  # settings of which a change may list several values to try
 OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
 
@@ -132,11 +131,10 @@ def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iter
     A range contains them rightly, unless it contains no others.
     """
     jobs = tuple(question.sized())
-    for name in (each for each in DEGREES if each in words and getattr(question.space, each)):
+    for name in (each for each in ALONE if each in words and getattr(question.space, each)):
         possible, broken = list[object](), list[Problem]()
         for value in getattr(question.space, name):
-            faults = [advised(job, {name: value}) for job in jobs]
-            of_jobs = [[one for one in each if one.field == f"plan.{name}"] for each in faults]
+            of_jobs = [impossible_degrees(job, {name: value}) for job in jobs]
             if all(of_jobs):
                 broken += chain.from_iterable(of_jobs)
             else:
@@ -289,7 +287,8 @@ def _dollars(text: object) -> float | None:
         fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
         because = "a budget is an amount of US dollars, and flopcast does not convert currencies"
         if amount is not None:
-            because, fix = "the amount is not above 0", 'write --budget "2M USD"'
+            right = f"{-amount:g}" if amount else "2M"
+            because, fix = "the amount is not above 0", f'write --budget "{right} USD"'
         raise spec_error("--budget", text, allowed, because, fix)
     return amount
 

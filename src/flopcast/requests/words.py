@@ -12,8 +12,8 @@ from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.field_examples import EXAMPLES
-from flopcast.files.inputs import PIPED, exists, is_missing
-from flopcast.files.nearest_names import alternatives, nearest
+from flopcast.files.inputs import PIPED, exists, is_missing, similar_files
+from flopcast.files.nearest_names import alternatives
 from flopcast.fixes import write
 from flopcast.library import catalog
 from flopcast.records import replace
@@ -140,7 +140,7 @@ def _unknown(word: str) -> Problem:
             "argument", word, allowed, because, write(EXAMPLES.get(word.partition(".")[2], "2"), word)
         )
     if is_path(word):
-        near = nearest(Path(word).name, _files_beside(word), most=NEAR)
+        near = [str(each) for each in similar_files(Path(word), most=NEAR)]
         fix = f"did you mean {alternatives(near)}?" if near else "check the path"
         stem = Path(word).with_suffix("").name
         fix = f"write {stem}, the model of the catalogue" if is_model(stem) else fix
@@ -149,12 +149,3 @@ def _unknown(word: str) -> Problem:
     problem = catalog.unknown_name("models", word)
     allowed = f"a file that exists, or a model: {problem.allowed}"
     return Problem("job", word, allowed, because, problem.fix, fault=fault)
-
-
-def _files_beside(word: str) -> list[str]:
-    """Return the files in the folder of a path, with that folder; none if it cannot be listed."""
-    folder = Path(word).parent
-    try:
-        return [str(path) for path in sorted(folder.iterdir()) if path.suffix in ENDINGS]
-    except OSError:
-        return []

@@ -37,7 +37,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.units import Number, show_memory
-from flopcast.workload.suggested_fixes import advised
+from flopcast.workload.suggested_fixes import advised, lasting
 
 PLAYED = 8  # of the screened plans, exactly
 PLAYED_TASKS = 2**18  # of these plans' pipelines together: 8 plans of the largest known runs have fewer
@@ -102,7 +102,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         implied = {"zero": usual_zero(job)} if "data_shard" in fixed else {}
         conflicts = advised(job, {**implied, **fixed})
         if conflicts:
-            raise SpecError(conflicts)
+            raise SpecError(lasting(conflicts, fixed) or conflicts)
         raise InfeasibleError(_impossible(job, fixed, found.candidates))
     if found.nearest is not None:
         ratio = found.nearest.used_bytes / job.cluster.node.device.memory_bytes

@@ -26,6 +26,8 @@ OTHER_WORDS = {
     **dict.fromkeys(("s3", "gcs"), "object_store"),
     **dict.fromkeys(("lustre", "nfs"), "file_system"),
     **dict.fromkeys(("interval", "frequency"), "every"),
+    **dict.fromkeys(("sync", "blocking"), "synchronous"),
+    **dict.fromkeys(("disk", "ssd", "local"), "nvme"),
     "hourly": "every=1h",
     "daily": "every=24h",
 }

@@ -184,8 +184,9 @@ def _stages(text: str) -> list[dict[str, object]]:
         name, _, value = word.partition("=")
         if name in WORKERS and stages and "sample_s" in stages[-1]:
             because = "the number of workers follows the time of its stage, after a colon"
-            last = f"{stages[-1]['name']}={text.partition(str(stages[-1]['name']) + '=')[2].split()[0]}"
-            raise NotAllowedError("TIME:WORKERS", because, in_place(f"{last}:{value}", f"{last} {word}"))
+            both = re.search(rf"({stages[-1]['name']}=[^\s,]+)[\s,]+{re.escape(word)}", text)
+            fix = in_place(f"{both[1]}:{value}", both[0]) if both else f"remove {word}"
+            raise NotAllowedError("TIME:WORKERS", because, fix)
         if not name or not value:
             because = "a stage consists of a name and its time or size"
             fix = in_place(f"decode={word}" if word[0].isdigit() else f"{name}=9ms", word)

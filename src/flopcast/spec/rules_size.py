@@ -39,7 +39,10 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{c.cluster.num_devices:,} devices",
         allowed=f"at most {MOST_DEVICES:,} devices",
         because="no known cluster has more devices",
-        fix=lambda c: f"choose at most {MOST_DEVICES // c.cluster.node.devices:,} of its nodes",
+        fix=lambda c: (
+            f"set --gpus to {MOST_DEVICES}, or choose at most "
+            f"{MOST_DEVICES // c.cluster.node.devices:,} of its nodes"
+        ),
     ),
     Rule(
         field="model.blocks",

@@ -55,7 +55,7 @@ class RunLength(StrictModel):
             )
         except ValueError:
             right = meant_count(value)
-            number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?=[A-Za-z]+$)", value)  # of "2X"
+            number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?= ?[A-Za-z]+$)", value)  # of "2X"
             usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[info.field_name or ""]
             right = right or (f"{number[0]}{unit}" if number else "")
             if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number

@@ -24,6 +24,7 @@ from flopcast.workload.joined_faults import by_field, joined
 
 # The freest first:
 DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel", "peers")
+ALONE = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 MOST_COMPLETED = 8  # edits for which further edits are sought that mend the faults they add
 Fields = Mapping[str, object]
 
@@ -147,6 +148,18 @@ def _holds(job: Job, user_fields: Fields, fix: _Fix) -> bool:
 
 def _of_edited_fields(fix: _Fix) -> list[Problem]:
     return [one for one in fix.mended if one.field.removeprefix("plan.") in fix.edit]
+
+
+def lasting(problems: Sequence[Problem], given: Fields) -> tuple[Problem, ...]:
+    """Return the faults that are not mended by fields which the user left to flopcast, such as stages."""
+    return tuple(each for each in problems if not each.edits or not given.keys().isdisjoint(each.edits[0]))
+
+
+def impossible_degrees(job: Job, given: Fields) -> tuple[Problem, ...]:
+    """Return the faults of degrees that no choice of all other fields of the plan mends."""
+    alone = ({name: given[name]} for name in ALONE if name in given)
+    faults = (lasting(advised(job, fields), fields) for fields in alone)
+    return tuple(each for some in faults for each in some if each.field.removeprefix("plan.") in ALONE)
 
 
 @cached_results(256)  # a reader of jobs asks, and a prediction asks again

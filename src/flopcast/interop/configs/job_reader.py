@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from flopcast.errors import SpecError
+from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, line_in
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
@@ -239,7 +240,9 @@ class JobReader(ConfigReader):
         for name, linear in named.items():
             if not linear:
                 because = f"adapters of {name} are not supported yet"
-                self.fault(key, ", ".join(known), because, f"remove {name}")
+                near = nearest(name, known, least_ratio=0.8)
+                fix = f"write {near[0]} in place of {name}" if near else f"remove {name}"
+                self.fault(key, ", ".join(known), because, fix)
         targets = list(dict.fromkeys(filter(None, named.values())))
         if not targets and not self.faulty(key):
             because, fix = "only listed linear layers get adapters", f"add {key}: [{next(iter(known), '')}]"

@@ -183,8 +183,8 @@ class Arguments:
     def clash(self, flag: str, other: str, because: str) -> None:
         """Report two flags that contradict each other, if both are given."""
         if self.has(flag) and self.has(other):
-            because = f"either {flag} or {other}"
-            self.fault(flag, None, because, because, f"remove {flag} or {other}", f"conflicts with {other}")
+            allowed, fix = f"either {flag} or {other}", f"remove {flag} or {other}"
+            self.fault(flag, None, allowed, because, fix, f"conflicts with {other}")
 
     def assume(self, text: str, flag: str = "") -> None:
         """Report an assumption of the prediction, with the line of the flag that it concerns."""

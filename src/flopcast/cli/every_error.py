@@ -1,0 +1,231 @@
+"""All errors of a command line with wrong options, of which click reports only the first.
+
+Answers: which errors do the options have, and which does the job have once the options are corrected?
+Elsewhere: the problem of one option (usage_errors.py), errors of a job whose options are right (requests/).
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from click.core import iter_params_for_processing
+
+from flopcast.cli.options_of_other_tools import ForeignOptionError, devices_of_nodes, next_word, same_here
+from flopcast.cli.repeated_options import first_slip, repeated
+from flopcast.cli.usage_errors import name_of, nearest_option, options_of, usage_problem
+from flopcast.errors import MEANT, Problem, SpecError, common_problems, shown
+from flopcast.files.inputs import is_missing
+from flopcast.fixes import in_words
+from flopcast.records import replace
+
+ADDED = re.compile(  # an option that a fix adds
+    r'write (--[\w-]+)(?: (?!NAME)("[^"]*"|[^\s,]+))?(?=,|$| or | in place )'
+)
+NOT_GIVEN = getattr(click.core, "UNSET", None)  # the value of an option that is not given, since click 8.3
+OTHER_SIZE = 64  # times an example; errors that do not depend on the example are the same with both
+
+
+def every_problem(error: click.ClickException, words: Sequence[str]) -> list[Problem]:
+    """Return every error in a command line, of which click raises only the first.
+
+    Each wrong option is corrected as its fix says, so that the job can be checked as well. `words` is the
+    whole command line after the program's name.
+    """
+    context = getattr(error, "ctx", None)
+    if context is None or isinstance(context.command, click.Group):
+        return [usage_problem(error)]
+    fresh = click.Context(context.command, context.parent, context.info_name)
+    line = _Line(fresh, list(words[len(context.command_path.split()) - 1 :]))
+    return _joined(line, line.problems_of_job()) if line.problems else [usage_problem(error)]
+
+
+class _Line:
+    """The words after a command, the problems of its options, and the words that correct them."""
+
+    def __init__(self, context: click.Context, words: list[str]) -> None:
+        """Find all problems, in the order in which click checks the words."""
+        self.context, self.words = context, words
+        self.problems: list[Problem] = []
+        self.unknown: list[Problem] = []
+        self.values: dict[str, object] = {}
+        self.examples: dict[click.Parameter, int] = {}
+        self.written: dict[str, Problem] = {}  # options that a fix writes, or settings of --plan
+        for _ in words:
+            if (slip := first_slip(self.words, context)) is None:
+                break
+            self._tell(slip[0])
+            self.words = slip[1]
+        if "--gpus" in options_of(context):
+            error, self.words = devices_of_nodes(self.words, context)
+            if error:
+                self._tell_unknown(error)
+        while True:
+            try:
+                parsed = context.command.make_parser(context).parse_args(list(self.words))
+                break
+            except click.NoSuchOption as wrong:
+                self._tell_unknown(self._elsewhere(wrong))
+            except click.BadOptionUsage as wrong:
+                self._tell(wrong)
+                self.words = _without_option(self.words, wrong.option_name, context)
+        self._check_values(*parsed)
+
+    def _tell(self, error: click.ClickException) -> Problem:
+        """Add the problem of an error, with the fix that its reader sees."""
+        (problem,) = SpecError([usage_problem(error)]).problems
+        self.problems.append(problem)
+        return problem
+
+    def _tell_unknown(self, error: click.NoSuchOption) -> None:
+        """Add the problem of an unknown option, and replace the option by those of its fix."""
+        problem, name = self._tell(error), error.option_name
+        self.unknown.append(problem)
+        value = next_word(self.words, name)
+        left = _without_option(self.words, name, self.context)
+        if problem.fix.startswith(MEANT):
+            right = problem.fix[len(MEANT) : -1]
+            self.words = left if right in left else [right if word == name else word for word in self.words]
+            self.words = [re.sub(rf"^{re.escape(name)}=", f"{right}=", word) for word in self.words]
+            return
+        added = ADDED.match(problem.fix)
+        option, text = added.groups() if added else ("", "")
+        right = " ".join(shlex.split(text or ""))
+        if (
+            value in left
+            and len(left) == len(self.words) - 1
+            and (value in right or _is_unlike_jobs(value))
+        ):
+            left.remove(value)  # it belongs to the unknown option
+        self.written |= {
+            word: problem for word in (right.split() if option == "--plan" else [option]) if word
+        }
+        if option == "--plan" and (plan := next_word(left, option)) is not None:
+            left[left.index(plan) if plan in left else left.index(f"{option}={plan}")] += f" {right}"
+        elif option and option not in left:
+            left += [option, right] if right else [option]
+        self.words = left
+
+    def _elsewhere(self, error: click.NoSuchOption) -> click.NoSuchOption:
+        """Return the error of an unknown option with what it means in other tools, if that is known."""
+        known, name, context = options_of(self.context), error.option_name, self.context
+        value = next_word(self.words, name)
+        if single := next((word for word in self.words if f"-{word}" in known), ""):
+            return ForeignOptionError(single, f"write -{single} in place of {single}", context)
+        if fix := same_here(name, value, {*known, context.command.name or ""}, self.words):
+            return ForeignOptionError(name, fix, context)
+        return error
+
+    def _check_values(
+        self, given: Mapping[str, object], extra: list[str], order: list[click.Parameter]
+    ) -> None:
+        """Add the problems of values, and keep the values of all parameters, corrected where possible."""
+        context, command = self.context, self.context.command
+        twice = list(repeated(order, context, self.words))
+        for error in twice:
+            self._tell(error)
+        known = {error.option_name for error in twice}  # their values are not reported as well
+        meant = {nearest_option(each.field, context) for each in self.unknown}
+        meant |= {word for each in self.unknown for word in each.fix.split()}
+        parameters = [each for each in command.get_params(context) if not each.is_eager]
+        for parameter in iter_params_for_processing(order, parameters):
+            try:
+                _, extra = parameter.handle_parse_result(context, given, extra)
+            except click.MissingParameter as error:
+                is_path = isinstance(parameter.type, click.Path)
+                word = extra.pop(0) if extra and not self.unknown and is_path else ""
+                if not meant.intersection(parameter.opts):
+                    self._tell(click.MissingParameter(word, context, param=parameter) if word else error)
+            except click.UsageError as error:
+                if name_of(parameter) not in known:
+                    self._correct(parameter, self._tell(error))
+        if extra and not self.unknown:  # a word after an unknown option may be its value
+            self._tell(click.UsageError(f"Got unexpected extra arguments ({' '.join(extra)})", context))
+
+    def _correct(self, parameter: click.Parameter, problem: Problem) -> None:
+        """Give a parameter the value that the fix of its problem states."""
+        edit = problem.edits[0] if problem.edits else {}
+        right = in_words(*edit.values()) if len(edit) == 1 else None
+        value = (
+            right if parameter.nargs == 1 and not parameter.multiple else () if right is None else (right,)
+        )
+        self.context.params[str(parameter.name)] = parameter.process_value(self.context, value)
+        if getattr(problem.fix, "is_example", False) and str(right).isdecimal():
+            self.examples[parameter] = int(str(right))
+        self.written[name_of(parameter)] = problem
+
+    def problems_of_job(self) -> list[Problem]:
+        """Return the errors of the job with corrected options, without those that an example causes."""
+        check = getattr(self.context.command.callback, "problems_of_job", None)
+        if check is None:
+            return []
+        named: dict[str, Any] = {
+            str(each.name): () if each.nargs == -1 or each.multiple else None
+            for each in self.context.command.get_params(self.context)
+            if each.expose_value
+        }
+        given = {name: value for name, value in self.context.params.items() if value is not NOT_GIVEN}
+        named |= {name: value for name, value in given.items() if name in named}
+        found = [check(named)]
+        if found[0] and self.examples:
+            others = {
+                str(each.name): each.process_value(self.context, str(OTHER_SIZE * value))
+                for each, value in self.examples.items()
+            }
+            found.append(check(named | others))
+        return list(common_problems(found))
+
+
+def _is_unlike_jobs(word: str) -> bool:
+    """Return whether a word is no file, no model and no change of a job."""
+    from flopcast.requests.words import is_model  # loads the catalogue, which only this error needs
+
+    return "=" not in word and is_missing(word) and not is_model(word)
+
+
+def _joined(line: _Line, of_job: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of a command line and of its job; one that a fix of another causes is joined.
+
+    The fix then states what both fixes change.
+    """
+    from flopcast.library.edits import long_names  # imports the job, which not every error needs
+    from flopcast.spec.plan import Plan
+
+    names = long_names(Plan)
+    pairs = ((word.partition("=")[0], word) for word in line.written if "=" in word)
+    settings = {names.get(key, key): word for key, word in pairs}
+    fixed, left = {id(each): each for each in line.problems}, list[Problem]()
+    for second in of_job:
+        edit = second.edits[0] if second.edits else {}
+        refused = f"{shown(second.value)} is not allowed either, because {second.conditions[0][1]}"
+        if second.where == "--plan" and edit and edit.keys() <= settings.keys():
+            for name, value in edit.items():
+                key, own = settings[name].partition("=")[0], id(line.written[settings[name]])
+                fix = fixed[own].fix.replace(settings[name], f"{key}={in_words(value)}")
+                fixed[own] = replace(fixed[own], because=f"{fixed[own].because}; {refused}", fix=fix)
+        elif (second.where or second.field) in line.written:
+            own = id(line.written[second.where or second.field])
+            because = f"{fixed[own].because}; {refused}"
+            fixed[own] = replace(fixed[own], allowed=second.allowed, because=because, fix=second.fix)
+        else:
+            left.append(second)
+    return [*fixed.values(), *left]
+
+
+def _without_option(words: list[str], name: str, context: click.Context) -> list[str]:
+    """Return a command line without a wrong option, and without its value if it has one.
+
+    The next word is the value if the most similar option of the command takes one.
+    """
+    places = [i for i, word in enumerate(words) if word.startswith(f"{name}=")]
+    places = places or [i for i, word in enumerate(words) if word == name]
+    if not places:  # one of several letters after a single hyphen
+        return [word for word in words if not (word[:1] == "-" != word[1:2] and name[1:] in word)]
+    at, similar = places[-1], nearest_option(name, context)
+    takes_value = any(
+        isinstance(each, click.Option) and similar in each.opts and not each.is_flag
+        for each in context.command.get_params(context)
+    )
+    has_value = takes_value and words[at] == name and not "".join(words[at + 1 : at + 2]).startswith("-")
+    return [*words[:at], *words[at + 1 + has_value :]]

@@ -1,0 +1,68 @@
+"""The errors of a request, without an answer to it.
+
+Answers: which errors does the job of a request have?
+Elsewhere: errors of a document (accepted_fixes.py), the errors of options that the command line cannot read
+(cli/every_error.py).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from flopcast.errors import Problem, SpecError, collected
+from flopcast.files.inputs import exists
+from flopcast.records import replace
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import check_training
+from flopcast.requests.rl_request import rl_document
+from flopcast.requests.serving_request import resolve_serving
+from flopcast.requests.serving_words import serves
+from flopcast.requests.words import is_model
+
+
+def check_each(
+    requests: Iterable[JobRequest], earlier: Sequence[Problem] = (), *, may_serve: bool = True
+) -> None:
+    """Check the jobs of several requests.
+
+    Raises
+    ------
+    SpecError
+        Earlier errors, and every error of all requests.
+    """
+    problems = list(earlier)
+    for each in requests:
+        with collected(problems):
+            check_request(each, may_serve=may_serve)
+    if problems:
+        raise SpecError(problems)
+
+
+def check_after(word: str, request: JobRequest) -> None:
+    """Check the request of a command whose first word is no part of the job, unless the user swapped them.
+
+    Raises
+    ------
+    SpecError
+        Every error of the request.
+    """
+    swapped = word != "" and (exists(word) or is_model(word))
+    check_request(replace(request, files=(word,)) if swapped else request)
+
+
+def check_request(request: JobRequest, *, may_serve: bool = True) -> None:
+    """Check the job of a request, or the file of a step of reinforcement learning; predict nothing.
+
+    Parameters
+    ----------
+    may_serve : whether the job may be one of serving
+
+    Raises
+    ------
+    SpecError
+        Every error of the request.
+    """
+    if may_serve and rl_document(request) is not None:
+        return
+    if may_serve and serves(request):
+        resolve_serving(request)
+    else:
+        check_training(request)
