@@ -227,6 +227,10 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
         fix = set_to({"training.cluster": written[0]} if devices[0] % node == 0 else "", {"apart": True})
         yield Problem("training.cluster", written[1], allowed, because, fix)
     yield from _of_handoff(plan, rollout)
+    if training.plan.peers > 1:
+        because = "peers are not supported yet in a step of reinforcement learning"
+        fix = set_to(peers=1, inner_steps=1)
+        yield Problem("training.plan.peers", training.plan.peers, "1", because, fix)
     batch = training.plan.global_batch
     if plan.answers % batch:
         allowed = f"a divisor of {plan.answers}, the number of answers of a step (prompts x samples)"

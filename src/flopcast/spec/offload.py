@@ -190,6 +190,11 @@ def fraction_in(placements: tuple[Placement, ...], kind: str, tier: str = "") ->
     return sum((one.fraction for one in placed(placements, kind) if tier in ("", one.tier)), 0.0)
 
 
+def used_in_steps(placements: tuple[Placement, ...]) -> bool:
+    """Return whether a step itself uses states outside the device; only a round uses outer states."""
+    return any(one.kind != OUTER for one in placements)
+
+
 def stride_of(placements: tuple[Placement, ...]) -> int:
     """Return the stride of the optimizer's update; 0 if the host updates all that is placed."""
     return max((one.stride for one in placements if one.kind == "optimizer"), default=0)

@@ -5,6 +5,7 @@ Elsewhere: what each optimizer keeps and moves (optimizers.py), what a rule is (
 """
 
 from flopcast.spec.checks import Case, Rule
+from flopcast.spec.offload import used_in_steps
 from flopcast.spec.optimizers import OPTIMIZERS, moved_bytes, state_bytes
 
 
@@ -27,7 +28,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.optimizer",
-        holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].orthogonal and c.structure.offload),
+        holds=lambda c: (
+            not (OPTIMIZERS[c.structure.optimizer].orthogonal and used_in_steps(c.structure.offload))
+        ),
         allowed="an optimizer other than muon, because optimizer states are offloaded",
         because="Muon with offloaded states is not supported yet",
         fix={"optimizer": "adamw"},

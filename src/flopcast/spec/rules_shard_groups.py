@@ -12,6 +12,7 @@ import numpy as np
 from flopcast.fixes import Edit
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed
+from flopcast.spec.offload import OUTER
 from flopcast.spec.shard_groups import ranks_of
 from flopcast.spec.shards import ShardGroup, group_of, shards_word
 
@@ -95,7 +96,7 @@ def _supported(case: Case) -> Edit:
 
 
 def _placed(case: Case) -> bool:
-    return any(one.kind != "activations" for one in case.structure.offload)
+    return any(one.kind not in ("activations", OUTER) for one in case.structure.offload)
 
 
 def _levels(case: Case) -> str:

@@ -21,7 +21,7 @@ from flopcast.operators.item import HostWork, Item
 from flopcast.operators.messages import Replicate
 from flopcast.operators.tier_copies import Link, TierCopy
 from flopcast.records import replace
-from flopcast.spec.offload import PEER, Placement, fraction_in, placed
+from flopcast.spec.offload import PEER, Placement, fraction_in, placed, used_in_steps
 from flopcast.spec.optimizers import FP32_BYTES
 from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.stack import Stack
@@ -161,7 +161,7 @@ def layer_on_host(stack: Stack, plan: Plan, phase: str) -> tuple[Item, ...]:
     """Return the time of a block's pass in which its device waits for the software's bookkeeping."""
     how = stack.offload
     seconds = how.forward_layer_s if phase == "forward" else how.backward_layer_s
-    if not plan.offload or plan.zero < 3 or not seconds:
+    if not used_in_steps(plan.offload) or plan.zero < 3 or not seconds:
         return ()
     work = HostWork(kind=f"{phase}_layer")
     return (Item(name=f"host.{work.kind}", work=work, component="host", phase=phase, waits=("compute",)),)
