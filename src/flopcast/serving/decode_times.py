@@ -28,9 +28,10 @@ PassSeconds = Callable[[Amount, Amount, Amount, Amount], float | Floats]
   n (c + (n + 1) / 2) for a sequence with n new tokens behind c cached ones.
 
 The scheduler calls it with floats for an iteration with prompts, and with arrays for the iterations of one
-long prompt, and once for each number of decoding sequences.
+long prompt, and once for several numbers of decoding sequences.
 """
 KNOTS = 97  # adjacent contexts differ by at most 13 % for contexts up to 131,072 tokens
+TOGETHER = 8  # numbers of sequences priced in one call: takes twice as long as for a single number
 _Line = tuple[list[float], list[float], list[float]]
 
 
@@ -49,7 +50,8 @@ class DecodeTimes:
     def __init__(self, pass_seconds: PassSeconds, computed_tokens: int, longest_tokens: int) -> None:
         self.pass_seconds: PassSeconds = pass_seconds
         self._computed_tokens = computed_tokens
-        self._longest_tokens = max(longest_tokens, 2) + computed_tokens
+        longest_tokens = max(longest_tokens, 2) + computed_tokens
+        self._contexts: Counts = np.geomspace(computed_tokens, longest_tokens, KNOTS)
         self._lines: dict[int, _Line] = {}
 
     def run(
@@ -69,7 +71,9 @@ class DecodeTimes:
             The first pass that ends at this time or later is the last one; infinity if there is no such
             time.
         """
-        knots, values, slopes = self._lines.get(sequences) or self._line(sequences)
+        if sequences not in self._lines:
+            self._add_lines(sequences)
+        knots, values, slopes = self._lines[sequences]
         place = min(max(bisect_right(knots, kv_tokens) - 1, 0), len(slopes) - 1)
         done, elapsed_s = 0, 0.0
         while True:
@@ -90,17 +94,22 @@ class DecodeTimes:
             kv_tokens += passes * growth_tokens
             place += 1
 
-    def _line(self, sequences: int) -> _Line:
-        """Return knots, seconds at the knots, and slopes between them, for a number of sequences."""
-        new = sequences * self._computed_tokens
-        knots = np.geomspace(new, sequences * self._longest_tokens, KNOTS)
-        pairs = self._computed_tokens * (knots - new) + new * (self._computed_tokens + 1) / 2
-        like = np.ones_like(knots)
-        values = np.asarray(self.pass_seconds(new * like, sequences * like, knots, pairs), dtype=np.float64)
+    def _add_lines(self, sequences: int) -> None:
+        """Add the lines of a number of sequences and of the numbers near it.
+
+        A line has knots, seconds at the knots, and slopes between them.
+        """
+        first = sequences - sequences % TOGETHER
+        numbers = np.arange(max(first, 1), first + TOGETHER)
+        knots = numbers[:, None] * self._contexts
+        each = np.repeat(numbers.astype(np.float64), KNOTS)
+        new, kv_tokens = each * self._computed_tokens, knots.ravel()
+        pairs = self._computed_tokens * (kv_tokens - new) + new * (self._computed_tokens + 1) / 2
+        seconds = np.asarray(self.pass_seconds(new, each, kv_tokens, pairs), dtype=np.float64)
+        values = seconds.reshape(knots.shape)
         slopes = np.diff(values) / np.diff(knots)
-        line = knots.tolist(), values.tolist(), slopes.tolist()
-        self._lines[sequences] = line
-        return line
+        for row, number in enumerate(numbers.tolist()):
+            self._lines[number] = knots[row].tolist(), values[row].tolist(), slopes[row].tolist()
 
 
 def _passes(until_s: float, each_s: float, step_s: float, most: int) -> int:
