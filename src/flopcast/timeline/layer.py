@@ -206,13 +206,13 @@ class _Running:
         return np.maximum(free_s, start_s), np.where(later[..., None], self.counts[name], counts)
 
     def put(self, name: str, start: Start, lasts_s: Floats, executed: Counts, column: int) -> None:
-        """Put an item on a stream."""
+        """Put an item on a stream; no path to its start contains the item."""
         if name in self.free_s:
             self.free_s[name] = start[0] + lasts_s
             if self.columns.number:
                 if start[1] is not self.counts[name]:
                     self.counts[name] = start[1].copy()
-                self.counts[name][..., column] += executed
+                self.counts[name][..., column] = executed
 
     def add(self, name: str, more_s: Floats, executed: Counts, column: int) -> None:
         """Add seconds to a stream."""
@@ -275,7 +275,8 @@ def _run(
         late = bool(item.waits) and ends is not NOWHERE and ends.any()
         waits = {item.stream, "host", *item.waits, *((SLOWED,) if late else ())}
         start = run.latest(item.stream, waits)
-        lasts = (seconds > 0) * executed if columns.number else executed
+        takes_time = np.count_nonzero(seconds) == seconds.size
+        lasts = executed if takes_time else (seconds > 0) * executed
         bears = item.stream == "compute" and SLOWED in streams
         if bears:
             run.put(SLOWED, run.later(start, SLOWED), seconds, lasts, column)
