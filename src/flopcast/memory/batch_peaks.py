@@ -13,9 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.dtypes import ZERO, Counts, Floats, Integers, concatenated
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, WAITING, sizes
-from flopcast.memory.in_flight import InFlight, Moments, depths, fullest, joined, of_classes
+from flopcast.memory.in_flight import InFlight, Moments, depths, fullest, of_classes
 from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
 from flopcast.schedules.custom import OwnSchedule
@@ -163,16 +163,10 @@ def _of_kinds(programs: Programs, division: Division, schedule: str | OwnSchedul
     classes = len(division.chunk_counts)
 
     def of_class(at: int, held: tuple[int, ...]) -> InFlight:
-        return joined(
+        order = schedule_of(schedule).order
+        return concatenated(
             [
-                depths(
-                    schedule_of(schedule).order(stages, chunks, len(rows)),
-                    stage,
-                    held,
-                    classes,
-                    rows,
-                    kinds,
-                )
+                depths(order(stages, chunks, len(rows)), stage, held, classes, rows, kinds)
                 for rows in ranks
                 for stage in _members(division, at)
             ]

@@ -129,7 +129,7 @@ def fullest(
     rule = schedule_of(schedule)
     filled = int(rule.fills_after(constant(stages), constant(micro_batches)).item())
     order = rule.order(stages, len(held), filled)
-    found = joined([depths(order, stage, held, classes) for stage in members])
+    found = concatenated([depths(order, stage, held, classes) for stage in members])
     counts = np.hstack([found.in_flight, found.waiting, found.at_work[:, None]])
     first = equal_rows(list(counts.T)).first
     kept = first[_undominated(counts[first])]
@@ -139,11 +139,6 @@ def fullest(
         at_work=found.at_work[kept],
         task=found.task[kept],
     )
-
-
-def joined(found: list[InFlight]) -> InFlight:
-    """Return the concatenated moments of several stages or orders of micro-batches."""
-    return concatenated(found)
 
 
 def _undominated(rows: Integers) -> Integers:

@@ -12,7 +12,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.screen import Screened, promising, screened
 from flopcast.search.pareto_front import front
@@ -241,13 +241,7 @@ def _in_order(ranked: list[RankedDeployment]) -> tuple[RankedDeployment, ...]:
     rounded = [[float(f"{loss:.3g}") for loss in each.losses] for each in ranked]
     fronts = front(np.array(rounded))
     marked = [
-        RankedDeployment(
-            report=each.report,
-            losses=each.losses,
-            kept=True,
-            tied=each.losses[0] <= TIED_RATIO * best and each in likely,
-            on_front=bool(on_front),
-        )
+        replace(each, tied=each.losses[0] <= TIED_RATIO * best and each in likely, on_front=bool(on_front))
         for each, on_front in zip(ranked, fronts, strict=True)
     ]
 
