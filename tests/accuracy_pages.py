@@ -43,14 +43,10 @@ PUBLISHED = SHARED / "validation" / "published_runs.csv"
 FUNCTIONAL = SHARED / "validation" / "megatron_functional_8gpu.csv"
 MLPERF = SHARED / "data" / "training_mlperf" / "mlperf_training_v5.1.csv"
 DEVELOPMENT = ROOT / "tests" / "lab" / "validation" / "held_out_runs.csv"
-COLLECTED = ROOT / "tests" / "lab" / "validation" / "collected_runs.csv"
-COLLECTED_2 = ROOT / "tests" / "lab" / "validation" / "collected_runs_2.csv"
-COLLECTED_3 = ROOT / "tests" / "lab" / "validation" / "collected_runs_3.csv"
-COLLECTED_4 = ROOT / "tests" / "lab" / "validation" / "collected_runs_4.csv"
-COLLECTED_5 = ROOT / "tests" / "lab" / "validation" / "collected_runs_5.csv"
-COLLECTED_6 = ROOT / "tests" / "lab" / "validation" / "collected_runs_6.csv"
-COLLECTED_7 = ROOT / "tests" / "lab" / "validation" / "collected_runs_7.csv"
-COLLECTED_8 = ROOT / "tests" / "lab" / "validation" / "collected_runs_8.csv"
+COLLECTED = [  # the tables of runs that were committed before they were predicted, oldest first
+    DEVELOPMENT.with_name(f"collected_runs{suffix}.csv")
+    for suffix in ("", *(f"_{number}" for number in range(2, 10)))
+]
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 REACH = 1.6449  # sigmas of a 90 % interval
 NO_FITTED_RUN = {  # what is unknown of a site → what no fitted run has
@@ -78,38 +74,44 @@ FIRST_SCORES = {  # of 75 development runs, before anything was corrected (docs/
     "experts": ("20", "10.0 %", "–", "–", "67 % (dense and experts)"),
 }
 FIRST_SCORE_OF_HYBRIDS = "29.1 %, 27.4 %, 41.6 %", "17 %, ± 24 %"  # before anything was corrected
-FIRST_SCORES_OF_COLLECTED = {  # predicted on 2026-11-27 at 100f9fa7, before anything was corrected
-    "dense": ("65", "6.2 %", "9.1 %", "24.8 %", "−3.2 %", "78 %", "± 12 %"),
-    "experts": ("23", "19.6 %", "20.7 %", "36.9 %", "−13.3 %", "52 %", "± 22 %"),
-    "hybrids": ("4", "24.4 %", "23.9 %", "25.8 %", "−23.9 %", "100 %", "± 39 %"),
-}
-FIRST_SCORES_OF_COLLECTED_2 = {  # predicted on 2026-11-28 at 2137b2ad, before anything was corrected
-    "dense": ("66", "17.4 %", "18.7 %", "37.8 %", "−14.6 %", "55 %", "± 26 %"),
-    "experts": ("19", "24.0 %", "27.0 %", "67.1 %", "−0.4 %", "47 %", "± 23 %"),
-}
-FIRST_SCORES_OF_COLLECTED_3 = {  # predicted on 2026-11-28, with 83a70afd and the table's names
-    "dense": ("68", "17.3 %", "19.3 %", "40.8 %", "−12.5 %", "74 %", "± 54 %"),
-    "experts": ("15", "29.2 %", "37.5 %", "66.8 %", "−32.8 %", "27 %", "± 21 %"),
-}
-FIRST_SCORES_OF_COLLECTED_4 = {  # predicted on 2026-11-28 at 84cddedf, before anything was corrected
-    "dense": ("42", "14.3 %", "22.6 %", "57.4 %", "−3.8 %", "67 %", "± 33 %"),
-    "experts": ("20", "21.0 %", "20.8 %", "35.4 %", "−16.8 %", "80 %", "± 64 %"),
-}
-FIRST_SCORES_OF_COLLECTED_5 = {  # predicted on 2026-11-29, with 1b13716c and the table
-    "dense": ("29", "13.2 %", "15.7 %", "37.9 %", "−4.2 %", "90 %", "± 70 %"),
-    "experts": ("10", "23.5 %", "25.0 %", "48.0 %", "8.5 %", "80 %", "± 109 %"),
-}
-FIRST_SCORES_OF_COLLECTED_6 = {  # predicted on 2026-11-29 at 7f1f9c97, before anything was corrected
-    "dense": ("29", "18.3 %", "36.5 %", "48.4 %", "9.2 %", "79 %", "± 63 %"),
-    "experts": ("11", "26.7 %", "22.7 %", "34.5 %", "−15.8 %", "100 %", "± 112 %"),
-}
-FIRST_SCORES_OF_COLLECTED_7 = {  # predicted on 2026-11-29, with b715e2ae and the table
-    "dense": ("55", "60.4 %", "47.4 %", "90.8 %", "−46.3 %", "38 %", "± 25 %")
-}
-FIRST_SCORES_OF_COLLECTED_8 = {  # predicted on 2026-11-29 at 4e49da63, before anything was corrected
-    "dense": ("71", "20.5 %", "26.6 %", "62.0 %", "−23.8 %", "73 %", "± 90 %"),
-    "experts": ("2", "24.5 %", "24.5 %", "29.4 %", "−24.5 %", "100 %", "± 125 %"),
-}
+FIRST_SCORES_OF_COLLECTED = (  # of each table of COLLECTED
+    {  # predicted on 2026-11-27 at 100f9fa7, before anything was corrected
+        "dense": ("65", "6.2 %", "9.1 %", "24.8 %", "−3.2 %", "78 %", "± 12 %"),
+        "experts": ("23", "19.6 %", "20.7 %", "36.9 %", "−13.3 %", "52 %", "± 22 %"),
+        "hybrids": ("4", "24.4 %", "23.9 %", "25.8 %", "−23.9 %", "100 %", "± 39 %"),
+    },
+    {  # predicted on 2026-11-28 at 2137b2ad, before anything was corrected
+        "dense": ("66", "17.4 %", "18.7 %", "37.8 %", "−14.6 %", "55 %", "± 26 %"),
+        "experts": ("19", "24.0 %", "27.0 %", "67.1 %", "−0.4 %", "47 %", "± 23 %"),
+    },
+    {  # predicted on 2026-11-28, with 83a70afd and the table's names
+        "dense": ("68", "17.3 %", "19.3 %", "40.8 %", "−12.5 %", "74 %", "± 54 %"),
+        "experts": ("15", "29.2 %", "37.5 %", "66.8 %", "−32.8 %", "27 %", "± 21 %"),
+    },
+    {  # predicted on 2026-11-28 at 84cddedf, before anything was corrected
+        "dense": ("42", "14.3 %", "22.6 %", "57.4 %", "−3.8 %", "67 %", "± 33 %"),
+        "experts": ("20", "21.0 %", "20.8 %", "35.4 %", "−16.8 %", "80 %", "± 64 %"),
+    },
+    {  # predicted on 2026-11-29, with 1b13716c and the table
+        "dense": ("29", "13.2 %", "15.7 %", "37.9 %", "−4.2 %", "90 %", "± 70 %"),
+        "experts": ("10", "23.5 %", "25.0 %", "48.0 %", "8.5 %", "80 %", "± 109 %"),
+    },
+    {  # predicted on 2026-11-29 at 7f1f9c97, before anything was corrected
+        "dense": ("29", "18.3 %", "36.5 %", "48.4 %", "9.2 %", "79 %", "± 63 %"),
+        "experts": ("11", "26.7 %", "22.7 %", "34.5 %", "−15.8 %", "100 %", "± 112 %"),
+    },
+    {  # predicted on 2026-11-29, with b715e2ae and the table
+        "dense": ("55", "60.4 %", "47.4 %", "90.8 %", "−46.3 %", "38 %", "± 25 %")
+    },
+    {  # predicted on 2026-11-29 at 4e49da63, before anything was corrected
+        "dense": ("71", "20.5 %", "26.6 %", "62.0 %", "−23.8 %", "73 %", "± 90 %"),
+        "experts": ("2", "24.5 %", "24.5 %", "29.4 %", "−24.5 %", "100 %", "± 125 %"),
+    },
+    {  # predicted on 2026-11-30 with b8b0ffa1, before anything was corrected
+        "dense": ("51", "27.3 %", "36.6 %", "69.8 %", "−19.6 %", "33 %", "± 19 %"),
+        "experts": ("4", "18.2 %", "27.6 %", "69.0 %", "−27.6 %", "75 %", "± 117 %"),
+    },
+)
 FIRST_SCORES_OF_MLPERF = {  # benchmark, maker → results and mean error, before anything was corrected
     ("Llama 3.1 405B", "NVIDIA"): "2 | 6.7 %",
     ("Llama 3.1 8B", "NVIDIA"): "17 | 22.5 %",
@@ -139,30 +141,11 @@ suite_of = cache(validate_suite)  # other tests judge the same suites
 class Measured:
     """All measured runs; runs are predicted once for each choice of constants."""
 
-    def __init__(
-        self,
-        published=None,
-        development=None,
-        collected=None,
-        collected_2=None,
-        collected_3=None,
-        collected_4=None,
-        collected_5=None,
-        collected_6=None,
-        collected_7=None,
-        collected_8=None,
-    ):
+    def __init__(self, published=None, development=None, collected=()):
         """Tables may be shared with other tests, so that nothing is predicted twice."""
         self.published = published or PublishedTables([PUBLISHED])
         self.development = development or PublishedTables([DEVELOPMENT])
-        self.collected = collected or PublishedTables([COLLECTED])
-        self.collected_2 = collected_2 or PublishedTables([COLLECTED_2])
-        self.collected_3 = collected_3 or PublishedTables([COLLECTED_3])
-        self.collected_4 = collected_4 or PublishedTables([COLLECTED_4])
-        self.collected_5 = collected_5 or PublishedTables([COLLECTED_5])
-        self.collected_6 = collected_6 or PublishedTables([COLLECTED_6])
-        self.collected_7 = collected_7 or PublishedTables([COLLECTED_7])
-        self.collected_8 = collected_8 or PublishedTables([COLLECTED_8])
+        self.collected = collected or [PublishedTables([table]) for table in COLLECTED]
 
     @cached_property
     def mlperf(self):
@@ -178,8 +161,8 @@ class Measured:
 
         The intervals of the memory were fitted to them.
         """
-        collections = (self.collected, self.collected_2, self.collected_3, self.collected_4)
-        return [row for table in (self.development, *collections) for row in table.judged("none").rows]
+        tables = (self.development, *self.collected[:4])
+        return [row for table in tables for row in table.judged("none").rows]
 
     @cached_property
     def suites(self):
@@ -231,21 +214,21 @@ def values(measured):
         "published": published_table(measured),
         "hybrids": hybrids_table(measured),
         "development": development_table(measured),
-        "collected": collected_table(measured.collected, FIRST_SCORES_OF_COLLECTED),
-        "collected-2": collected_table(measured.collected_2, FIRST_SCORES_OF_COLLECTED_2),
-        "collected-3": collected_table(measured.collected_3, FIRST_SCORES_OF_COLLECTED_3),
-        "collected-4": collected_table(measured.collected_4, FIRST_SCORES_OF_COLLECTED_4),
-        "collected-5": collected_table(measured.collected_5, FIRST_SCORES_OF_COLLECTED_5),
-        "collected-6": collected_table(measured.collected_6, FIRST_SCORES_OF_COLLECTED_6),
-        "collected-7": collected_table(measured.collected_7, FIRST_SCORES_OF_COLLECTED_7),
-        "collected-8": collected_table(measured.collected_8, FIRST_SCORES_OF_COLLECTED_8),
         "decisions": decisions_table(measured),
         "mlperf": mlperf_table(measured),
     }
+    for place, (table, first) in enumerate(zip(measured.collected, FIRST_SCORES_OF_COLLECTED, strict=True)):
+        found[collection_of(place)] = collected_table(table, first)
+        found[f"{collection_of(place)}-rows"] = str(len(table.judged("catalogue").rows))
     numbers = (published_numbers, calibration_numbers, residuals, decision_numbers, memory_numbers)
     for each in numbers:
         found |= each(measured)
     return found
+
+
+def collection_of(place):
+    """The name of a collection's marks: collected, collected-2, …"""
+    return "collected" if place == 0 else f"collected-{place + 1}"
 
 
 def percent(ratio, digits=1):
@@ -273,17 +256,8 @@ def summary_table(measured):
         "|---|--:|--:|",
         f"| blind, first set | {' | '.join(cells)} |",
     ]
-    later = {
-        "second": FIRST_SCORES_OF_COLLECTED,
-        "third": FIRST_SCORES_OF_COLLECTED_2,
-        "fourth": FIRST_SCORES_OF_COLLECTED_3,
-        "fifth": FIRST_SCORES_OF_COLLECTED_4,
-        "sixth": FIRST_SCORES_OF_COLLECTED_5,
-        "seventh": FIRST_SCORES_OF_COLLECTED_6,
-        "eighth": FIRST_SCORES_OF_COLLECTED_7,
-        "ninth": FIRST_SCORES_OF_COLLECTED_8,
-    }
-    for ordinal, scores in later.items():
+    ordinals = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+    for ordinal, scores in zip(ordinals, FIRST_SCORES_OF_COLLECTED, strict=True):
         both = [scores.get(family) for family in ("dense", "experts")]
         cells = [f"{it[1]}, {it[0]} runs, {it[5]} inside" if it else "–" for it in both]
         lines.append(f"| blind, {ordinal} set | {' | '.join(cells)} |")
@@ -441,14 +415,6 @@ def published_numbers(measured):
         "rows": str(len(rows)),
         "constants": str(len(shipped().constants)),
         "development-rows": str(len(measured.development.judged("catalogue").rows)),
-        "collected-rows": str(len(measured.collected.judged("catalogue").rows)),
-        "collected-2-rows": str(len(measured.collected_2.judged("catalogue").rows)),
-        "collected-3-rows": str(len(measured.collected_3.judged("catalogue").rows)),
-        "collected-4-rows": str(len(measured.collected_4.judged("catalogue").rows)),
-        "collected-5-rows": str(len(measured.collected_5.judged("catalogue").rows)),
-        "collected-6-rows": str(len(measured.collected_6.judged("catalogue").rows)),
-        "collected-7-rows": str(len(measured.collected_7.judged("catalogue").rows)),
-        "collected-8-rows": str(len(measured.collected_8.judged("catalogue").rows)),
         "baseline": percent(of_rows(rows)["trivial_mape"]),
     }
     for way in WAYS:

@@ -222,79 +222,18 @@ def development_runs(published_runs):
 
 @pytest.fixture(scope="session")
 def collected_runs(published_runs):
-    """The runs that were collected and predicted at once; `judged` as of the published ones."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs.csv"])
+    """The tables of runs that were collected before they were predicted, `judged` as the published ones."""
+    from accuracy_pages import COLLECTED
+
+    return [PublishedTables([table]) for table in COLLECTED]
 
 
 @pytest.fixture(scope="session")
-def collected_runs_2(published_runs):
-    """The runs of the second collection."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_2.csv"])
-
-
-@pytest.fixture(scope="session")
-def collected_runs_3(published_runs):
-    """The runs of the third collection."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_3.csv"])
-
-
-@pytest.fixture(scope="session")
-def collected_runs_4(published_runs):
-    """The runs of the fourth collection."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_4.csv"])
-
-
-@pytest.fixture(scope="session")
-def collected_runs_5(published_runs):
-    """The runs of the fifth collection."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_5.csv"])
-
-
-@pytest.fixture(scope="session")
-def collected_runs_6(published_runs):
-    """The runs of the sixth collection."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_6.csv"])
-
-
-@pytest.fixture(scope="session")
-def collected_runs_7(published_runs):
-    """The runs of the seventh collection."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_7.csv"])
-
-
-@pytest.fixture(scope="session")
-def collected_runs_8(published_runs):
-    """The runs of the eighth collection."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_8.csv"])
-
-
-@pytest.fixture(scope="session")
-def measured(
-    published_runs,
-    development_runs,
-    collected_runs,
-    collected_runs_2,
-    collected_runs_3,
-    collected_runs_4,
-    collected_runs_5,
-    collected_runs_6,
-    collected_runs_7,
-    collected_runs_8,
-):
+def measured(published_runs, development_runs, collected_runs):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
 
-    collected = (
-        collected_runs,
-        collected_runs_2,
-        collected_runs_3,
-        collected_runs_4,
-        collected_runs_5,
-        collected_runs_6,
-        collected_runs_7,
-        collected_runs_8,
-    )
-    return Measured(published_runs, development_runs, *collected)
+    return Measured(published_runs, development_runs, collected_runs)
 
 
 @pytest.fixture(scope="session")

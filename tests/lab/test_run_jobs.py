@@ -190,6 +190,16 @@ def test_a_row_says_how_many_of_its_layers_are_dense(job_of_row):
     assert job_of_row(**row, notes="with MTP").model.mtp == 1
 
 
+def test_experts_without_a_gate_are_read_and_experts_of_a_dense_model_are_refused(job_of_row, run_of):
+    experts = {"n_experts": "8", "top_k": "2", "moe_ffn_hidden": "1024", "ep": "1"}
+    experts |= {"tp": "1", "dp": "4"}
+    model = job_of_row(model_name="some model of ours", **experts).model
+
+    assert model.family == "experts"
+    assert model.blocks[0].feed_forward.activation == "gelu"
+    assert reasons(run_of(model_name="nanochat with experts", **experts)) == {"n_experts"}
+
+
 def test_a_pattern_of_blocks_is_cut_where_the_row_has_fewer_layers(job_of_row):
     """GPT-OSS alternates a window and full attention: 12 layers are 6 of each."""
     row = DEEPSEEK | {"model_name": "GPT-OSS 20B", "layers": "12", "hidden": "2880", "heads": "64"}

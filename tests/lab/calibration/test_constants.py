@@ -13,8 +13,8 @@ import pytest
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE
-from flopcast.lab.calibration.constant_fit import LEAST_MEMORY_LEVEL, fit
-from flopcast.lab.calibration.observations import ObservedStep, Prior
+from flopcast.lab.calibration.constant_fit import fit
+from flopcast.lab.calibration.observations import LEAST_MEMORY_LEVEL, ObservedStep, Prior
 from flopcast.library.constants import meaning_of, shipped
 
 PRODUCTS, FABRIC, HOST = "gemm_level[a100]", "fabric[ib]", "host"

@@ -19,10 +19,9 @@ from flopcast.lab.calibration.constant_fit import (
     LEAST_SHARE,
     SHARED_LOG_SIGMA,
     SURER,
-    Prior,
     fit,
 )
-from flopcast.lab.calibration.observations import INSIDE, ObservedStep
+from flopcast.lab.calibration.observations import INSIDE, ObservedStep, Prior
 from flopcast.lab.calibration.variance_components import SOURCE
 
 NAME, OTHER = "gemm_level[a]", "fabric[b]"

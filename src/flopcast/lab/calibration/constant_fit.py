@@ -8,9 +8,9 @@ factors (cost/factors.py).
 
 The model is that of from_run.py for many runs: log(measured / predicted) = sum of share · log(level) +
 noise, where a share is d log(step) / d log(factor). The prior of log(level) is normal with mean 0 and the
-sigma that the catalogue or a curve gives the factor. A constant therefore differs from 1 only as far as
-the runs require. The derates of stacks share an unknown mean, unless a stack has a derate of its own. A
-stack without runs uses this mean.
+sigma that the catalogue or a curve gives the factor, times a scale that the runs themselves show
+(variance_components.py). A constant therefore differs from 1 only as far as the runs require. The derates
+of stacks share an unknown mean, unless a stack has a derate of its own. A stack without runs uses the mean.
 
 In each source, a constant may differ from its value elsewhere. This random effect does not affect other
 sources. Many runs of one source therefore count less than equally many runs of several sources
@@ -37,26 +37,32 @@ from flopcast.cost.constants import Constant, Fitted
 from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, unexplained
 from flopcast.dtypes import Counts, Flags, Logs
 from flopcast.lab.calibration.observations import (
+    UNBOUND,
     Levels,
     ObservedStep,
-    Prior,
     Priors,
     constant_of,
+    least_log,
     least_log_sigma,
+    log_of_level,
+    moved,
 )
 from flopcast.lab.calibration.plan_pairs import between_plans
-from flopcast.lab.calibration.variance_components import SOURCE, Gaps, component_log_sigmas, within
+from flopcast.lab.calibration.variance_components import (
+    SOURCE,
+    Gaps,
+    component_log_sigmas,
+    prior_scale,
+    within,
+)
 from flopcast.records import dataclass, replace
 
 SHARED_LOG_SIGMA = 0.1  # prior of the mean that derates share; the same as of one derate (spec/stack.py)
 DEGREES_OF_FREEDOM = 4.0
 EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
 ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any further
-UNBOUND = -100.0  # a lower bound, of the logarithm of a level, that never takes effect
 HELD = 1e6  # precision that keeps a level at its lower bound
-# Memory-bound kernels such as GELU reach 0.8 of the data sheet's bandwidth on A100 (data/operators), and no
-# kernel reaches more than 0.93 (cost/kernels/roofline.py). So a lower level would change no prediction.
-LEAST_MEMORY_LEVEL = 0.86
+SCALINGS = 3  # estimates of the scale of the priors, each with the noise of the last
 FOLDS = 5  # cross-validation folds of models, for the unexplained error
 FEWEST_ROWS = 8  # a source with fewer rows would distort the factors that all machines share
 LEAST_SHARE = 0.02  # a run says nothing about a factor with a smaller share of its step
@@ -87,8 +93,9 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     if not observed:
         return Fitted((), {})
     everyone = np.ones(len(observed))
-    design = _informed(_design(observed, priors, at))
-    components = _components(design, observed, _solve(design, everyone))
+    design = _design(observed, priors, at)
+    design = _informed(_scaled(design, observed))
+    components = component_log_sigmas(_gaps(design, observed, _solve(design, everyone)))
     design = _informed(replace(design, source_log_sigma_factor=components.get(SOURCE, 0.0)))
     solved = _solve(design, everyone)
     sigmas = np.sqrt(np.diag(solved.covariance))
@@ -110,7 +117,7 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
         common = float(solved.logs[-1]), float(sigmas[-1])
         kept.insert(0, _constant(SHARED_DERATE, common, SHARED_LOG_SIGMA, observed, rows))
     kept += [constant_of(carried(kind), observed, sigma) for kind, sigma in components.items()]
-    bare = [replace(one, log_gap_factor=one.log_gap_factor + _moved(one, priors, at)) for one in observed]
+    bare = [replace(one, log_gap_factor=one.log_gap_factor + moved(one, priors, at)) for one in observed]
     kept += between_plans(bare, priors, {one.name: one.level for one in kept})
     for family, sigma in _unexplained(design).items():
         kept.append(constant_of(unexplained(family), [o for o in observed if o.family == family], sigma))
@@ -159,7 +166,7 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
         for name, share in one.shares.items():
             if name in place:
                 factor_shares[row, place[name]] = share
-    stands = np.array([_stands(name, priors[name], at) for name in names])
+    stands = np.array([log_of_level(name, priors[name], at) for name in names])
     repeats = Counter(one.configuration for one in observed)
     trained = [one.configuration if one.model is None else one.model for one in observed]
     order = {model: number for number, model in enumerate(dict.fromkeys(trained))}
@@ -214,10 +221,13 @@ def _informed(design: _Design) -> _Design:
     )
 
 
-def _stands(name: str, prior: Prior, at: Levels) -> float:
-    """Return the logarithm of the level with which a prediction was made."""
-    level = at.get(name) or (at.get(SHARED_DERATE) if prior.shared else None)
-    return math.log(level.ratio) if level is not None else 0.0
+def _scaled(design: _Design, observed: Sequence[ObservedStep]) -> _Design:
+    """Return the design with prior sigmas as large as the runs show; the noise depends on this scale."""
+    scaled = design
+    for _ in range(SCALINGS):
+        scale = prior_scale(_gaps(design, observed, _solve(scaled, np.ones(len(observed)))))
+        scaled = replace(design, prior_log_sigmas=design.prior_log_sigmas * scale)
+    return scaled
 
 
 def _solve(design: _Design, chosen: Counts) -> _Solution:
@@ -229,7 +239,7 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
         sigmas = np.append(sigmas, np.full(shares.shape[1] - own, design.source_log_sigma_factor))
     precision = np.diag(sigmas**-2.0)
     least = np.full(shares.shape[1], UNBOUND)
-    least[: len(design.factor_names)] = [_least_log(name) for name in design.factor_names]
+    least[: len(design.factor_names)] = [least_log(name) for name in design.factor_names]
     held = np.zeros(len(least))  # extra precision that keeps a level at its lower bound
     members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
     noise = np.full(len(design.gaps), EXPECTED_NOISE)
@@ -256,12 +266,6 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
         noise={name: float(noise[rows][0]) for name, rows in members.items() if rows.any()},
         variances=noise**2 / design.weights / trust,
     )
-
-
-def _least_log(name: str) -> float:
-    """Return the logarithm of a factor's lower bound: the sustained bandwidth limits its kernels."""
-    bound_by_memory = name.startswith("memory_level") or name.endswith(": memory-bound]")
-    return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
 
 
 def _trust(left: Logs, noise: Counts) -> Counts:
@@ -298,17 +302,10 @@ def _unexplained(design: _Design) -> dict[str, float]:
     return unexplained
 
 
-def _moved(one: ObservedStep, priors: Priors, at: Levels) -> float:
-    """Return how much the levels of the prediction changed the logarithm of a run's step."""
-    return sum(
-        share * _stands(name, priors[name], at) for name, share in one.shares.items() if name in priors
-    )
-
-
-def _components(design: _Design, observed: Sequence[ObservedStep], solved: _Solution) -> dict[str, float]:
-    """Return the sigma of constants between sources, and between contexts, by kind."""
+def _gaps(design: _Design, observed: Sequence[ObservedStep], solved: _Solution) -> Gaps:
+    """Return the data that variance components need."""
     kinds = DISTANCES if all(kind in one.context for one in observed for kind in DISTANCES) else ()
-    gaps = Gaps(
+    return Gaps(
         gaps=design.gaps,
         shares=design.shares,
         prior_log_sigmas=design.prior_log_sigmas,
@@ -316,7 +313,6 @@ def _components(design: _Design, observed: Sequence[ObservedStep], solved: _Solu
         contexts={SOURCE: design.sources}
         | {kind: [one.context[kind] for one in observed] for kind in kinds},
     )
-    return component_log_sigmas(gaps)
 
 
 def _added(gaps: Logs, own: Logs, weights: Counts) -> float:

@@ -5,14 +5,20 @@ Elsewhere: the fits (constant_fit.py, plan_pairs.py), the file (library/constant
 constants (cost/factors.py).
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from flopcast.cost.constant_transfer import FAMILY, Context, FittedLevel
 from flopcast.cost.constants import Constant
+from flopcast.cost.factors import SHARED_DERATE
 from flopcast.records import dataclass
 
 Levels = Mapping[str, FittedLevel]  # by factor, as Priors
 INSIDE = 0.9  # share of the runs that 90 % intervals must hold
+UNBOUND = -100.0  # a lower bound, of the logarithm of a level, that never takes effect
+# Memory-bound kernels such as GELU reach 0.8 of the data sheet's bandwidth on A100 (data/operators), and no
+# kernel reaches more than 0.93 (cost/kernels/roofline.py). So a lower level would change no prediction.
+LEAST_MEMORY_LEVEL = 0.86
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -85,6 +91,25 @@ def constant_of(
         sources=tuple(sorted({one.source for one in runs})),
         seen=seen or {},
     )
+
+
+def log_of_level(name: str, prior: Prior, at: Levels) -> float:
+    """Return the logarithm of the level of a factor with which a prediction was made."""
+    level = at.get(name) or (at.get(SHARED_DERATE) if prior.shared else None)
+    return math.log(level.ratio) if level is not None else 0.0
+
+
+def moved(one: ObservedStep, priors: Priors, at: Levels) -> float:
+    """Return how much the levels of the prediction changed the logarithm of a run's step."""
+    return sum(
+        share * log_of_level(name, priors[name], at) for name, share in one.shares.items() if name in priors
+    )
+
+
+def least_log(name: str) -> float:
+    """Return the logarithm of a factor's lower bound: the sustained bandwidth limits its kernels."""
+    bound_by_memory = name.startswith("memory_level") or name.endswith(": memory-bound]")
+    return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
 
 
 def least_log_sigma(inside_share: Callable[[float], float], most_factor: float) -> float:

@@ -82,6 +82,9 @@ def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]
     mixer = {"heads": heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
     block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
     block["feed_forward"] = {"ffn_hidden": sizes.ffn_hidden or 4 * (sizes.hidden or 0)}
+    if sizes.num_experts and not known.experts:
+        because = f"a run of this name is read as {known.base}'s block, which has no experts"
+        raise SpecError([run.fault("n_experts", sizes.num_experts, "an empty cell", because)])
     if known.experts:
         names = {"num_experts": "num_experts", "top_k": "top_k", "expert_hidden": "expert_hidden"}
         block["feed_forward"] = _given(sizes, **names, num_shared_experts="shared_experts")
