@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="model.adapters.base_dtype",
         holds=lambda c: not (stores_fewer_bits(c) and c.model.has_experts),
-        allowed="the value model (the precision of the model), because blocks have experts",
+        allowed="'model' (the precision of the model), because blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",
         fix="set base_dtype to model (--lora instead of --qlora)",
     ),

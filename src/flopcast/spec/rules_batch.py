@@ -207,6 +207,6 @@ RULES: tuple[Rule, ...] = (
             "schedule like zb_h2 or zb_v"
         ),
         because="different micro-batches on ranks that synchronise within a step are not supported yet",
-        fix="change ranks to one list micro_batches for all ranks",
+        fix="remove ranks, and write one list of micro_batches for all ranks",
     ),
 )

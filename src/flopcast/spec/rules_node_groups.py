@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
         field="cluster.groups",
         holds=lambda c: not _several(c) or not _fills(c) or whole_places(first_plan(c.plans), c.cluster),
         value=lambda c: f"{len(c.cluster.groups)} groups",
-        allowed="groups of nodes whose number of devices is a multiple of the number of ranks of a stage",
+        allowed="groups in which the number of devices is a multiple of the number of ranks of one stage",
         because=(
             "if the ranks of a stage were on different kinds of nodes, they would wait for each other in "
             "every layer"

@@ -188,7 +188,11 @@ def _biases(rules: list[ShardingRule]) -> tuple[ShardingRule, ...]:
         if rule.dimension is not None and rule.dimension == _output(rule.pattern, rule.shape)
     }
     return tuple(
-        replace(rule, dimension=len(rule.shape) - 1, because="the bias of an output that is divided")
+        replace(
+            rule,
+            dimension=len(rule.shape) - 1,
+            because="the bias is divided like the output of its linear layer",
+        )
         if BIAS.search(rule.pattern) and along_output.get(_linear(rule.pattern)) == rule.shape[-1]
         else rule
         for rule in rules
