@@ -222,6 +222,11 @@ def test_settings_are_read_and_written_in_every_form():
     assert plan.short() == f"mbs=1 gbs=1 peers=4 inner_steps=30 outer={text} precision=bf16"
     assert Plan(outer={"topk": "64/4096", "bits": 2}).outer == Outer(topk=64, chunk=4096, bits=2)
     assert Plan().short() == "mbs=1 gbs=1 precision=bf16"
+    schema = Plan.model_json_schema()
+    text_form, mapping = schema["properties"]["outer"]["anyOf"]
+    assert (text_form["type"], mapping) == ("string", {"$ref": "#/$defs/Outer"})
+    assert "$ref" not in schema["properties"]["outer"]
+    assert schema["$defs"]["Outer"]["properties"]["topk"]["anyOf"][1]["type"] == "string"
     assert Outer(topk=64).sent_bits == 64 / 4096 * (32 + math.log2(4096))
 
 

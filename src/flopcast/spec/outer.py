@@ -13,7 +13,7 @@ DiLoCo: arXiv:2311.08105. Streaming DiLoCo: arXiv:2501.18512. SparseLoCo: arXiv:
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
@@ -66,6 +66,12 @@ PATTERNS: dict[str, Pattern] = {
 FP32_BITS, FP32_BYTES = 32, ELEMENT_BYTES["fp32"]
 
 
+def _or_ratio(schema: dict[str, Any]) -> None:
+    """Make the schema of `topk` accept the text that sets the chunk as well."""
+    number = {key: schema.pop(key) for key in ("type", "minimum")}
+    schema["anyOf"] = [number, {"type": "string", "pattern": "^[0-9]+/[0-9]+$"}]
+
+
 class Outer(StrictModel):
     """What peers exchange after `inner_steps` steps of their own, and how.
 
@@ -102,7 +108,7 @@ class Outer(StrictModel):
         Shortest time of all inner steps of a round, for peers that wait until a fixed time has passed.
     """
 
-    topk: int = Field(default=0, ge=0)
+    topk: int = Field(default=0, ge=0, json_schema_extra=_or_ratio)
     chunk: int = Field(default=4096, ge=1)
     bits: Number = Field(default=FP32_BITS, gt=0, le=FP32_BITS)
     index_bits: Number | None = Field(default=None, ge=0, le=64)
@@ -244,4 +250,10 @@ def _top(value: str) -> dict[str, object]:
     return {"topk": kept.strip(), "chunk": chunk.strip()}
 
 
-OuterField = Annotated[Outer, BeforeValidator(_of_text), Field(json_schema_extra=or_text(EXAMPLE))]
+def _or_text(schema: dict[str, Any]) -> None:
+    """Make the schema of a plan's field accept a text as well."""
+    reference = {"$ref": schema.pop("$ref")} if "$ref" in schema else {}
+    or_text(EXAMPLE, *filter(None, [reference]))(schema)
+
+
+OuterField = Annotated[Outer, BeforeValidator(_of_text), Field(json_schema_extra=_or_text)]
