@@ -79,6 +79,24 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
     return call
 
 
+def mapping_of(name: str, value: object) -> list[Problem]:
+    """Return the problem of a mapping in place of one number; its fix states each entry as an argument.
+
+    >>> mapping_of("batch", {"global_batch": 64, "seq": 4096})[0].fix
+    'write batch=64, seq=4096'
+    """
+    if not isinstance(value, Mapping):
+        return []
+    fields = {each: job_field(str(each)) or str(each) for each in value}
+    written = {"global_batch": "batch", "size": "batch", "sequence_length": "seq", "seq": "seq"}
+    arguments = {written.get(field, f"plan.{field}"): value[each] for each, field in fields.items()}
+    changes = {key: each for key, each in arguments.items() if "." in key}
+    words = [f"{key}={each!r}" for key, each in arguments.items() if "." not in key]
+    fix = f"write {', '.join([*words, *([f'changes={changes!r}'] if changes else [])])}"
+    because = f"{name} is one number, and other settings are arguments of their own"
+    return [Problem(name, dict(value), "a whole number of sequences", because, fix)]
+
+
 def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
     """Wrap a function that takes a job, so that options of flopcast.job raise a SpecError with a fix."""
     known, name = signature(function).parameters, function.__name__

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flopcast.argument_checks import check_job, known_arguments
-from flopcast.errors import told_as
+from flopcast.argument_checks import check_job, known_arguments, mapping_of
+from flopcast.errors import SpecError, problems_of, told_as
 from flopcast.files.exported import Exported
 from flopcast.files.yaml_text import read_yaml
+from flopcast.records import replace
 from flopcast.requests.argument_names import without_options
+from flopcast.requests.checked_request import check_request
 from flopcast.requests.job_files import job_of, read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -142,6 +144,9 @@ def serving_job(
 def _resolved(request: JobRequest) -> Job:
     """Return the job of a request; faults name arguments instead of options."""
     with told_as(without_options):
+        if wrong := mapping_of("batch", request.batch):
+            request = replace(request, batch=None)
+            raise SpecError([*wrong, *problems_of(lambda: check_request(request))])
         return resolve(request)
 
 

@@ -41,7 +41,12 @@ _PERIOD = re.compile(r"(?:[a-z]*\s*/(\S+)|[rq]p([smh]))?")
 UNIT_FIRST = re.compile(r"(?i)^\s*(?:us)?\$\s*([\d.,]+)|^\s*usd\s*([\d.,]+)")  # a unit before its number
 NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 _GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-_MULTIPLES = {"k": "thousand", "M": "million mil mio mln mn", "B": "billion bn g", "T": "trillion tn tb"}
+_MULTIPLES = {
+    "k": "thousand",
+    "M": "million mil mio mln mn",
+    "B": "billion bn g mrd",
+    "T": "trillion tn tb",
+}
 MULTIPLES_OF_WORDS = {
     word: letter for letter, words in _MULTIPLES.items() for word in (letter.lower(), *words.split())
 }

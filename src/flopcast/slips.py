@@ -66,7 +66,7 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
         value = int(value)
     if number := _NUMBER.match(allowed):
         return _number(
-            str(value).strip(" \"'[]"),
+            str(value).strip(" \"'[],;"),
             allowed,
             _EXAMPLE.search(allowed) or _EXAMPLE.search(fix),
             whole=any(number.groups()),

@@ -22,6 +22,16 @@ MEGATRON = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --seq-length 4096 "
     "--max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 50\n"
 )
+SGLANG = (
+    "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 6 "
+    "--mem-fraction-static 88\n"
+)
+CLASHING = (
+    MEGATRON.replace("--tensor-model-paralel-size 2", "--fp16")
+    .replace("embeddings 4096", "embeddings 2048")
+    .replace("heads 32", "heads 31")
+    .replace("size 50", "size 32")
+)
 VLLM = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 3 --quantization fp9\n"
 BLOCK = "[{count: 6, mixer: {heads: 8}, feed_forward: {ffn_hidden: 11008}}]"
 TWO_NODES = "model: llama-3.2-1b\ncluster: {base: 'dgx-h100:2'"
@@ -166,6 +176,42 @@ CASES = [
         'write "a": [4096, 4096]', 'write "c": [8, 4]'
     ]),
     (f"{JOB} --slow gpu=3:80%", "", ["write device in place of gpu"]),
+    ("search llama-3.2-1b --gpus 16 --top 0 --plan 'tp=3 gbs=64'", "", [
+        "write a number such as --top 10", "set tensor_parallel to 2"
+    ]),
+    ("search llama-3.2-1b --gpus 16 --largest mbs --plan 'tp=3 gbs=64'", "", [
+        "write --largest", "set tensor_parallel to 2"
+    ]),
+    (f"{JOB} --plan 'tp=3 gbs=64' --out nowhere/a.txt --report nowhere/a.html", "", [
+        *["run mkdir -p nowhere, or choose another path"] * 2, "set tensor_parallel to 2"
+    ]),
+    ("compare llama-3.2-1b gpt2 --gpus 0 --plan tp=5", "", [
+        "write a number such as --gpus 8", "set tensor_parallel to 4"
+    ]),
+    (f"{JOB} --tensor-parallel-size 3 --precision bf16-mixed", "", [
+        'write --plan "tp=2", or add tp=2 to the plan',
+        'write --plan "precision=bf16", or add precision=bf16 to the plan',
+    ]),
+    (f"{JOB} --plan 'zero=4 tp=3'", "", ["set zero to 3", "set tensor_parallel to 2"]),
+    (f"{JOB} tp=3 --seq foo", "", ["write a number such as --seq 4096", "write plan.tp=2"]),
+    (f"{JOB} --plan gbs=4M --seq 4096", "", ["set global_batch to 1024"]),
+    (f"{JOB} --batch 16k", "", ["set --batch to 16"]),
+    ("predict deepseek-v3 --gpus 2048 --cluster dgx-h800 --plan 'pp=16 ep=60'", "", [
+        "did you mean hgx-h800?", "set expert_parallel to 64"
+    ]),
+    ("predict run.sh", SGLANG, [
+        "write 0.88 in place of 88", "change --tp so that tensor_parallel is 8"
+    ]),
+    ("predict run.sh --cluster dgx-h100", CLASHING, [
+        "write --max-position-embeddings 4096",
+        "remove --fp16 or --bf16",
+        "change --num-attention-heads so that heads is 32",
+    ]),
+    ("import megatron run.sh --cluster dgx-h100 --gpus x", CLASHING, [
+        "write a number such as --gpus 8",
+        "write --max-position-embeddings 4096",
+        "remove --fp16 or --bf16",
+    ]),
 ]  # fmt: skip
 
 

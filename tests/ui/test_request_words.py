@@ -164,7 +164,7 @@ def test_no_file_of_the_server_is_read(words, monkeypatch):
         ({"plan": {"tp": 2, "gbs": 64}}, {"plan": 'write "plan": "tp=2 gbs=64"'}),
         ({"changes": ["a.b=1", "c.d=2"]}, {"changes": 'write "changes": "a.b=1 c.d=2"'}),
         ({"power_limit": 400}, {"site.power_limit_w": 'write --power-limit "400 W"'}),
-        ({"tp": "8", "plan": "tp=4"}, {"plan.tensor_parallel": "remove all but one tp"}),
+        ({"tp": "8", "plan": "tp=4"}, {"tp": "remove the field tp, or tp=4 from plan"}),
         ({"job": "no packed text"}, {"job": 'write "job": {"model"'}),
         ({"job": packed("job.yaml\n" + "a" * 300_000)}, {"job": "upload the file again"}),
     ],

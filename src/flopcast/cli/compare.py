@@ -68,6 +68,7 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
             raise spec_error("compare", " ".join(words), allowed, because, fix)
         _compare_serving(asked, names, wants_json)
         return
+    check_each(asked)  # the choice of a plan takes longer
     compared = versus(*map(predict, [resolve(each) for each in asked]))
     print_found(compared, wants_json, as_json, lambda found: marked_text(found, names))
 
@@ -95,6 +96,8 @@ def _requests(request: JobRequest, words: tuple[str, ...]) -> tuple[tuple[str, s
     if len(files) > 2 or (len(files) < 2 and not changes):
         allowed = "two job files or models, or one job and at least one KEY=VALUE"
         fix = "flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2"
+        if len(files) > 2:
+            fix = f"write flopcast compare {files[0]} {files[1]}, and compare {files[2]} in another command"
         if len(files) == 1:
             fix = f"add a second job, or write flopcast compare {files[0]} plan.micro_batch=2"
         field, fault = (

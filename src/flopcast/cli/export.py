@@ -101,7 +101,7 @@ def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
         return resolve_serving(replace(request, engine=engine))
     except SpecError as error:
         if all(problem.fault == UNKNOWN_KEY or problem.field == "--engine" for problem in error.problems):
-            with suppress(SpecError, InfeasibleError):
+            with suppress(InfeasibleError):
                 return resolve(request)
         raise
 

@@ -16,6 +16,7 @@ from flopcast.fixes import Edit, Fix, in_words
 from flopcast.meant_quantities import meant_quantity
 from flopcast.units import units_of
 
+OF_TRAINING = "remove it: only training has it"
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
@@ -53,6 +54,8 @@ def unknown_field(
     plain = str(rank or value).replace("'", "")
     elsewhere = _as_part(key, value, words, names, whole or {}) or MEANT.get(key, "").format(value=plain)
     elsewhere = _of_ranks(key, plain, whole or {}) or elsewhere
+    if elsewhere.startswith(OF_TRAINING) and "replicas" not in names:  # of a plan of serving
+        elsewhere = ""
     if key in ("seq", "sequence_length") and "replicas" in names:  # a plan of serving
         elsewhere = f"remove {key}: the traffic states the lengths of prompts and outputs"
     elsewhere = "" if same_elsewhere(key, names) or "," in str(value) * (key == "stages") else elsewhere

@@ -15,6 +15,7 @@ from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import OF_FILES, dotted, names_at, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.fixes import in_words
+from flopcast.meant_quantities import meant_quantity
 from flopcast.records import replace
 
 OF_MODEL: dict[str, tuple[Path, str]] = {  # a field → its place below a base, its name in a config.json
@@ -70,12 +71,7 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
         if problem.fault != UNKNOWN_KEY or not path:  # a key of brackets alone, such as "[]", has no path
             continue
         path = path if path in document.lines else (*path[:-1], str(path[-1]))
-        if problem.where.startswith(f"{ARGUMENT}{path[-1]}="):
-            homes = [home for home in _homes(path, document, noun) if home]
-            if len(homes) == 1:
-                value = problem.where.removeprefix(f"{ARGUMENT}{path[-1]}=")
-                edit = f'"{value}"' if " " in value else value
-                placed[number] = replace(problem, fix=f"write {dotted((*homes[0], path[-1]))}={edit}")
+        placed[number] = _as_change(problem, path, document, noun)
         inside = value_at(document.data, path)
         in_plan = names_at(noun, ("plan",))
         if isinstance(inside, dict) and inside and {*inside} <= {*in_plan} and path[-1] not in in_plan:
@@ -105,12 +101,24 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
             fix, named = f"move {path[-1]} {to}{_at(home, document)}", value_at(document.data, home)
             if isinstance(named, str):  # changes stand beside the name of a catalogue entry
                 given = value_at(document.data, path)
-                given = f"{given} USD/h" if path[-1] == "price" and not isinstance(given, str) else given
+                given = meant_quantity(str(given), ("USD/h",)) or given if path[-1] == "price" else given
                 changed = f"{{base: {named}, {path[-1]}: {given}}}"
                 changed = f"{named} {path[-1]}={given}" if home == ("plan",) else changed
                 fix += f", as in {home[-1]}: {changed}"
             placed[number] = replace(problem, fix=fix)
     return [each for each in placed if each.field not in solved or each.fault == UNKNOWN_KEY]
+
+
+def _as_change(problem: Problem, path: Path, document: Document, noun: type[BaseModel]) -> Problem:
+    """Return the problem of a change KEY=VALUE; its fix is the change of the section that has the key."""
+    written = f"{ARGUMENT}{dotted(path)}="
+    homes = [home for home in _homes(path, document, noun) if home]
+    is_known = len(path) > 1 and not problem.fix.startswith("remove ")
+    if is_known or len(homes) != 1 or not problem.where.startswith(written):
+        return problem
+    value = problem.where.removeprefix(written)
+    edit = f'"{value}"' if " " in value else value
+    return replace(problem, fix=f"write {dotted((*homes[0], path[-1]))}={edit}")
 
 
 def _lacks(problem: Problem, key: str | int) -> bool:

@@ -16,6 +16,7 @@ from flopcast.fixes import Fix, in_words, set_to
 from flopcast.library.edits import edited, long_names
 from flopcast.records import replace
 from flopcast.requests.problem_places import IN_TEXT, as_typed, of_text
+from flopcast.spec.deployment import Deployment
 from flopcast.spec.plan import Plan
 
 OTHER_STACK = "choose --stack "  # begins a fix by other software
@@ -60,7 +61,7 @@ def _with_allowed_words(
 
     `document` has the word `right` in place of the wrong one.
     """
-    listed = WORD.findall(problem.allowed) if WORDS.fullmatch(problem.allowed) else []
+    listed = WORD.findall(problem.allowed) if right and WORDS.fullmatch(problem.allowed) else []
     accepted = []
     for word in listed[:MOST_WORDS]:
         proposed = replace(problem, value=right, fix=set_to({problem.field: word}))
@@ -116,20 +117,28 @@ def after_fixes(
     except InfeasibleError:
         pass
     parts_alone = [each for each in left if getattr(each.fix, "part", "") not in ("", str(each.value))]
-    problems = [
-        _with_allowed_words(each, right[each.field], changed, check) if each.field in right else each
-        for each in problems
-    ]
-    again = {each.field: each for each in left if each.field in right and each not in parts_alone}
+    problems = [_with_allowed_words(each, right.get(each.field, ""), changed, check) for each in problems]
+    long = {_long_name(field): field for field in right}  # the user may have written short names
+    again = {long[each.field]: each for each in left if each.field in long and each not in parts_alone}
     first = [_refused_twice(each, again.get(each.field), right.get(each.field, "")) for each in problems]
-    renamed = {each.field: dotted(new[each.field]) for each in problems if each.field in new}
-    values = {each.field: each for each in left if each.field in renamed.values() and each.edits}
-    first = [_with_value(each, values.get(renamed.get(each.field, ""))) for each in first]
-    further = [each for each in left if each.field not in (*again, *values)]
+    values = {each.field: each for each in left if each.edits and path_of(each.field) in new.values()}
+    first = [_with_value(each, values.get(dotted(new.get(each.field, ())))) for each in first]
+    further = [each for each in left if each not in again.values() and each.field not in values]
     _join(first, further, lambda one, second: not second.edits and _wrote(one, right, second))
-    others, corrected = after_fixes(_causes(further, changed, check), changed, check, (*earlier, *problems))
+    known_faults = (*earlier, *problems, *again.values())
+    others, corrected = after_fixes(_causes(further, changed, check), changed, check, known_faults)
     _join(first, others, lambda one, second: (one.field, right.get(one.field)) == _value_of(second))
-    return [*first, *as_typed(others, changed, ())], corrected
+    others = as_typed(others, changed, ())
+    if not again and not values:
+        return [*first, *others], corrected
+    told, corrected = after_fixes(first, document, check, (*known_faults, *left, *others))
+    return [*told[: len(first)], *others, *told[len(first) :]], corrected
+
+
+def _long_name(field: str) -> str:
+    """Return a field of a plan under its long name: plan.cache for plan.kv of a serving job."""
+    home, dot, name = field.rpartition(".")
+    return f"{home}{dot}{long_names(Deployment).get(name, long_names(Plan).get(name, name))}"
 
 
 def _join(first: list[Problem], further: list[Problem], wrote: Callable[[Problem, Problem], bool]) -> None:
@@ -150,16 +159,21 @@ def _with_other_fixes(
 ) -> set[tuple[str, str]] | None:
     """Return the faults of a document after other fixes of its problems; None if no fix has an alternative.
 
-    Faults that follow both fixes do not depend on which one was meant. Those that follow an example of a
-    value may depend on it.
+    Faults that follow both fixes do not depend on which one was meant. An example of a number is doubled;
+    all faults may depend on other examples.
     """
-    if any(getattr(each.fix, "is_example", False) for each in problems):
+    examples = [each for each in problems if getattr(each.fix, "is_example", False)]
+    numbers = [in_words(*each.edits[0].values()) for each in examples if each.edits]
+    if not all(map(str.isdecimal, numbers)) or len(numbers) < len(examples):
         return set()
-    if all(len(each.edits) < 2 for each in problems):
+    if not examples and all(len(each.edits) < 2 for each in problems):
         return None
     data = document.data
     for each in problems:
-        data = _edited(data, replace(each, fix=Fix(each.fix, each.edits[::-1])))
+        edits = each.edits[::-1]
+        if each in examples:  # another number of the same kind
+            edits = tuple({name: 2 * int(str(value))} for name, value in each.edits[0].items())
+        data = _edited(data, replace(each, fix=Fix(each.fix, edits)))
     return _faults_after(check, replace(document, data=data))
 
 

@@ -13,7 +13,7 @@ from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import check_training
 from flopcast.requests.rl_request import rl_document
-from flopcast.requests.serving_request import resolve_serving
+from flopcast.requests.serving_request import answered, check_serving, with_degree
 from flopcast.requests.serving_words import serves
 from flopcast.requests.words import is_model
 
@@ -63,6 +63,6 @@ def check_request(request: JobRequest, *, may_serve: bool = True) -> None:
     if may_serve and rl_document(request) is not None:
         return
     if may_serve and serves(request):
-        resolve_serving(request)
+        answered(request, check_serving, with_degree)
     else:
         check_training(request)

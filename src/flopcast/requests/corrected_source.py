@@ -16,7 +16,10 @@ from flopcast.requests.sources import COMMAND, read_source, reader_in, source_of
 from flopcast.requests.words import is_command
 
 MOST_ROUNDS = 4  # of corrections, each of which may reveal further faults
-WRITTEN = re.compile(r"(?:write|set \S+ to) (?:--?[\w-]+ )?([^\s,]+)(?= in line |$|, or )")
+WRITTEN = re.compile(
+    r"(?:write|set \S+ to|choose one of these values, such as) (?:--?[\w-]+ |[\w-]+: )?([^\s,]+)"
+    r"(?= in line |$|, or )"
+)
 IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")
 REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
 
@@ -75,7 +78,9 @@ def _replaced(line: str, field: str, wrong: str, right: str) -> str:
     ('--micro 8 --tp 4', '--tp 3 ')
     """
     key = re.escape(field.rpartition(".")[2])
-    value = rf"(?<![\w-]){re.escape(wrong)}(?![\w-])"
+    value = re.escape(wrong)  # as a whole word
+    value = rf"(?<![\w-]){value}" if wrong[:1].isalnum() or wrong[:1] == "-" else value
+    value = rf"{value}(?![\w-])" if wrong[-1:].isalnum() else value
     named, found = re.subn(rf"((?<![\w-]){key}[\"':= ]+){value}", lambda match: match[1] + right, line)
     return named if found else re.sub(value if right else rf"{value},? ?", lambda _: right, line)
 

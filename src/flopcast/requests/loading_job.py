@@ -4,15 +4,16 @@ Answers: which job do the words of `--to-plan` describe?
 Elsewhere: what each of its ranks reads (workload/resharding.py).
 """
 
-from flopcast.errors import Problem, told_as
+from flopcast.errors import Problem, SpecError, told_as
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
-from flopcast.library.edits import plan_words
+from flopcast.library.edits import long_names, plan_words
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.workload.suggested_fixes import impossible_degrees
 
 OPTION = "--to-plan"
 
@@ -37,6 +38,10 @@ def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:
         del fields["expert_tensor_parallel"]  # it follows the tensor-parallel degree
     fields |= words
     plan = build(Plan, Document(OPTION, {"plan": fields}, {}), fields, ("plan",))
+    names = long_names(Plan)
+    stated = {name: getattr(plan, name) for name in (names.get(word, word) for word in words)}
+    if wrong := impossible_degrees(job, stated):
+        raise SpecError(replace(each, where=OPTION) for each in wrong)
     changes = tuple(change for change in request.changes if not change.startswith("plan"))
     with told_as(_of_option):
         return resolve(replace(request, plan=plan.short(), gpus=plan.devices, changes=changes))

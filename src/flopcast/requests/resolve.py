@@ -161,7 +161,7 @@ def made_from(
         document = with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
     gpus = _devices(document, request, stated, source.devices)
-    document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
+    document, unsized = _sized(document, gpus)
     document = with_price(document, request.price, anew=False)
     problems = (*misread, *unsized, *mistyped, *twofold, *untargeted)
     check = check or make
@@ -190,6 +190,13 @@ def _devices(document: Document, request: JobRequest, stated: int | None, own: i
     if own is not None and gpus == own and not stated_cluster(document):
         return None  # the file's plan counts them, and there is no cluster to size
     return gpus
+
+
+def _sized(document: Document, gpus: object) -> tuple[Document, tuple[Problem, ...]]:
+    """Return the document with a number of devices, or with the corrected one and its fault."""
+    document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
+    right = re.match(r"set --gpus to (\d+)", unsized[0].fix) if unsized else None
+    return (with_gpus(document, int(right[1])) if right else document), unsized
 
 
 def _with_changes_corrected(

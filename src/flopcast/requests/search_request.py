@@ -283,7 +283,7 @@ def _dollars(text: object) -> float | None:
         amount = None
     if amount is None or amount <= 0:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
-        right = meant_count(str(text))
+        right = meant_count(re.sub(r"(?<=\d) (?=\d{3}\b)", "", str(text)))
         fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
         because = "a budget is an amount of US dollars, and flopcast does not convert currencies"
         if amount is not None:
@@ -301,7 +301,7 @@ def _seconds(text: object) -> float | None:
     except ValueError:
         seconds = -1.0
     if seconds <= 0:
-        right = meant_quantity(str(text), DEADLINE_UNITS)
+        right = meant_quantity(str(text).lstrip("- "), DEADLINE_UNITS)
         right = right if right and parse_quantity(right, DEADLINE_UNITS) > 0 else "30 d"
         allowed, because = (
             'a time such as "30 d" or "12 h"',

@@ -79,9 +79,11 @@ def answered(
         Every fault of the files and the other values, options of training among them.
     """
 
-    def of_job(answer: Callable[[ServingJob], Answer]) -> Callable[[Document, ReadFile], Answer]:
+    def of_job(
+        answer: Callable[[ServingJob], Answer], completed: Complete
+    ) -> Callable[[Document, ReadFile], Answer]:
         def answer_of(document: Document, read: ReadFile) -> Answer:
-            job = serving_job_of(with_usual_size(document), read, complete or with_best_degrees)
+            job = serving_job_of(with_usual_size(document), read, completed)
             try:
                 return answer(job)
             except SpecError as error:
@@ -92,7 +94,8 @@ def answered(
     refuse_options_of_serving(request)
     if wrong := list(_options_of_training(request)):
         raise SpecError(wrong)
-    return made_from(request, of_job(answer), of_job(check_serving))
+    made = of_job(answer, complete or with_best_degrees)
+    return made_from(request, made, of_job(check_serving, with_degree))  # to choose degrees takes longer
 
 
 def check_serving(job: ServingJob) -> None:

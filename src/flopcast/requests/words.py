@@ -14,7 +14,7 @@ from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import PIPED, exists, is_missing, similar_files
 from flopcast.files.nearest_names import alternatives
-from flopcast.fixes import write
+from flopcast.fixes import Fix, write
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
@@ -143,7 +143,8 @@ def _unknown(word: str) -> Problem:
         near = [str(each) for each in similar_files(Path(word), most=NEAR)]
         fix = f"did you mean {alternatives(near)}?" if near else "check the path"
         stem = Path(word).with_suffix("").name
-        fix = f"write {stem}, the model of the catalogue" if is_model(stem) else fix
+        if is_model(stem):
+            fix = Fix(f"write {stem}, the model of the catalogue", ({"": stem},))
         allowed = "a file that exists, or a model (flopcast catalog models)"
         return Problem("job", word, allowed, because, fix, fault=fault)
     problem = catalog.unknown_name("models", word)

@@ -18,7 +18,7 @@ from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.shell.parameters import parsed_values, with_values
 from flopcast.library import catalog
-from flopcast.library.edits import plan_words
+from flopcast.library.edits import long_names, plan_words
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.missing_parts import USUAL
@@ -28,6 +28,7 @@ from flopcast.requests.sources import is_script, refuse_values, source_of
 from flopcast.requests.words import separate_changes
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
 from flopcast.ui.packed_documents import packed, unpacked
 from flopcast.ui.request_values import (
     COUNTS,
@@ -61,7 +62,7 @@ def job_from(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> J
     InfeasibleError
         No plan fits.
     """
-    words, problems = checked(words, PLAIN)
+    words, problems = _stated_once(*checked(words, PLAIN))
 
     def made() -> Job:
         request, source = _request(words)
@@ -80,8 +81,8 @@ def question_from(words: Words) -> Question:
     SpecError
         The fields have faults. All faults are reported together.
     """
-    words, problems = checked(words, (*PLAIN, *OF_SEARCH), several=("gpus", "power_limit"))
-    numbers = words | {"gpus": None, "power_limit": None}
+    words, problems = _stated_once(*checked(words, (*PLAIN, *OF_SEARCH), several=("gpus", "power_limit")))
+    numbers = {**words, "gpus": None, "power_limit": None}
     clusters, stacks, objectives = (
         str(words.get(name) or "").replace(",", " ").split() for name in ("cluster", "stack", "objectives")
     )
@@ -235,6 +236,21 @@ def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
     if not words.get("dp") and inner and devices % inner == 0:
         words_of_plan = [f"dp={devices // inner}", *words_of_plan]
     return " ".join(words_of_plan)
+
+
+def _stated_once(words: Words, problems: Sequence[Problem]) -> tuple[Words, list[Problem]]:
+    """Return a request without fields that its plan states as well, and problems of different values."""
+    names, found = long_names(Plan), list(problems)
+    pairs = [word.partition("=") for word in str(words.get("plan") or "").split()]
+    in_plan = {names.get(key, key): (key, value) for key, _, value in pairs}
+    for name in (each for each in OF_PLAN if words.get(each) not in (None, "")):
+        key, value = in_plan.get(names.get(name, name), ("", ""))
+        if key and value != str(words[name]):
+            allowed, because = f"{name} as a field or inside plan", f"plan states {key}={value}"
+            fix = f"remove the field {name}, or {key}={value} from plan"
+            found.append(Problem(name, words[name], allowed, because, fix, "request"))
+    twice = {each for each in OF_PLAN if names.get(each, each) in in_plan}
+    return {name: value for name, value in words.items() if name not in twice}, found
 
 
 def _stated_words(words: Words) -> list[str]:
