@@ -31,7 +31,7 @@ def test_commands_that_choose_no_placement_name_the_one_that_does():
         ended = flopcast(command, *JOB, "--offload", "auto")
 
         assert ended.code == 1
-        assert "fix:     run flopcast search with offload auto, or set --offload to " in ended.err
+        assert "fix:     run flopcast search with --offload auto, or set --offload to " in ended.err
 
 
 def test_a_later_change_wins_and_a_second_option_is_refused():

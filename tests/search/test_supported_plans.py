@@ -55,7 +55,7 @@ def test_fields_that_a_stack_cannot_change_keep_their_neutral_value(stack):
 def test_the_answer_says_what_was_not_tried_and_how_to_try_it():
     without, named = (flopcast(*WORDS, "--plan", f"gbs=64 mbs=1 {words}").out for words in ("", "tp=1,2"))
 
-    assert "pytorch-ddp@2024 has no tensor parallelism, sequence parallelism, pipeline" in without
-    assert "pytorch-ddp@2024 has no sequence parallelism, pipeline parallelism" in named
+    assert "this stack tries tensor parallelism, sequence parallelism, pipeline" in without
+    assert "this stack tries sequence parallelism, pipeline parallelism" in named
     assert "tp=2" in named
     assert "tp=2" not in without
