@@ -11,7 +11,7 @@ from flopcast.serving.summary import summarise
 from flopcast.spec.engine import Engine
 from flopcast.spec.iteration_cost import IterationCost
 
-COST = IterationCost(request_s=0.02, request_tpot_ratio=3.0)
+ENGINE = Engine(passes_ahead=3, iteration=IterationCost(request_s=0.01, prompt_token_s=1e-4))  # 100 tokens
 
 
 def inside_and_outside(arrival_s):
@@ -21,12 +21,12 @@ def inside_and_outside(arrival_s):
     limits = Limits(max_sequences=8, max_tokens=512, kv_blocks=1000)
     served = run(requests, limits, lambda new, sequences, kv, pairs: 0.01 + 0.0001 * new)
     return tuple(
-        summarise(each, leave_out_share=0.0) for each in (served, with_front_end(served, COST, 1.0))
+        summarise(each, leave_out_share=0.0) for each in (served, with_front_end(served, ENGINE, 1.0))
     )
 
 
 def test_a_request_is_sent_before_it_arrives_in_the_engine():
-    """It waits for queued passes if another request is in the engine, even one of the same moment."""
+    """It waits for launched passes if another request is in the engine, even one of the same moment."""
     for arrival_s in (np.arange(20.0) / 20, np.repeat(np.arange(10.0), 2)):
         inside, outside = inside_and_outside(arrival_s)
         others = np.array([0.0] + [1.0] * 19) if arrival_s[1] > 0 else np.ones(20)
@@ -44,7 +44,7 @@ def test_short_outputs_that_others_delay_wait_no_longer_than_long_ones():
     limits = Limits(max_sequences=64, max_tokens=512, kv_blocks=10_000, prefill_first=True)
     served = run(requests, limits, lambda new, sequences, kv, pairs: 0.01 + 0.0001 * new)
     inside, outside = (
-        summarise(each, leave_out_share=0.0) for each in (served, with_front_end(served, COST, 1.0))
+        summarise(each, leave_out_share=0.0) for each in (served, with_front_end(served, ENGINE, 1.0))
     )
 
     assert outside.ttft.mean_s - inside.ttft.mean_s < 1.0
@@ -55,6 +55,31 @@ def test_a_request_that_is_alone_in_the_engine_waits_for_no_passes_of_others():
     inside, outside = inside_and_outside(np.arange(20.0))
 
     assert outside.ttft.mean_s == pytest.approx(inside.ttft.mean_s + 0.02)
+
+
+def test_requests_of_a_closed_loop_also_wait_for_the_end_of_a_pass():
+    """They come at random places in a pass: half of it remains on average, but none without a client."""
+    requests = independent_requests(np.zeros(400), np.full(400, 100), np.full(400, 11), concurrency=4)
+    limits = Limits(max_sequences=8, max_tokens=512, kv_blocks=1000)
+    served = run(requests, limits, lambda new, sequences, kv, pairs: 0.01 + 0.0001 * new)
+    inside = summarise(served, leave_out_share=0.0)
+    in_client = ENGINE.model_copy(update={"iteration": IterationCost()})
+    for engine, host_s, passes in ((ENGINE, 0.02, 3.5), (in_client, 0.0, 3.0)):
+        outside = summarise(with_front_end(served, engine, 1.0), leave_out_share=0.0)
+        waited_s = host_s + passes * inside.tpot.mean_s
+        assert outside.ttft.mean_s == pytest.approx(inside.ttft.mean_s + waited_s, rel=0.03)
+
+
+def test_requests_that_move_between_pools_are_handed_over():
+    requests = independent_requests(np.zeros(1), np.array([100]), np.array([11]))
+    limits = Limits(max_sequences=8, max_tokens=512, kv_blocks=1000)
+    served = run(requests, limits, lambda new, sequences, kv, pairs: 0.01 + 0.0001 * new)
+    engine = Engine(iteration=IterationCost(handover_s=0.1))
+
+    alone, moved = (
+        with_front_end(served, engine, 2.0, has_pools=each).queued_s[0] for each in (False, True)
+    )
+    assert moved - alone == pytest.approx(0.2)
 
 
 def test_some_experts_differ_from_benchmarks_and_each_streamed_token_takes_the_host():

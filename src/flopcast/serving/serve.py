@@ -187,11 +187,10 @@ def _saturation_per_s(job: ServingJob, simulation: Simulation, ratio: Number) ->
 
 def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:
     """Return what plays requests: one engine, or the engines of two pools."""
-    last = kinds[-1]
-    cost = job.engine.iteration
+    last, engine = kinds[-1], job.engine
     if len(kinds) == 1:
         return lambda requests, ratio: with_front_end(
-            run(requests, last.limits, last.times.stretched(ratio)), cost, ratio
+            run(requests, last.limits, last.times.stretched(ratio)), engine, ratio
         )
 
     def pool(kind: Instances, ratio: Number) -> EnginePool:
@@ -201,7 +200,7 @@ def _play(job: ServingJob, book: CurveBook, kinds: list[Instances]) -> Play:
     def joined(requests: Requests, ratio: Number) -> Served:
         transfer_s = kv_transfer(job, book, requests.prompt_tokens).alone_s
         served = run_joined(requests, pool(kinds[0], ratio), pool(last, ratio), transfer_s)
-        return with_front_end(served, cost, ratio)
+        return with_front_end(served, engine, ratio, has_pools=True)
 
     return joined
 

@@ -165,6 +165,9 @@ class Engine(StrictModel):
     receive_interval : int
         Decoding passes after which the engine looks for new requests; a pass with prompts is followed by a
         look as well. With 1, new requests can be part of the next pass.
+    passes_ahead : int
+        Passes that the engine launches before it knows the result of the pass that runs: 1 if it schedules
+        a pass while another one runs, else 0. A new request waits for these passes.
     stream_interval : int
         Output tokens after which the server sends the next part of an answer. With 1, it sends each token
         by itself.
@@ -234,6 +237,7 @@ class Engine(StrictModel):
     prefix_cache: bool = False
     sampling: Literal["greedy", "sorted"] = "greedy"
     receive_interval: int = Field(default=1, ge=1)
+    passes_ahead: int = Field(default=0, ge=0)
     stream_interval: int = Field(default=1, ge=1)
     wait_passes: int = Field(default=0, ge=0)
     wait_fraction: float = Field(default=1.0, gt=0, le=1)

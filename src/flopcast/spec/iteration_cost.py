@@ -51,12 +51,13 @@ class IterationCost(StrictModel):
         Time by which each layer with linear attention lengthens an iteration with prompts: the host
         computes the grids of its many Triton kernels and waits for lengths that it copies from the device.
     request_s : float
-        Time from sending a request until its prompt waits in the engine, beside the passes below.
-    request_tpot_ratio : float
-        Delay before a prompt is scheduled and its first token is delivered, as a multiple of the mean time
-        between tokens, in addition to the pass that computes the prompt: passes that are queued, and
-        streams that the front end serves in between. A request that is alone in the engine has no such
-        delay.
+        Time of a request outside of the engine, whatever its length: the connection, HTTP, JSON, and
+        messages between processes.
+    prompt_token_s : float
+        Time of this kind for each token of the prompt, most of it in the tokeniser.
+    handover_s : float
+        Time of a request that moves between separate pools, in addition to the transfer of its keys and
+        values: routing, handshakes, and the intervals at which instances look for finished transfers.
     log_sigma_factor : float
         Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
     request_log_sigma_factor : float
@@ -73,7 +74,8 @@ class IterationCost(StrictModel):
     prompt_experts_s: float = Field(default=0.0, ge=0)
     prompt_states_s: float = Field(default=0.0, ge=0)
     request_s: float = Field(default=0.0, ge=0)
-    request_tpot_ratio: float = Field(default=0.0, ge=0)
+    prompt_token_s: float = Field(default=0.0, ge=0)
+    handover_s: float = Field(default=0.0, ge=0)
     log_sigma_factor: float = Field(default=0.2, ge=0)
     request_log_sigma_factor: float = Field(default=0.4, ge=0)
 

@@ -167,7 +167,7 @@ def test_an_engine_in_the_client_has_no_front_end(tmp_path):
     run, *_ = SERVING.read(replay(tmp_path))
     cost = run.job.engine.iteration
 
-    assert (cost.request_s, cost.request_tpot_ratio, cost.streamed_s) == (0.0, 0.0, 0.0)
+    assert (cost.request_s, cost.prompt_token_s, cost.streamed_s) == (0.0, 0.0, 0.0)
 
 
 def test_a_run_whose_file_does_not_name_its_machine_is_left_out(tmp_path):

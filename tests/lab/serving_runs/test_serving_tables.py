@@ -153,9 +153,10 @@ def test_constants_are_found_again_from_times_that_they_made():
     known_s = kernels_s + prompts_s
     measured_s = known_s - 0.2e-6 * kernels + 0.8 * experts_s + host_s + 5e-6 * sequences
     measured_s[::40] *= 2.0  # a few odd rows
-    tpot_s, engine_s = random.uniform(5e-3, 50e-3, 2000), random.uniform(20e-3, 500e-3, 2000)
+    tokens, engine_s = random.uniform(100, 8000, 2000), random.uniform(20e-3, 500e-3, 2000)
+    moves = random.choice([0.0, 1.0], 2000)
     layers, recurrent = random.choice([0, 36, 60], 2000), random.choice([0, 45], 2000)
-    waited_s = engine_s + 40e-3 + 3.0 * tpot_s + 1.5e-3 * layers + 0.8e-3 * recurrent
+    waited_s = engine_s + 10e-3 + 6e-6 * tokens + 0.2 * moves + 0.6e-3 * layers + 2e-3 * recurrent
 
     found = fit(
         [
@@ -164,8 +165,8 @@ def test_constants_are_found_again_from_times_that_they_made():
                 for k, e, n, p, m in zip(kernels, experts_s, sequences, known_s, measured_s, strict=True)
             ),
             *(
-                Observed(names=OF_REQUESTS, parts=np.array([1.0, t, n, r]), known_s=e, measured_s=m)
-                for t, n, r, e, m in zip(tpot_s, layers, recurrent, engine_s, waited_s, strict=True)
+                Observed(names=OF_REQUESTS, parts=np.array([1.0, *parts]), known_s=e, measured_s=m)
+                for *parts, e, m in zip(tokens, moves, layers, recurrent, engine_s, waited_s, strict=True)
             ),
         ]
     )
@@ -174,10 +175,11 @@ def test_constants_are_found_again_from_times_that_they_made():
     assert found.overlap_s == pytest.approx(0.2e-6, rel=0.3)
     assert found.expert_ratio == pytest.approx(0.8, rel=0.05)
     assert found.host_s == pytest.approx(host_s, rel=0.3)
-    assert found.request_s == pytest.approx(40e-3, rel=0.05)
-    assert found.request_tpot_ratio == pytest.approx(3.0, rel=0.05)
-    assert found.prompt_experts_s == pytest.approx(1.5e-3, rel=0.05)
-    assert found.prompt_states_s == pytest.approx(0.8e-3, rel=0.05)
+    assert found.request_s == pytest.approx(10e-3, rel=0.3)
+    assert found.prompt_token_s == pytest.approx(6e-6, rel=0.1)
+    assert found.handover_s == pytest.approx(0.2, rel=0.1)
+    assert found.prompt_experts_s == pytest.approx(0.6e-3, rel=0.1)
+    assert found.prompt_states_s == pytest.approx(2e-3, rel=0.1)
     assert fit([]) is None
 
 

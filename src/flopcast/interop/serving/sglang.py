@@ -106,6 +106,7 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
             "max-prefill-tokens is ignored, because chunked-prefill-size limits the tokens of an iteration"
         )
     reader.put_stated("receive_interval", "scheduler-recv-interval")
+    reader.put_stated("passes_ahead", "disable-overlap-schedule", lambda key: int(not reader.flag(key)))
     reader.put_stated("block_tokens", "page-size")
     reader.put_stated("prefix_cache", "disable-radix-cache", lambda key: not reader.flag(key))
     reader.put_stated("own_all_reduce", "disable-custom-all-reduce", lambda key: not reader.flag(key))
@@ -166,6 +167,7 @@ def written(job: ServingJob, role: str) -> Launch:
     ]
     flags += unusual("--page-size", engine.block_tokens, kept.block_tokens)
     flags += unusual("--scheduler-recv-interval", engine.receive_interval, kept.receive_interval)
+    flags += ["--disable-overlap-schedule"] * (not engine.passes_ahead)
     flags += ["--disable-cuda-graph"] * (engine.launch_s > 0)
     flags += ["--disable-custom-all-reduce"] * (not engine.own_all_reduce)
     flags += ["--disable-radix-cache"] * (not engine.prefix_cache)

@@ -79,6 +79,7 @@ def _read_limits(reader: LaunchReader) -> None:
         )
     reader.note_longest("max-seq-len")
     reader.put_stated("block_tokens", "kv-cache-config.tokens-per-block")
+    reader.put_stated("passes_ahead", "disable-overlap-scheduler", lambda key: int(not reader.flag(key)))
     reader.put_stated("prefix_cache", "kv-cache-config.enable-block-reuse", reader.flag)
     reader.put_stated("prefill", "enable-chunked-prefill", reader.prefill)
     graphs = "cuda-graph-config"
@@ -147,6 +148,8 @@ def written(job: ServingJob, role: str) -> Launch:
 def _scheduling(engine: Engine, kept: Engine) -> dict[str, object]:
     """Return the settings of an engine that choose the requests of a pass; `kept` are the defaults."""
     settings: dict[str, object] = {"cuda_graph_config": None} if engine.launch_s else {}
+    if not engine.passes_ahead:
+        settings["disable_overlap_scheduler"] = True
     if engine.prefill == "chunked":
         settings["enable_chunked_prefill"] = True
     if engine.wait_passes:

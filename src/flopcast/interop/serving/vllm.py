@@ -75,6 +75,7 @@ def _read_limits(reader: LaunchReader) -> None:
         reader.contradiction("max-num-batched-tokens", "max-num-seqs", because, sequences)
     reader.put_stated("block_tokens", "block-size")
     reader.put_stated("stream_interval", "stream-interval")
+    reader.put_stated("passes_ahead", "async-scheduling", lambda key: int(reader.flag(key)))
     reader.put_stated("prefix_cache", "enable-prefix-caching", reader.flag)
     reader.put_stated("prefill", "enable-chunked-prefill", reader.prefill)
     reader.put_stated("own_all_reduce", "disable-custom-all-reduce", lambda key: not reader.flag(key))
@@ -134,6 +135,7 @@ def written(job: ServingJob, role: str) -> Launch:
         f"--max-num-batched-tokens {tokens}",
         f"--gpu-memory-utilization {engine.memory_fraction:g}",
     ]
+    flags += ["--no-async-scheduling"] * (not engine.passes_ahead)
     flags += ["--enforce-eager"] * (engine.launch_s > 0)
     flags += ["--disable-custom-all-reduce"] * (not engine.own_all_reduce)
     flags += unusual("--block-size", engine.block_tokens, kept.block_tokens)

@@ -39,21 +39,24 @@ SMALLEST_ERROR = 0.01  # smaller errors weigh no more
 USUAL_ERROR = 0.1  # of a row that weighs as much as one row of the prior
 FEWEST_ROWS = 12
 OF_ITERATIONS = ("overlap_s", "expert_ratio", "host_s", "sequence_s")
-OF_REQUESTS = ("request_s", "request_tpot_ratio", "prompt_experts_s", "prompt_states_s")
+OF_REQUESTS = ("request_s", "prompt_token_s", "handover_s", "prompt_experts_s", "prompt_states_s")
 LEAST = {"expert_ratio": 0.5}  # 0 for all others
 PRIOR = IterationCost(
     overlap_s=1e-6,
     host_s=5e-4,
     sequence_s=5e-6,
     prompt_experts_s=0.42e-3,
-    prompt_states_s=0.5e-3,
-    request_s=0.03,
-    request_tpot_ratio=3.0,
+    prompt_states_s=1.5e-3,
+    request_s=0.01,
+    prompt_token_s=2e-6,
+    handover_s=0.1,
 )  # A kernel starts in about two microseconds. Python launches one in 60 (prompt_launch_s): benchmarks of
 # experts have seven kernels less than layers (top-k, two for the alignment, two quantisations, activation,
-# sum), and those of a delta rule eight.
-# how many rows the prior of a constant weighs: engines run kernels of experts almost as in benchmarks
-PRIOR_ROWS = {"expert_ratio": 3.0, "request_s": 0.05, "request_tpot_ratio": 0.05}
+# sum). A layer with a delta rule launches eleven Triton kernels with a grid that the host computes, which
+# takes 139 microseconds (pull request 10680 of SGLang).
+# How many rows the prior of a constant weighs: engines run kernels of experts almost as in benchmarks, and
+# web servers answer in some milliseconds.
+PRIOR_ROWS = dict.fromkeys(("expert_ratio", "prompt_experts_s", "prompt_states_s", "request_s"), 3.0)
 FEW_PRIOR_ROWS = 0.5  # of the others
 LEAST_RATIO = 0.05  # of predicted over measured: smaller ones count as this
 KEPT = ("streamed_s", "prompt_launch_s")  # constants of an engine that are not fitted here
@@ -78,8 +81,8 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
 
     A time per output token gives an equation for the overlap of kernels, the ratio of experts, the host's
     seconds per iteration, and the seconds per sequence. A time to first token gives an equation for the
-    seconds of a request, the share of an iteration that it waits, and the seconds of each layer of
-    experts and of linear attention, because most prompts are computed in one iteration.
+    seconds of a request, of each token of its prompt, and of its move between pools, and for the seconds of
+    each layer of experts and of linear attention, because most prompts are computed in one iteration.
     """
     measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
@@ -90,10 +93,17 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
         parts = ratio * np.array([-report.decode_kernels, experts_s, 1.0, report.decoding])
         known_s = tpot_s - float(parts @ np.array([getattr(cost, name) for name in OF_ITERATIONS]))
         return Observed(names=OF_ITERATIONS, parts=parts, known_s=known_s, measured_s=measured_s)
-    parts = np.array([1.0, tpot_s, *_layers(report.job.model)])
+    has_pools = float(bool(report.job.plan.pools))
+    parts = np.array([1.0, _prompt_tokens(report), has_pools, *_layers(report.job.model)])
     constants_s = float(parts @ np.array([getattr(cost, name) for name in OF_REQUESTS]))
     known_s = report.latencies["ttft"]["mean"].value - constants_s
     return Observed(names=OF_REQUESTS, parts=parts, known_s=known_s, measured_s=measured_s)
+
+
+def _prompt_tokens(report: ServingReport) -> float:
+    """Return the mean length of prompts; 0 if a trace states them, because no constant is fitted to one."""
+    lengths = report.job.traffic.prompt_tokens
+    return 0.0 if lengths is None else lengths.mean
 
 
 def _layers(model: Model) -> tuple[float, float]:

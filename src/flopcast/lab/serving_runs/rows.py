@@ -34,7 +34,7 @@ USUAL: Mapping[str, object] = {  # settings of the engines of benchmarks, unless
     "receive_interval": 1, "stream_interval": 1, "wait_passes": 0, "wait_fraction": 1.0,
     "sampling": "greedy",
 }  # fmt: skip
-FRONT_END = ("request_s", "request_tpot_ratio", "streamed_s")  # the times of HTTP and of tokenisation
+FRONT_END = ("request_s", "prompt_token_s", "streamed_s")  # the times of HTTP and of tokenisation
 LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the host's times in Python
 
 
@@ -186,6 +186,7 @@ def _engine(facts: RowFacts) -> Engine:
     name = engine_of_release(facts.engine, facts.era) if facts.era else facts.engine
     padded = padded_experts(facts.engine, facts.release, int(str(facts.plan.get("tensor_parallel", 1))))
     changes = {**USUAL, **facts.settings, "padded_experts": padded}
+    changes |= {"passes_ahead": 0} if facts.in_process else {}
     engine = catalog.engine(name).model_copy(update=changes)
     changed = dict.fromkeys(FRONT_END, 0.0) if facts.in_process else {}
     changed |= {} if facts.launches_by_python else dict.fromkeys(LAUNCHES, 0.0)
