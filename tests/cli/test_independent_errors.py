@@ -199,6 +199,11 @@ CASES = [
     ("predict deepseek-v3 --gpus 2048 --cluster dgx-h800 --plan 'pp=16 ep=60'", "", [
         "did you mean hgx-h800?", "set expert_parallel to 64"
     ]),
+    ("export vllm llama-3.1-8b --gpus 8 --plan tp=3", "", ["set plan.tensor_parallel to 4"]),
+    (f"{JOB} --optimizer adam8", "", [
+        'write --plan "optimizer=adamw", or add optimizer=adamw to the plan'
+    ]),
+    (f"{JOB} stack.zero=4", "", ["write plan.zero=3"]),
     ("predict run.sh", SGLANG, [
         "write 0.88 in place of 88", "change --tp so that tensor_parallel is 8"
     ]),

@@ -197,7 +197,9 @@ def _joined(line: _Line, of_job: Sequence[Problem]) -> list[Problem]:
     settings = {names.get(key, key): word for key, word in pairs}
     fixed, left = {id(each): each for each in line.problems}, list[Problem]()
     for second in of_job:
-        edit = second.edits[0] if second.edits else {}
+        own_name = second.field.rpartition(".")[2]
+        first_edit = second.edits[0] if second.edits else {}
+        edit = {name.removeprefix("plan.") or own_name: value for name, value in first_edit.items()}
         refused = f"{shown(second.value)} is not allowed either, because {second.conditions[0][1]}"
         if second.where == "--plan" and edit and edit.keys() <= settings.keys():
             for name, value in edit.items():

@@ -22,7 +22,7 @@ from flopcast.records import replace
 from flopcast.requests.checked_request import check_after
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
-from flopcast.requests.serving_words import serves
+from flopcast.requests.serving_words import is_training_job, serves
 from flopcast.requests.words import is_model
 
 if TYPE_CHECKING:
@@ -36,12 +36,21 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
          "vllm", "sglang", "trtllm")  # fmt: skip
 
 
+def _check(target: str, request: JobRequest) -> None:
+    """Check the job of a request; a format of an engine makes it a serving job."""
+    from flopcast.interop.exports.kinds import SERVING as ENGINES
+
+    if target in ENGINES and not serves(request) and not is_training_job(request):
+        request = replace(request, engine=ENGINES[target].engine)
+    check_after(target, request)
+
+
 @click.command("export")
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
 @job_options(
     without=OF_RUN,
     samples=SAMPLES,
-    check=lambda request, others: check_after(others["target"] or "", request),
+    check=lambda request, others: _check(others["target"] or "", request),
     **SERVING,
 )
 @option("-o", "--output", "--out", "output", type=OutputFile(or_folder=True))
@@ -91,14 +100,14 @@ def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
 
     If only keys of training prevent serving, the result is the training job, which no engine can serve.
     """
-    from flopcast.requests.serving_request import resolve_serving
+    from flopcast.requests.serving_request import checked_serving
 
     if serves(request):
-        return resolve_serving(request)
+        return checked_serving(request)
     if engine is None:
         return resolve(request)
     try:
-        return resolve_serving(replace(request, engine=engine))
+        return checked_serving(replace(request, engine=engine))
     except SpecError as error:
         if all(problem.fault == UNKNOWN_KEY or problem.field == "--engine" for problem in error.problems):
             with suppress(InfeasibleError):

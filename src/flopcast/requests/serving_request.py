@@ -64,6 +64,16 @@ def resolve_serving(request: JobRequest, complete: Complete | None = None) -> Se
     return answered(request, lambda job: job, complete)
 
 
+def checked_serving(request: JobRequest) -> ServingJob:
+    """Return the serving job of a request, which breaks no rule; errors are those of `answered`."""
+
+    def checked(job: ServingJob) -> ServingJob:
+        check_serving(job)
+        return job
+
+    return answered(request, checked)
+
+
 def answered(
     request: JobRequest, answer: Callable[[ServingJob], Made], complete: Complete | None = None
 ) -> Made:
