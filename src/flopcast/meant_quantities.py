@@ -47,6 +47,8 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     ('80 GB', '1.5 s', '80 GB')
     >>> meant_quantity("5", ("s",), "3 us"), meant_quantity("1h30m", ("s", "min", "h"))
     ('5 us', '5400 s')
+    >>> [meant_quantity(text, ("B/s", "bit/s")) for text in ("50 GB", "400 Gbit", "400 Gb")]
+    ['50 GB/s', '400 Gbit/s', '400 Gbit/s']
     """
     text = without_separators(UNIT_FIRST.sub(r"\1\2 USD", text.strip("; \t")))
     match = NUMBER.fullmatch(in_digits(_DECIMAL_COMMA.sub(r"\1.\2", text)))
@@ -68,11 +70,18 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     times, unit = _OTHER_TIMES.get(written, (1000, unit_symbol(written.removeprefix("k").strip())))
     if (written in _OTHER_TIMES or written[:1] == "k") and unit in WITHOUT_PREFIX and unit in units:
         return f"{times * float(number):.10g} {unit}"
-    short = unit_symbol(re.sub(r"(?<=[kMGTP])b/s$", "bit/s", PER.sub("/", written))).lower()
+    time = units[0].partition("/")[2]
+    plain = PER.sub("/", written)
+    plain = re.sub(r"(?<=[kMGTP])b(?:/s)?$", "bit/s", plain) if "bit/s" in units else plain
+    short = unit_symbol(plain).lower()
     every = [(f"{prefix}{unit}", prefix) for unit, prefix in product(units, PREFIXES)]
-    alike = (unit for unit, prefix in every if short in (unit.lower(), prefix.lower() or unit))
-    dollars = (f"{written}/h", f"USD{PER.sub('/', written)}")
-    texts = [f"{number} {unit}" for unit in (written, *alike, *dollars, written.rpartition("/")[0])]
+    alike = (
+        unit
+        for unit, prefix in every
+        if {short, f"{short}/{time}"} & {unit.lower(), prefix.lower() or unit}
+    )
+    others = (f"{written}/{time}", f"USD{PER.sub('/', written)}", written.rpartition("/")[0])
+    texts = [f"{number} {unit}" for unit in (written, *alike, *others)]
     return next((each for each in texts if _is_readable(each, units)), "")
 
 

@@ -298,7 +298,7 @@ RL_STEP = (
     "training: {model: llama-3.1-8b, cluster: dgx-h100:1, batch: {seq: 2048}, plan: auto gbs=256}\n"
     "prompts: 128\nsamples: 8\n"
 )
-IN_FILES = {  # a command line → a file, and the fix of the only error
+IN_FILES = {  # a command line → a file, and the fix of its error; of several causes, those of its errors
     "sweep job.yaml": (
         "model: llama-3-8b\nplan: {tp: 2}\n",
         "run flopcast search job.yaml, or give a file that lists the values of each axis",
@@ -467,6 +467,29 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
         "write model_name in place of model, write gpu_model in place of gpu, "
         "write num_gpus in place of gpus, write seq_len in place of seq in line 1",
     ),
+    "predict sft.sh --cluster dgx-a100": (
+        "torchrun --nproc_per_node 8 run_sft.py --model_name_or_path meta-llama/Llama-2-7b-hf \\\n"
+        "  --max_seq_length 2048 --per_device_train_batch_size four \\\n"
+        "  --gradient_checkpointing yess --bf16 true --fsdp 'full_shrad auto_wrap' --optim adamw_torchh\n",
+        [
+            "write 4 in place of four",
+            "write full_shard in place of full_shrad",
+            "write true",
+            "did you mean adamw_torch?",
+        ],
+    ),
+    "predict units.yaml": (
+        "model: llama-3.2-1b\nplan: dp=8 tp=2 mbs=1 gbs=128\ncluster:\n  base: dgx-h100\n  nodes: 2\n"
+        "  tiers:\n    - {name: nvlink, devices: 8, bytes_per_s: 450 GHz, latency_s: 5 GB}\n"
+        "    - {name: ib, devices: 0, bytes_per_s: 400 Gbit, latency_s: 5 us}\n",
+        ["write bytes_per_s: 450 GB/s", "write latency_s: 5 us", "write bytes_per_s: 400 Gbit/s"],
+    ),
+    "predict quantised.yml --cluster dgx-h100:1": (
+        "base_model: Qwen/Qwen2.5-7B-Instruct\nload_in_4bit: true\nadapter: lroa\nlora_r: -32\n"
+        "lora_target_linear: true\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\n"
+        "gradient_accumulation_steps: 4\noptimizer: adamw_bnb_8bits\n",
+        ["did you mean lora?", "did you mean adamw_bnb_8bit?", "write 32 in place of -32"],
+    ),
 }  # fmt: skip
 
 
@@ -474,12 +497,12 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
 def test_a_file_with_a_slip_has_one_error_with_an_edit_that_helps(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text, fix = IN_FILES[line]
-    (name,) = re.findall(r"[\w]+\.(?:ya?ml|toml|csv|py|log)", line)
+    (name,) = re.findall(r"[\w]+\.(?:ya?ml|toml|csv|py|log|sh)", line)
     (tmp_path / name).write_text(text)
     ended = flopcast(*shlex.split(line))
 
     assert ended.code == 1
-    assert re.findall("fix: +(.*)", ended.err or ended.out) == [fix]
+    assert re.findall("fix: +(.*)", ended.err or ended.out) == ([fix] if isinstance(fix, str) else [*fix])
 
 
 def test_only_a_file_with_a_similar_name_is_taken_for_a_missing_one(tmp_path, monkeypatch):

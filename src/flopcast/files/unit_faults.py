@@ -9,6 +9,7 @@ from flopcast.files.field_examples import DIMENSIONS, EXAMPLES
 from flopcast.files.field_names import ARGUMENT
 from flopcast.fixes import Fix
 from flopcast.meant_quantities import meant_quantity
+from flopcast.quantities import PREFIXES, parse_quantity
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 NO_UNIT = "the number has no unit"
@@ -22,7 +23,7 @@ def unit_fault(
     number = BEGINS_WITH_NUMBER.match(str(data))
     written = str(data)[number.end() :].strip() if number else ""
     if "USD/h" not in units or right or number is None or written == "%":
-        right = right or EXAMPLES.get(name) or f"1 {units[0]}"
+        right = right or _in_unit(number[1] if number else "", written, units, EXAMPLES.get(name, ""))
         text = f"write {name}: {right}"
         if where.startswith(ARGUMENT):
             text = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
@@ -37,6 +38,20 @@ def unit_fault(
         return f"{written!r} is not a unit of {DIMENSIONS[units[0]]}" if written else NO_UNIT, fix
     because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
     return because, "convert the price to USD/h"
+
+
+def _in_unit(number: str, written: str, units: tuple[str, ...], example: str) -> str:
+    """Return a number with the right unit and the written prefix, or an example of another size.
+
+    >>> [_in_unit(number, "GHz", ("B/s", "bit/s"), "50 GB/s") for number in ("450", "450000")]
+    ['450 GB/s', '50 GB/s']
+    """
+    example = example or f"1 {units[0]}"
+    prefix = written[:1] if written[:1] in "kMGTP" else ""
+    size = parse_quantity(example, units)
+    same = f"{number} {prefix}{units[0]}"
+    ratio = float(number or 0) * PREFIXES[prefix] / size
+    return same if 0.01 < ratio < 100 and written != "%" else example
 
 
 def number_left(text: str) -> float:

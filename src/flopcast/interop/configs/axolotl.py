@@ -9,7 +9,7 @@ axolotl-ai-cloud/axolotl: docs/config-reference.qmd, src/axolotl/utils/schemas (
 """
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
-from flopcast.interop.configs.trainers import Names, read_adapters, read_training
+from flopcast.interop.configs.trainers import Names, read_adapters, read_training, refuse_frozen
 
 NAMES = Names(
     micro="micro_batch_size",
@@ -87,7 +87,13 @@ def _adapter(reader: JobReader) -> None:
         reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if kind == "":
         if four:
-            reader.refuse_frozen("load_in_4bit", "false, because no adapter is given", "add adapter: qlora")
+            refuse_frozen(
+                reader,
+                "load_in_4bit",
+                "false, because no adapter is given",
+                "add adapter: qlora",
+                "adapter",
+            )
         return
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
         allowed = "true, because adapter is qlora"

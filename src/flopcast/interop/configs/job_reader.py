@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from flopcast.errors import SpecError
-from flopcast.files.nearest_names import nearest
+from flopcast.files.nearest_names import choice_fix, nearest, some_of
 from flopcast.files.yaml_text import Document, line_in
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.config_reader import SLIP, ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import Keys, keys_of
 from flopcast.library import catalog
@@ -23,6 +23,7 @@ from flopcast.spec.plan import Plan
 SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload of FSDP moves
 ACTIVATIONS = ("activations:host",)
 PAGEABLE = {"gradient_copies": "pageable"}
+OTHER = "other"  # an optimizer that a program has, but flopcast does not
 PAIR = 2  # sequences of a sample: the chosen and the rejected answer
 KTO_PASSES = 3  # one of the model itself for the divergence, and two of the reference
 FLAVOURS = keys_of("torchtitan").words["flavours"]  # model/flavor → a name that the catalogue knows
@@ -83,10 +84,20 @@ class JobReader(ConfigReader):
             self.put(("plan", "recompute"), "full", key)
 
     def put_named_optimizer(self, name: str, kinds: Mapping[str, str], key: str) -> None:
-        """Set the plan's optimizer by its name; an unsupported one counts as AdamW, with a note."""
-        if name and name not in kinds:
-            self.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
-        self.put_optimizer(kinds.get(name, "adamw"), key)
+        """Set the plan's optimizer by its name; an unsupported one counts as AdamW, with a note.
+
+        The `kinds` map names to optimizers, and to `OTHER` if flopcast does not support them. Programs
+        whose table has such names refuse all further ones. The others take any class.
+        """
+        kind = kinds.get(name, OTHER if name else "adamw")
+        if name and name not in kinds and OTHER in kinds.values():
+            because = f"{self.keys.program} has no such optimizer"
+            self.fault(key, some_of([*kinds]), because, choice_fix(name, kinds, "adamw"))
+        elif kind == OTHER:
+            near = [] if name in kinds else nearest(name, kinds, least_ratio=SLIP)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.assume(f"the optimizer step is predicted as that of AdamW instead of {name}{hint}", key)
+        self.put_optimizer("adamw" if kind == OTHER else kind, key)
 
     def put_optimizer(self, kind: str, *keys: str) -> None:
         """Set the plan's optimizer, unless it is the default."""
@@ -257,11 +268,6 @@ class JobReader(ConfigReader):
         self.put(("model", "adapters", "targets"), targets, key)
         if share := self.fraction(*dropout):
             self.put(("model", "adapters", "dropout"), share, dropout[0])
-
-    def refuse_frozen(self, key: str, allowed: str, fix: str) -> None:
-        """Report 4-bit weights of a model without adapters, in which nothing can be trained."""
-        because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-        self.fault(key, allowed, because, fix)
 
     def write_scores(self, *keys: str) -> None:
         """Make attention write its scores to memory, whatever the stack is."""

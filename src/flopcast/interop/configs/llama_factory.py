@@ -11,7 +11,7 @@ gradient checkpointing is on unless switched off (model/model_utils/checkpointin
 
 from flopcast.fixes import set_to
 from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
-from flopcast.interop.configs.trainers import TRANSFORMERS, read_adapters, read_training
+from flopcast.interop.configs.trainers import TRANSFORMERS, read_adapters, read_training, refuse_frozen
 from flopcast.interop.configs.trl import check_launch, ranks_of_launch
 from flopcast.library import catalog
 
@@ -138,7 +138,7 @@ def _method(reader: JobReader) -> None:
     if kind == "full":
         if bits:
             allowed = "no value, unless finetuning_type is lora"
-            reader.refuse_frozen("quantization_bit", allowed, "remove it")
+            refuse_frozen(reader, "quantization_bit", allowed, "remove it", key)
         return
     every = reader.raw("lora_target") in (None, "all")
     read_adapters(reader, "lora_rank", "lora_target", every, "quantization_bit" if bits else "")

@@ -14,7 +14,7 @@ the type `grad_accum_dtype`, `overlap_comm` off, and Adam on the host with `adam
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.trainers import read_adapters
+from flopcast.interop.configs.trainers import read_adapters, refuse_frozen
 
 COMMAND, RANKS = "launcher.command", "launcher.ranks"
 MODEL = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
@@ -98,7 +98,7 @@ def put_states(reader: JobReader) -> None:
     if reader.count(key, 2, least=0) > 3:
         reader.fault(key, "0, 1, 2 or 3", "DeepSpeed has no other stage", "write 3")
     reader.put(("plan", "zero"), stage, key)
-    optimizers = keys_of("trainers").words["optimizers"]
+    optimizers = {"adam": "adamw"} | keys_of("trainers").words["optimizers"]
     reader.put_named_optimizer(reader.text(OPTIMIZER).lower(), optimizers, OPTIMIZER)
     gradients = {"dtype": precision, "overlap": reader.flag(reader.first(*OVERLAPS))}
     stack: dict[str, object] = {"base": "deepspeed-zero", "gradients": gradients}
@@ -114,7 +114,7 @@ def put_adapters(reader: JobReader) -> None:
     quantised = reader.flag(four)
     if not reader.count(rank, 0, least=0):
         if quantised:
-            reader.refuse_frozen(four, "false, unless lora_rank is above 0", "add --lora_rank 16")
+            refuse_frozen(reader, four, "false, unless lora_rank is above 0", "add --lora_rank 16", rank)
         return
     targets = reader.first(*TARGETS)
     every = reader.names_all_linears(targets)

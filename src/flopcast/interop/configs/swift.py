@@ -14,7 +14,7 @@ swift/trainers/sequence_parallel (ranks divide sequences by heads).
 from math import ceil
 
 from flopcast.interop.configs.job_reader import KTO_PASSES, PAIR, JobReader
-from flopcast.interop.configs.trainers import Adapter, Names, read_adapters, read_training
+from flopcast.interop.configs.trainers import Adapter, Names, read_adapters, read_training, refuse_frozen
 
 RANKS, MODEL = "launcher.ranks", ("model", "model_id_or_path")
 METHOD, METHODS = ("train_type", "tuner_type", "sft_type"), {"lora": "lora", "full": "full"}
@@ -96,7 +96,7 @@ def _adapters(reader: JobReader) -> None:
         reader.refuse(BITS, f"frozen weights in {bits} bits", "write 4")
     if reader.choice(key, METHODS, "lora") == "full":
         if bits:
-            reader.refuse_frozen(BITS, "no value, unless train_type is lora", "remove it")
+            refuse_frozen(reader, BITS, "no value, unless train_type is lora", "remove it", key)
         return
     if not reader.has(*METHOD):
         reader.assume("adapters of rank 8, ms-swift's default without train_type")

@@ -9,6 +9,7 @@ Such a file does not state the lengths of sequences, so each sequence counts wit
 
 from collections.abc import Sequence
 
+from flopcast.files.nearest_names import nearest
 from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.job_reader import PAGEABLE, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
@@ -27,6 +28,7 @@ TARGETS = {  # a module's name in transformers → which linear it is
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
+FSDP_OPTIONS = (*STRATEGIES, "auto_wrap", "offload", "true")
 PINNED = "fsdp_config.cpu_offload_pin_memory"
 EAGER_KERNELS = (  # of transformers: LlamaRMSNorm and its likes cast to fp32, square, average and cast back
     *("wide_rmsnorm", "unfused_rope", "unfused_gate", "separate_projections"),
@@ -128,6 +130,13 @@ def read_adapters(
         reader.put(("model", "adapters", "base_dtype"), "nf4", quantised)
 
 
+def refuse_frozen(reader: JobReader, key: str, allowed: str, fix: str, method: str) -> None:
+    """Report 4-bit weights of a model without adapters, unless the key of the `method` has a fault."""
+    if not reader.faulty(method):
+        because = "4-bit weights are frozen, so a run without an adapter would train nothing"
+        reader.fault(key, allowed, because, fix)
+
+
 def _all_linears(reader: JobReader) -> tuple[str, ...]:
     """Return all linear layers of the model's blocks; those of a Llama if the file describes no model."""
     base = reader.part("model").get("base")
@@ -170,6 +179,13 @@ def _optimizer(reader: JobReader, key: str) -> None:
 def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: str) -> object:
     """Return the plan's sharding, and the stack: DeepSpeed, FSDP, or neither."""
     fsdp = [word for text in reader.texts("fsdp") for word in text.lower().split()]
+    if wrong := [word for word in fsdp if word not in FSDP_OPTIONS]:
+        near = {word: "".join(nearest(word, FSDP_OPTIONS)) for word in wrong}
+        fixes = (
+            f"write {near[word]} in place of {word}" if near[word] else f"remove {word}" for word in near
+        )
+        because = "the Trainer has no such option of FSDP"
+        reader.fault("fsdp", ", ".join(FSDP_OPTIONS), because, ", ".join(fixes))
     has_fsdp = bool(fsdp) or reader.below("fsdp_config") or reader.has("dp_shard_size")
     has_deepspeed = reader.has("deepspeed") or reader.below("deepspeed")
     if has_fsdp and has_deepspeed:

@@ -27,7 +27,13 @@ from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, J
 from flopcast.interop.configs.keys import flattened
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.trainer_programs import COMMAND, RANKS, REWARD, check_program, with_defaults
-from flopcast.interop.configs.trainers import TRANSFORMERS, Adapter, read_adapters, read_training
+from flopcast.interop.configs.trainers import (
+    TRANSFORMERS,
+    Adapter,
+    read_adapters,
+    read_training,
+    refuse_frozen,
+)
 from flopcast.records import replace
 
 TEACHER = "teacher_model_name_or_path"
@@ -260,7 +266,9 @@ def put_adapters(reader: JobReader) -> None:
         reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if not reader.flag("use_peft"):
         if four:
-            reader.refuse_frozen("load_in_4bit", "false, unless use_peft is true", "add use_peft: true")
+            refuse_frozen(
+                reader, "load_in_4bit", "false, unless use_peft is true", "add use_peft: true", "use_peft"
+            )
         return
     key = "lora_target_modules"
     every = reader.raw(key) in ("all-linear", ["all-linear"])
