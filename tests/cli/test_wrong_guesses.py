@@ -279,6 +279,20 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     ),
     "import config.json": "write hf before config.json",
     "predict llama-3.2-1b.yaml --gpus 8": "write llama-3.2-1b, the model of the catalogue",
+    f"{JOB} --plan 'zero_stage=4 gradient_checkpointing=true gbs=64'": [
+        "write zero=3",
+        "write recompute=full",
+    ],
+    "search bloom-560m --gpus 8 --objective throughput,dollars --deadline 30days": [
+        "write tokens_per_s in place of throughput",
+        "write cost in place of dollars",
+        "add --tokens 2e12, or --samples",
+    ],
+    f"{JOB} plan.peers=3 plan.inner_steps=0 plan.outer=bits:5,topk:4096/64": [
+        "set inner_steps to 1, the default",
+        "write 64/4096 in place of 4096/64",
+        "set peers to 2",
+    ],
 }
 
 

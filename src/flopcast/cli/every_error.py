@@ -190,6 +190,7 @@ def _joined(line: _Line, of_job: Sequence[Problem]) -> list[Problem]:
     The fix then states what both fixes change.
     """
     from flopcast.library.edits import long_names  # imports the job, which not every error needs
+    from flopcast.requests.accepted_fixes import also_refused
     from flopcast.spec.plan import Plan
 
     names = long_names(Plan)
@@ -200,7 +201,8 @@ def _joined(line: _Line, of_job: Sequence[Problem]) -> list[Problem]:
         own_name = second.field.rpartition(".")[2]
         first_edit = second.edits[0] if second.edits else {}
         edit = {name.removeprefix("plan.") or own_name: value for name, value in first_edit.items()}
-        refused = f"{shown(second.value)} is not allowed either, because {second.conditions[0][1]}"
+        first = replace(second, because=second.conditions[0][1])
+        refused = also_refused(shown(second.value), first)
         if second.where == "--plan" and edit and edit.keys() <= settings.keys():
             for name, value in edit.items():
                 key, own = settings[name].partition("=")[0], id(line.written[settings[name]])

@@ -18,7 +18,7 @@ from flopcast.field_text import field_text
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.nearest_names import alternatives, nearest, with_other_numbers
 from flopcast.files.other_forms import OTHER_VALUES, as_fraction, as_list, in_other_form
-from flopcast.fixes import Fix, set_to, such_as
+from flopcast.fixes import Fix, in_words, set_to, such_as
 from flopcast.records import dataclass
 from flopcast.slips import OFF
 from flopcast.strict_model import NotAllowedError
@@ -301,7 +301,7 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     numbers = [int(word) for word in ONLY_NUMBERS.findall(allowed)] if CHOICE.fullmatch(allowed) else []
     if numbers and isinstance(value, (int, float)):
         return str(min(numbers, key=lambda number: abs(number - value)))
-    if (same := OTHER_VALUES.get(str(value))) in words:
+    if (same := OTHER_VALUES.get(in_words(value))) in words:
         return str(same)
     plain = str(value).lower().removeprefix("torch.").replace("float", "fp")
     begun = [str(word) for word in words if re.match(rf"{re.escape(word)}(?:[_.-]|$)", plain)]

@@ -22,8 +22,8 @@ OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is mea
 OTHER_VALUES = {"half": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4",
                 "s3": "object_store", "gcs": "object_store", "lustre": "file_system", "nfs": "file_system",
                 "ssd": "nvme", "disk": "nvme", "ram": "cpu", "dram": "cpu", "swish": "silu", "all": "full",
-                "everything": "full", "zerobubble": "zb_h1", "gpu": "cuda",
-                "Gbps": "Gb/s", "Mbps": "Mb/s"}  # fmt: skip
+                "everything": "full", "true": "full", "yes": "full", "on": "full",
+                "zerobubble": "zb_h1", "gpu": "cuda", "Gbps": "Gb/s", "Mbps": "Mb/s"}  # fmt: skip
 
 
 def as_fraction(given: object, allowed: str) -> str:

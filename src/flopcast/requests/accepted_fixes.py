@@ -218,7 +218,7 @@ def _with_value(problem: Problem, second: Problem | None) -> Problem:
         setting = f'{second.field}="{in_words(value)}"'
     elif not problem.where[-1:].isdigit():
         setting = f"{name}={in_words(value)}".replace(" ", "")
-    because = f"{problem.because}; {shown(problem.value)} is not allowed either, because {second.because}"
+    because = f"{problem.because}; {also_refused(shown(problem.value), second)}"
     return replace(problem, because=because, fix=Fix(f"write {setting}", ({name: value},)))
 
 
@@ -231,7 +231,7 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     part = getattr(problem.fix, "part", "")  # the word that the user wrote
     if part and not second.edits:
         return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
-    because, fix = f"{problem.because}; {right} is not allowed either, because {second.because}", second.fix
+    because, fix = f"{problem.because}; {also_refused(right, second)}", second.fix
     because = problem.because if second.because == problem.because else because
     if fix.startswith(OTHER_STACK):  # another stack accepts the usual spelling
         stack, mark, rest = fix.partition(", or ")
@@ -251,12 +251,12 @@ def _edited(data: object, problem: Problem) -> object:
         return data
     ((name, value),) = problem.edits[0].items()
     if problem.fault == UNKNOWN_KEY:
-        return _with_key(data, path, name, value, str(problem.value))
+        return _with_key(data, path, name, value, _written(problem.value))
     holder = value_at(data, path[:-1])
     names += [problem.field, *(short for short, name in long_names(Plan).items() if name in names)]
     if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
         path = (*path[:-1], next((each for each in names if each in holder), path[-1]))
-    wrong, right = getattr(problem.fix, "part", "") or str(problem.value), in_words(value)
+    wrong, right = getattr(problem.fix, "part", "") or _written(problem.value), in_words(value)
     if (name and name.removeprefix("--") not in names) or (
         isinstance(value, str) and value[:1] in ('"', "[", "{")
     ):
@@ -275,6 +275,18 @@ def _edited(data: object, problem: Problem) -> object:
         is_list = isinstance(value, list) and end == len(path)
         return edited(data, [*map(str, path[:end])], value if is_list else resolve(right))
     return data
+
+
+def also_refused(value: object, second: Problem) -> str:
+    """Return the clause of an error whose fix meets a further one: why its value is refused, too."""
+    if NO_OTHER in second.because:
+        return f"{path_of(second.field)[-1]} can be {second.allowed}, but not {value}"
+    return f"{value} is not allowed either, because {second.because}"
+
+
+def _written(value: object) -> str:
+    """Return a value as it stands in a text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _with_key(data: object, path: Path, name: str, value: object, wrong: str) -> object:

@@ -30,7 +30,7 @@ from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import only_value
 from flopcast.library.edits import edited_document, in_long_names
 from flopcast.records import replace
-from flopcast.requests.accepted_fixes import with_accepted_fixes
+from flopcast.requests.accepted_fixes import also_refused, with_accepted_fixes
 from flopcast.requests.cluster_options import (
     devices_of_plan,
     devices_of_script,
@@ -225,7 +225,7 @@ def _with_changes_corrected(
         if first is None:
             found += [second] if adds else []
         elif value:
-            because = f"{first.because}; {second.value} is not allowed either, because {second.because}"
+            because = f"{first.because}; {also_refused(second.value, second)}"
             key = second.where.removeprefix(ARGUMENT).partition("=")[0]
             found[found.index(first)] = replace(first, because=because, fix=f"write {key}={value}")
     return found

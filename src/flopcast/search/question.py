@@ -208,6 +208,12 @@ OTHER_NAMES = {
     "mfu": "tokens_per_s_per_device",
     "cheapest": "cost",
     "price": "cost",
+    "dollar": "cost",
+    "usd": "cost",
+    "money": "cost",
+    "duration": "time_to_train",
+    "watt": "energy",
+    "kwh": "energy",
 }
 
 

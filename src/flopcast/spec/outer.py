@@ -122,7 +122,9 @@ class Outer(StrictModel):
     def _sends_what_exists(self) -> "Outer":
         if self.topk > self.chunk:
             because = f"a chunk has only {self.chunk} values"
-            raise NotAllowedError(f"topk of at most {self.chunk}, the chunk", because, {"topk": self.chunk})
+            swapped = {"chunk": self.topk} if "chunk" in self.model_fields_set else {}
+            right = {"topk": self.chunk} | swapped
+            raise NotAllowedError(f"topk of at most {self.chunk}, the chunk", because, right)
         if self.index_bits is not None and not self.topk:
             because = "peers that send all values in order send no positions"
             raise NotAllowedError("no index_bits without topk", because, "remove index_bits")
@@ -246,8 +248,11 @@ def _setting(word: str) -> dict[str, object]:
 
 def _top(value: str) -> dict[str, object]:
     """Return the fields that "64/4096" sets."""
-    kept, _, chunk = value.partition("/")
-    return {"topk": kept.strip(), "chunk": chunk.strip()}
+    kept, _, chunk = map(str.strip, value.partition("/"))
+    if kept.isdecimal() and chunk.isdecimal() and 0 < int(chunk) < int(kept):
+        because = f"a chunk of {chunk} values does not contain {kept}"
+        raise NotAllowedError("topk:VALUES/CHUNK", because, in_place(f"{chunk}/{kept}", value))
+    return {"topk": kept, "chunk": chunk}
 
 
 def _or_text(schema: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def put_states(reader: JobReader) -> None:
     if reader.count(key, 2, least=0) > 3:
         reader.fault(key, "0, 1, 2 or 3", "DeepSpeed has no other stage", "write 3")
     reader.put(("plan", "zero"), stage, key)
-    optimizers = {"adam": "adamw"} | keys_of("trainers").words["optimizers"]
+    optimizers = {"adam": "adamw", **keys_of("trainers").words["optimizers"]}
     reader.put_named_optimizer(reader.text(OPTIMIZER).lower(), optimizers, OPTIMIZER)
     gradients = {"dtype": precision, "overlap": reader.flag(reader.first(*OVERLAPS))}
     stack: dict[str, object] = {"base": "deepspeed-zero", "gradients": gradients}
