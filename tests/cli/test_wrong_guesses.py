@@ -288,6 +288,10 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
         "write cost in place of dollars",
         "add --tokens 2e12, or --samples",
     ],
+    "predict llama-3.2-1b --gpus 64 --cluster dgx-h100:-1 --plan 'tp=3 gbs=512'": [
+        "write dgx-h100:1",
+        "set tensor_parallel to 2",
+    ],
     f"{JOB} plan.peers=3 plan.inner_steps=0 plan.outer=bits:5,topk:4096/64": [
         "set inner_steps to 1, the default",
         "write 64/4096 in place of 4096/64",

@@ -143,8 +143,6 @@ def with_gpus(document: Document, gpus: object) -> Document:
         return document  # reported with the other faults of the job
     per_node = catalog.cluster(meant).node.devices
     stated = str(cluster["base"]).partition(":")[2]
-    if stated.isdecimal() and not int(stated):
-        return document  # a cluster of no nodes, which is reported with the other faults of the job
     if gpus > per_node and gpus % per_node:
         allowed = (
             f"a multiple of {per_node} (a node of {name} has {per_node} devices), or fewer than {per_node}"

@@ -17,7 +17,7 @@ from flopcast.files.inputs import exists, opened, similar_files
 from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
-from flopcast.fixes import set_to
+from flopcast.fixes import set_to, write
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
@@ -268,7 +268,7 @@ def built(key: str, data: object, document: Document) -> object:
     changes = {name: value for name, value in data.items() if name != "base"}
     name, nodes = data["base"] if isinstance(data["base"], str) else "", None
     if key == "cluster":
-        name, nodes = _nodes(name, changes, field, document)
+        name, nodes = nodes_of(name, changes, field, document)
     own_name = catalog.known(kind, name) if isinstance(data["base"], str) else None
     if own_name is None:
         raise SpecError([unknown_base(kind, name or data["base"], field, document)])
@@ -308,12 +308,14 @@ def _priced(made: BaseModel) -> BaseModel:
     return catalog.with_price(made) if isinstance(made, Cluster) else made
 
 
-def _nodes(name: str, changes: dict[str, object], field: str, document: Document) -> tuple[str, int | None]:
+def nodes_of(
+    name: str, changes: dict[str, object], field: str, document: Document
+) -> tuple[str, int | None]:
     """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
         allowed, because = "NAME, or NAME:NODES without blanks", "NODES is the number of nodes"
-        fix = f"write {own_name.strip()}:{whole_number(text.partition(':')[0], 1)}"
+        fix: str = write(f"{own_name.strip()}:{whole_number(text.partition(':')[0], 1)}")
         if "," in name:
             fix = "describe the groups under cluster: in a job file, as docs/howto/unequal.md does"
         raise spec_error(field, name, allowed, because, fix, document.where(path_of(field)))

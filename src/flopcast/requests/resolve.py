@@ -41,7 +41,16 @@ from flopcast.requests.cluster_options import (
     with_usual_size,
 )
 from flopcast.requests.corrected_source import source_and_faults
-from flopcast.requests.job_files import AUTO, NOUNS, ReadFile, built, checked_job, job_of, read_file
+from flopcast.requests.job_files import (
+    AUTO,
+    NOUNS,
+    ReadFile,
+    built,
+    checked_job,
+    job_of,
+    nodes_of,
+    read_file,
+)
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
@@ -193,10 +202,17 @@ def _devices(document: Document, request: JobRequest, stated: int | None, own: i
 
 
 def _sized(document: Document, gpus: object) -> tuple[Document, tuple[Problem, ...]]:
-    """Return the document with a number of devices, or with the corrected one and its fault."""
-    document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
+    """Return the document with a number of devices, or with the corrected one, and the faults of its size.
+
+    The number of devices replaces a number of nodes, which has to be correct all the same.
+    """
+    sized, unsized = _tried(document, lambda given: with_gpus(given, gpus))
     right = re.match(r"set --gpus to (\d+)", unsized[0].fix) if unsized else None
-    return (with_gpus(document, int(right[1])) if right else document), unsized
+    sized = with_gpus(sized, int(right[1])) if right else sized
+    base, new = (str(stated_cluster(each).get("base", "")) for each in (document, sized))
+    replaced = ":" in base and ":" not in new
+    wrong = problems_of(lambda: nodes_of(base, {}, "cluster", document)) if replaced else []
+    return sized, (*unsized, *wrong)
 
 
 def _with_changes_corrected(
