@@ -42,7 +42,7 @@ def test_few_requests_of_a_closed_loop_have_the_latencies_of_many():
         )
 
         for latency in ("ttft", "tpot", "end_to_end"):
-            expected = pytest.approx(many[latency]["mean"]["value"], rel=0.01)
+            expected = pytest.approx(many[latency]["mean"]["value"], rel=0.02)
             assert few[latency]["mean"]["value"] == expected, (load, latency)
 
 
