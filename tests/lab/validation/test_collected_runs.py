@@ -195,7 +195,7 @@ def test_adapters_without_autocast_are_in_fp32(found_6, found_7):
     assert all("fp32_adapters" in row.job.stack.rewrites for row in (*fms, *wide))
     others = [row for row in found_7.rows if row not in wide]
     assert not any("fp32_adapters" in row.job.stack.rewrites for row in others)
-    assert all(abs(row.relative_error) < 0.11 for row in fms)
+    assert all(abs(row.relative_error) < 0.13 for row in fms)
 
 
 def test_adapters_of_megatron_bridge_are_beside_one_linear_alone(found, published_runs):
