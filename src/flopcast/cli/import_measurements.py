@@ -221,10 +221,11 @@ def posterior_text(posterior: "Posterior") -> str:
         for check in posterior.checks
     ]
     moved = [one for one in posterior.factors if abs(one.ratio - 1) > 0.001]
-    lines += ["", f"{'factor':48}{'ratio':>8}{'sigma':>16}{'takes':>8}"]
+    width = max(48, *(len(one.name) for one in moved[:MOST_LINES]))
+    lines += ["", f"{'factor':{width}}{'ratio':>8}{'sigma':>16}{'takes':>8}"]
     for one in moved[:MOST_LINES]:
         sigma = f"{one.prior_log_sigma_factor:.1%} → {one.log_sigma_factor:.1%}"
-        lines.append(f"{one.name:48}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
+        lines.append(f"{one.name:{width}}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
     rest = len(posterior.factors) - len(moved[:MOST_LINES])
     lines += [f"{rest} other factors changed by less", ""]
     low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
