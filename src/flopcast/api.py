@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from flopcast.argument_checks import check_job, without_options
-from flopcast.errors import spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.library.curves import load_serving_book
 from flopcast.prediction import programs_of
 from flopcast.predictor import Predictor
@@ -22,7 +22,9 @@ from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
     from flopcast.files.yaml_text import Document
+    from flopcast.lab.calibration.trace import Trace
     from flopcast.lab.diagnosis.suspect import SlowStep
+    from flopcast.lab.logs.log import Log
     from flopcast.rl.step import RlReport
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import ServingComparison
@@ -260,15 +262,30 @@ def diagnose(job: Job, log: Path | str | None = None, trace: Path | str | None =
     ('recompute_not_needed', True)
     """
     from flopcast.lab.diagnosis.diagnose import diagnose as diagnosed
+
+    return diagnosed(job, predict, *read_measured(log, trace))
+
+
+def read_measured(log: Path | str | None, trace: Path | str | None) -> "tuple[Log | None, Trace | None]":
+    """Return the contents of a training log and of a trace, as `diagnose` takes them.
+
+    Raises
+    ------
+    SpecError
+        The faults of both files.
+    """
     from flopcast.lab.logs.reader import read_log_file
     from flopcast.lab.traces.any_format import read_trace
 
-    return diagnosed(
-        job,
-        predict,
-        None if log is None else read_log_file(Path(log)),
-        None if trace is None else read_trace(Path(trace)),
-    )
+    problems: list[Problem] = []
+    steps, spans = None, None
+    with collected(problems):
+        steps = None if log is None else read_log_file(Path(log))
+    with collected(problems):
+        spans = None if trace is None else read_trace(Path(trace))
+    if problems:
+        raise SpecError(problems)
+    return steps, spans
 
 
 def report_page(report: "Report | SlowStep | ServingReport | RlReport") -> str:

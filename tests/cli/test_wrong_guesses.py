@@ -292,6 +292,10 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
         "write dgx-h100:1",
         "set tensor_parallel to 2",
     ],
+    "search llama-3.2-1b --gpus 64..32 --plan 'tp=2,5 gbs=512'": [
+        "set --gpus to 32..64",
+        "set tensor_parallel to 2",
+    ],
     f"{JOB} plan.peers=3 plan.inner_steps=0 plan.outer=bits:5,topk:4096/64": [
         "set inner_steps to 1, the default",
         "write 64/4096 in place of 4096/64",
@@ -327,6 +331,7 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
     "import graph job.yaml": ("a: 1\n", "give a .onnx or .pt2 file, or export the model again"),
     "export vllm job.yaml": (
         "{model: llama-3.2-1b, cluster: dgx-h100:1, stack: torch-fsdp2, batch: {seq: 64}}\n",
+        "run flopcast export vllm llama-3.2-1b --cluster dgx-h100 --gpus 8, which serves llama-3.2-1b, or "
         "write megatron, or another of these formats, in place of vllm",
     ),
     "import internevo job.py --cluster dgx-h100 --gpus 7": (
@@ -501,6 +506,28 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
         "  tiers:\n    - {name: nvlink, devices: 8, bytes_per_s: 450 GHz, latency_s: 5 GB}\n"
         "    - {name: ib, devices: 0, bytes_per_s: 400 Gbit, latency_s: 5 us}\n",
         ["write bytes_per_s: 450 GB/s", "write latency_s: 5 us", "write bytes_per_s: 400 Gbit/s"],
+    ),
+    "sweep models.yaml": (
+        "models: [lama-2-70b, gpt2]\ncluster: [dgx-h100, dgx-h300]\ngpus: 8\nplan: gbs=64 mbs=1\n",
+        [
+            "did you mean model?",
+            "did you mean dgx-h100, dgx-h200 or dgx-b300?",
+            "did you mean llama-2-70b, llama-2-7b or llama-3-70b? For another model, give its Hugging Face "
+            "config.json, or its export (.pt2 or .onnx)",
+        ],
+    ),
+    "predict serve.sh --cluster dgx-h100:1": (
+        "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --tp 8 --dp-size 2\n",
+        "change --dp-size so that replicas is 1, or use --gpus 16",
+    ),
+    "diagnose gpt2 --gpus 8 plan.pp=5 --log train.log --trace missing.json": (
+        "iteration 1\n",
+        [
+            "check the path",
+            "write the steps to a CSV file: first the line \"step,seconds\", then lines such as \"10,7.05\", or "
+            "give the output of the rank that prints steps, which is often the last rank",
+            "set pipeline_parallel to 4",
+        ],
     ),
     "predict quantised.yml --cluster dgx-h100:1": (
         "base_model: Qwen/Qwen2.5-7B-Instruct\nload_in_4bit: true\nadapter: lroa\nlora_r: -32\n"

@@ -1,6 +1,8 @@
 """`flopcast diagnose`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,8 +15,19 @@ from flopcast.requests.resolve import resolve
 option = DocumentedOptions(__name__)
 
 
+def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
+    """Raise all errors of the job, of the log and of the trace."""
+    from flopcast.api import read_measured
+    from flopcast.errors import SpecError, problems_of
+    from flopcast.requests.checked_request import check_request
+
+    measured = problems_of(lambda: read_measured(others["log"], others["trace"]))
+    if found := [*measured, *problems_of(lambda: check_request(request, may_serve=False))]:
+        raise SpecError(found)
+
+
 @click.command("diagnose")
-@options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
+@options.job_options(without=options.OF_RUN, samples=options.SAMPLES, check=_check)
 @option("--log", type=options.INPUT)
 @option("--trace", type=options.INPUT)
 @option("--json", "wants_json", is_flag=True)

@@ -16,6 +16,7 @@ from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.fixes import Fix
 from flopcast.quantities import parse_length
 from flopcast.records import dataclass, replace
 from flopcast.requests.job_files import read_file
@@ -39,6 +40,7 @@ AXES = (
 OF_JOB = ("price", "tokens", "samples", "epochs")  # settings of the job of every scenario
 OF_SEARCH = ("deadline", "budget", "headroom", "tp_beyond_domain", "no_refine", "evolve")
 ALONE = (*OF_JOB, "site", "objective", *OF_SEARCH)
+KEYS = (*AXES, *ALONE)
 ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
 FIELDS = {  # first word of a faulty field → the key of the grid that sets it
     "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
@@ -84,8 +86,9 @@ def scenarios_in(document: Document) -> tuple[Scenario, ...]:
         All faults of the file: unknown keys, wrong values, and scenarios that are not possible. A fault
         that several scenarios share is reported once.
     """
+    document, unknown = _with_meant_keys(document)
     axes, alone, problems = _read(document)
-    scenarios = []
+    problems, scenarios = [*unknown, *problems], []
     for values in product(*(axes[name] for name in AXES)):
         words = dict(zip(AXES, values, strict=True))
         try:
@@ -132,7 +135,7 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         allowed, because = "training jobs", f"{serving} describes serving"
         fix = "run flopcast search with --engine, which compares deployments of an engine"
         raise SpecError([_fault(document, serving, data[serving], allowed, because, fix)])
-    unknown = [_unknown(document, key, data) for key in data if key not in (*AXES, *ALONE)]
+    wrong_values: list[Problem] = []
     axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
     for name in AXES:
         if name in data:
@@ -141,15 +144,36 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
             meant_values = [one for each in wrong for one in re.findall(r"write (\d+)", each.fix)]
             kept = [one for one in values if not any(each.value == one for each in wrong)]
             axes[name] = [*kept, *map(int, meant_values)] or (None,)  # so that the rest is checked, too
-            unknown += wrong
+            wrong_values += wrong
     size = 1
     for values in axes.values():
         size *= len(values)
     if size > MOST:
         allowed, because = f"{MOST} scenarios at most", "flopcast runs a whole search for each scenario"
         fix = "split the grid into several files"
-        raise SpecError([*unknown, _fault(document, "grid", f"{size} scenarios", allowed, because, fix)])
-    return axes, {name: data.get(name) for name in ALONE}, unknown
+        raise SpecError(
+            [*wrong_values, _fault(document, "grid", f"{size} scenarios", allowed, because, fix)]
+        )
+    return axes, {name: data.get(name) for name in ALONE}, wrong_values
+
+
+def _with_meant_keys(document: Document) -> tuple[Document, list[Problem]]:
+    """Return the document with the keys that its unknown keys mean, and the faults of these.
+
+    The values of a misspelt key are checked in the same run.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    given = [ALIASES.get(str(key), str(key)) for key in data]
+    problems = [_unknown(document, key, given) for key in data if ALIASES.get(key, key) not in KEYS]
+    names = {each.field: next(iter(edit)) for each in problems for edit in each.edits}
+    if not names:
+        return document, problems
+    lines = {
+        (names.get(str(path[0]), path[0]), *path[1:]): at for path, at in document.lines.items() if path
+    }
+    lines |= {(): document.lines[()]} if () in document.lines else {}
+    meant_data = {names.get(str(key), key): value for key, value in data.items()}
+    return replace(document, data=meant_data, lines=lines), problems
 
 
 def _values(name: str, given: object) -> Sequence[object]:
@@ -239,13 +263,11 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
 
 
 def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:
-    near = nearest(str(key), [name for name in (*AXES, *ALONE) if name not in given], least_ratio=NEAR)
-    fix = f"did you mean {near[0]}?" if near else f"remove {key}"
+    near = nearest(str(key), [name for name in KEYS if name not in given], least_ratio=NEAR)
+    fix = Fix(f"did you mean {near[0]}?", ({near[0]: None},)) if near else f"remove {key}"
     if key == "batch":
         fix = f'write its number in the plan, as in plan: "gbs={document.mapping[key]}"'
-    problem = _fault(
-        document, str(key), None, ", ".join((*AXES, *ALONE)), "flopcast does not use this key", fix
-    )
+    problem = _fault(document, str(key), None, ", ".join(KEYS), "flopcast does not use this key", fix)
     return replace(problem, fault="is not a key of a grid")
 
 

@@ -35,7 +35,9 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
         where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
         if key and where.startswith(f"{document.name}:"):
             if right:
-                fix = f"change {key} so that {path[-1]} is {right}"
+                others = fix.removeprefix(set_to(problem.edits[0])) if len(problem.edits) == 1 else ""
+                option = others if others.startswith(", or use --") else ""
+                fix = f"change {key} so that {path[-1]} is {right}{option}"
             elif problem.edits and fix == set_to(problem.edits[0]):
                 words = (f"{path[0]}.{name}={in_words(value)}" for name, value in problem.edits[0].items())
                 fix = f"add {' '.join(words)} to the command"

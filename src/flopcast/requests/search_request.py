@@ -7,6 +7,7 @@ Elsewhere: the job of a request (resolve.py), the question itself (search/questi
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, product
 from typing import TypeVar
@@ -97,7 +98,7 @@ def question_of(request: SearchRequest) -> Question:
     jobs = [each for each in opened if each is not None]
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
-    space = faults.of(lambda: _space(allowed, request), None)
+    space = faults.of(lambda: _space(allowed, request), None) or _corrected(faults.found, allowed, request)
     # in place of a wrong limit, one that every plan keeps: a missing number of tokens is reported, too
     deadline_s = faults.of(partial(_seconds, request.deadline), NO_LIMIT)
     budget_usd = faults.of(partial(_dollars, request.budget), NO_LIMIT)
@@ -116,8 +117,11 @@ def question_of(request: SearchRequest) -> Question:
         ),
         None,
     )
-    if question is not None and not faults.found:
-        faults.found.extend(_impossible_degrees(question, words))
+    if jobs:
+        of_jobs = tuple(each.job for each in jobs)
+        plain = partial(Question, jobs=of_jobs, space=space or Space(), objectives=("tokens_per_s",))
+        with collected(faults.found):
+            faults.found.extend(_impossible_degrees(plain(), words))
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
@@ -223,8 +227,22 @@ def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
     return settled
 
 
-def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
-    """Return what may vary, from the plan's text and options."""
+def _corrected(
+    problems: Sequence[Problem], fields: Mapping[str, object], request: SearchRequest
+) -> Space | None:
+    """Return the space after the first fixes of its faults, to check the rest; None if this fails."""
+    edits = [edit for each in problems for edit in each.edits[:1]]
+    right = {name.removeprefix("--"): value for edit in edits for name, value in edit.items()}
+    known = {*Space.model_fields, "gpus"}
+    with suppress(SpecError):
+        return _space(fields, request, {name: right[name] for name in right if name in known})
+    return None
+
+
+def _space(
+    fields: Mapping[str, object], request: SearchRequest, right: Mapping[str, object] | None = None
+) -> Space:
+    """Return what may vary, from the plan's text and options; `right` are corrected values."""
     places: dict[Place, str] = {(): "--plan", ("gpus",): "--gpus", ("headroom_fraction",): "--headroom"}
     for change in split_changes(request.job.changes)[0]:
         name = change.partition("=")[0]
@@ -240,6 +258,7 @@ def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
         data["refine"] = False
     if _flag("--tp-beyond-domain", request.tp_beyond_domain):
         data["tensor_in_domain"] = False
+    data |= right or {}
     try:
         return build(Space, Document("--plan", data, {}, places), data)
     except SpecError as error:

@@ -16,6 +16,7 @@ from flopcast.interop.exports.megatron_bridge import export_megatron_bridge
 from flopcast.interop.exports.torchtitan import export_torchtitan
 from flopcast.interop.exports.traces import export_chakra, export_chrome, export_perfetto
 from flopcast.interop.serving import sglang, trtllm, vllm
+from flopcast.library import catalog
 from flopcast.records import dataclass
 from flopcast.spec.job import Job
 from flopcast.spec.serving_job import ServingJob
@@ -68,6 +69,10 @@ def exported(job: Job | ServingJob, name: str) -> Exported:
     does, names = ("serves", SERVING) if isinstance(job, ServingJob) else ("trains", KINDS)
     because = f"the job {does}, but {name} is {kind.description}"
     fix = f"write {next(iter(names))}, or another of these formats, in place of {name}"
+    if isinstance(job, Job) and (model := catalog.known("models", job.model.name)):
+        cluster = catalog.known("clusters", job.cluster.name)
+        size = f" --cluster {cluster} --gpus {job.cluster.num_devices}" if cluster else ""
+        fix = f"run flopcast export {name} {model}{size}, which serves {model}, or {fix}"
     raise spec_error("KIND", name, ", ".join(names), because, fix)
 
 

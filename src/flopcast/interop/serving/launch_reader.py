@@ -181,6 +181,11 @@ class LaunchReader(ConfigReader):
         if not published_in(entry, kept):
             self.put(("plan", "weights"), kept, key)
 
+    def put_replicas(self, number: int, key: str) -> None:
+        """Set the number of replicas that a command starts."""
+        self.replicas = number
+        self.put(("plan", "replicas"), number, key)
+
     def put_copies(self, *keys: str) -> None:
         """Read the copies of experts of each layer, if one of the flags states them."""
         for key in keys:

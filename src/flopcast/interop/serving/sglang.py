@@ -41,7 +41,7 @@ def read(reader: LaunchReader) -> None:
     if groups > 1:
         reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
     if copies > 1 and not shared:
-        reader.replicas = copies
+        reader.put_replicas(copies, "data-parallel-size")
         reader.assume(
             f"data-parallel-size {copies}: the deployment has {copies} independent instances",
             "data-parallel-size",

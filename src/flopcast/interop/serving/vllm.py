@@ -45,7 +45,7 @@ def read(reader: LaunchReader) -> None:
             reader.put(("plan", "expert_parallel"), ranks * groups, "enable-expert-parallel")
             reader.put_copies("eplb-config.num-redundant-experts", "num-redundant-experts")
     elif groups > 1:
-        reader.replicas = groups
+        reader.put_replicas(groups, "data-parallel-size")
         reader.assume(
             f"data-parallel-size {groups}: the deployment has {groups} independent replicas",
             "data-parallel-size",
