@@ -511,9 +511,9 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
         "models: [lama-2-70b, gpt2]\ncluster: [dgx-h100, dgx-h300]\ngpus: 8\nplan: gbs=64 mbs=1\n",
         [
             "did you mean model?",
-            "did you mean dgx-h100, dgx-h200 or dgx-b300?",
             "did you mean llama-2-70b, llama-2-7b or llama-3-70b? For another model, give its Hugging Face "
             "config.json, or its export (.pt2 or .onnx)",
+            "did you mean dgx-h100, dgx-h200 or dgx-b300?",
         ],
     ),
     "predict serve.sh --cluster dgx-h100:1": (
@@ -524,8 +524,8 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
         "iteration 1\n",
         [
             "check the path",
-            "write the steps to a CSV file: first the line \"step,seconds\", then lines such as \"10,7.05\", or "
-            "give the output of the rank that prints steps, which is often the last rank",
+            'write the steps to a CSV file: first the line "step,seconds", then lines such as "10,7.05", '
+            "or give the output of the rank that prints steps, which is often the last rank",
             "set pipeline_parallel to 4",
         ],
     ),

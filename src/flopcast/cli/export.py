@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from flopcast.cli.file_types import OutputFile
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options
 from flopcast.cli.output_files import print_notes, write_output, writing
 from flopcast.cli.suggestions import words
-from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
+from flopcast.errors import InfeasibleError, Problem, SpecError, problems_of, spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.field_names import UNKNOWN_KEY
 from flopcast.files.inputs import exists
@@ -41,8 +42,18 @@ def _check(target: str, request: JobRequest) -> None:
     from flopcast.interop.exports.kinds import SERVING as ENGINES
 
     if target in ENGINES and not serves(request) and not is_training_job(request):
-        request = replace(request, engine=ENGINES[target].engine)
+        served = replace(request, engine=ENGINES[target].engine)
+        found = problems_of(lambda: check_after(target, served))
+        if not _are_of_training(found):
+            raise SpecError(found)
+        if not found:
+            return
     check_after(target, request)
+
+
+def _are_of_training(problems: Iterable[Problem]) -> bool:
+    """Return whether the problems of a serving job are only keys of training."""
+    return all(each.fault == UNKNOWN_KEY or each.field == "--engine" for each in problems)
 
 
 @click.command("export")
@@ -109,7 +120,7 @@ def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
     try:
         return checked_serving(replace(request, engine=engine))
     except SpecError as error:
-        if all(problem.fault == UNKNOWN_KEY or problem.field == "--engine" for problem in error.problems):
+        if _are_of_training(error.problems):
             with suppress(InfeasibleError):
                 return resolve(request)
         raise
