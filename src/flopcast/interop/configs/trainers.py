@@ -28,7 +28,7 @@ TARGETS = {  # a module's name in transformers → which linear it is
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
-FSDP_OPTIONS = (*STRATEGIES, "auto_wrap", "offload", "true")
+FSDP_OPTIONS = (*STRATEGIES, "auto_wrap", "offload")
 PINNED = "fsdp_config.cpu_offload_pin_memory"
 EAGER_KERNELS = (  # of transformers: LlamaRMSNorm and its likes cast to fp32, square, average and cast back
     *("wide_rmsnorm", "unfused_rope", "unfused_gate", "separate_projections"),
@@ -178,14 +178,13 @@ def _optimizer(reader: JobReader, key: str) -> None:
 
 def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: str) -> object:
     """Return the plan's sharding, and the stack: DeepSpeed, FSDP, or neither."""
-    fsdp = [word for text in reader.texts("fsdp") for word in text.lower().split()]
+    texts = ("full_shard",) if reader.raw("fsdp") is True else reader.texts("fsdp")
+    fsdp = [word for text in texts for word in text.lower().split()]
     if wrong := [word for word in fsdp if word not in FSDP_OPTIONS]:
-        near = {word: "".join(nearest(word, FSDP_OPTIONS)) for word in wrong}
-        fixes = (
-            f"write {near[word]} in place of {word}" if near[word] else f"remove {word}" for word in near
-        )
-        because = "the Trainer has no such option of FSDP"
-        reader.fault("fsdp", ", ".join(FSDP_OPTIONS), because, ", ".join(fixes))
+        near = {word: (*nearest(word, FSDP_OPTIONS), "full_shard")[0] for word in wrong}
+        fix = ", ".join(f"write {right} in place of {word}" for word, right in near.items())
+        because, fault = "the Trainer has no such option of FSDP", f"contains {' and '.join(wrong)}"
+        reader.fault("fsdp", ", ".join(FSDP_OPTIONS), because, fix, fault)
     has_fsdp = bool(fsdp) or reader.below("fsdp_config") or reader.has("dp_shard_size")
     has_deepspeed = reader.has("deepspeed") or reader.below("deepspeed")
     if has_fsdp and has_deepspeed:
