@@ -235,7 +235,7 @@ def test_wrong_settings_are_refused_with_a_fix_that_works():
         ("inner_steps=10 outer=topk:64,frob:3", "plan.outer", "fragments", None),
         ("inner_steps=10 outer=topk:64,overlop:3", "plan.outer", "overlap", "write overlap:3"),
         ("inner_steps=10 outer=window:20", "plan.outer", "window:20min", "write window:20s"),
-        ("inner_steps=10 outer=topk:64/32", "plan.outer", "at most 32", None),
+        ("inner_steps=10 outer=topk:64/32", "plan.outer", "a chunk of 32 values", "write 32/64"),
         ("inner_steps=10 outer=index_bits:12", "plan.outer", "without topk", None),
         ("inner_steps=10 outer=bits:2,bits:4", "plan.outer", "only once", None),
         ("inner_steps=10 outer=overlap:11", "plan.outer", "at most inner_steps = 10", "overlap:10"),

@@ -231,7 +231,7 @@ def _with_changes_corrected(
         stated = re.fullmatch(r"write ([\w.]+=\S+)", each.fix)
         right = f"{key.rpartition('.')[0]}.{meant[1]}={value}" if meant else stated[1] if stated else ""
         if wrong in changes and (each.fault == UNKNOWN_KEY or "=" not in wrong):
-            changes[changes.index(wrong)] = right
+            changes = [right if change == wrong else change for change in changes]
             written |= {f"{ARGUMENT}{right}": each} if right else {}
     corrected = replace(request, changes=tuple(filter(None, changes)))
     if corrected.changes == request.changes:

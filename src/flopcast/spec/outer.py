@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from flopcast.dtypes import ELEMENT_BYTES, Floats
 from flopcast.fixes import in_place, set_to
@@ -261,4 +261,9 @@ def _or_text(schema: dict[str, Any]) -> None:
     or_text(EXAMPLE, *filter(None, [reference]))(schema)
 
 
-OuterField = Annotated[Outer, BeforeValidator(_of_text), Field(json_schema_extra=_or_text)]
+OuterField = Annotated[
+    Outer,
+    BeforeValidator(_of_text),
+    PlainSerializer(Outer.text, when_used="json"),  # whose time has a unit, so that it can be read again
+    Field(json_schema_extra=_or_text),
+]

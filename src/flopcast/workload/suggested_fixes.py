@@ -156,10 +156,15 @@ def lasting(problems: Sequence[Problem], given: Fields) -> tuple[Problem, ...]:
 
 
 def impossible_degrees(job: Job, given: Fields) -> tuple[Problem, ...]:
-    """Return the faults of degrees that no choice of all other fields of the plan mends."""
+    """Return the faults of degrees that no choice of all other fields of the plan mends.
+
+    Their fixes also mend what contradicts them among the given fields.
+    """
     alone = ({name: given[name]} for name in ALONE if name in given)
-    faults = (lasting(advised(job, fields), fields) for fields in alone)
-    return tuple(each for some in faults for each in some if each.field.removeprefix("plan.") in ALONE)
+    faults = [each for fields in alone for each in lasting(advised(job, fields), fields)]
+    found = [each for each in faults if each.field.removeprefix("plan.") in ALONE]
+    together = {each.field: each for each in advised(job, given)} if found else {}
+    return tuple(together.get(each.field, each) for each in found)
 
 
 @cached_results(256)  # a reader of jobs asks, and a prediction asks again
