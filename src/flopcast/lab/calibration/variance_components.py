@@ -60,7 +60,7 @@ class Gaps:
 
 
 def prior_scale(runs: Gaps) -> float:
-    """Return the factor for the priors' sigmas with which the constants of the runs are as large as stated.
+    """Return the factor for the prior sigmas of the constants that agrees best with the gaps of the runs.
 
     Parameters
     ----------
