@@ -5,6 +5,7 @@ import json
 import pytest
 from all_cases import all_cases
 from click.testing import CliRunner
+from command_line import flopcast
 from hf_cases import CONFIGS, NAMES, imported
 
 from flopcast.cli.imports import command
@@ -74,10 +75,11 @@ def test_the_source_of_an_imported_model_is_its_file():
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_read(tmp_path):
-    with pytest.raises(SpecError) as told:
-        run(tmp_path / "nowhere.json", "-o", tmp_path / "no" / "model.yaml")
+    ended = flopcast("import", "hf", CONFIGS / "opt-125m.json", "-o", tmp_path / "no" / "model.yaml")
 
-    assert [problem.field for problem in told.value.problems] == ["--out"]
+    assert ended.code == 1
+    assert "1 error in the input" in ended.err
+    assert "--out" in ended.err
 
 
 def test_a_config_that_does_not_exist_is_told(tmp_path):

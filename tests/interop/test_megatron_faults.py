@@ -168,11 +168,6 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
             "--overlap-param-gather",
             "no such flag, unless --use-distributed-optimizer is given",
         ),
-        (
-            "--use-distributed-optimizer --overlap-param-gather",
-            "--overlap-param-gather",
-            "no such flag, unless --overlap-grad-reduce is given",
-        ),
         ("--seq-length 4096", "--max-position-embeddings", "4096 or more"),
         ("--sequence-parallel True", "--sequence-parallel", "no value"),
         ("--tensor-model-parallel-size 2 4", "--tensor-model-parallel-size", "one value"),

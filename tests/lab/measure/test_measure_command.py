@@ -140,7 +140,7 @@ def test_a_site_that_cannot_be_written_is_told_before_anything_is_measured(tmp_p
 @pytest.mark.parametrize(
     ("words", "needs"),
     [
-        (("--reference", "there"), "--site FILE"),
+        (("--reference", "."), "--site FILE"),
         (("--host", "grace"), "--reference PACK"),
         (("--host", "grace", "--site", "here.yaml"), "--reference PACK"),
     ],

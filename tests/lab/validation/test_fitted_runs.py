@@ -88,7 +88,7 @@ def test_a_fit_finds_how_stacks_differ():
     levels = fit_runs(runs_of()).levels()
     first, second = (levels[derate_of(jobs()[source][0])].ratio for source in jobs())
 
-    assert second / first == pytest.approx(LEVELS[1] / LEVELS[0], rel=0.02)
+    assert second / first == pytest.approx(LEVELS[1] / LEVELS[0], rel=0.03)
 
 
 def test_fitted_levels_predict_the_runs_better_than_none():

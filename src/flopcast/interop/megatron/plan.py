@@ -159,16 +159,13 @@ def _zero(args: JobBuilder) -> None:
     )
     zero = 1 if args.has(distributed) else 0
     strategy = int(args.choice(STRATEGY, SHARDING, "0"))
-    gather, reduce = "--overlap-param-gather", "--overlap-grad-reduce"
+    gather = "--overlap-param-gather"
     if args.has(gather) and not args.has(distributed, *sharded):
         because, allowed = (
             "without sharding, no parameters are gathered",
             f"no such flag, unless {distributed}",
         )
         args.fault(gather, True, f"{allowed} is given", because, f"add {distributed}")
-    elif args.has(gather) and not args.has(reduce) and strategy < 2:  # larger ones switch both on
-        because = "Megatron-LM gathers parameters in the background only if it also reduces gradients there"
-        args.fault(gather, True, f"no such flag, unless {reduce} is given", because, f"add {reduce}")
     if args.has("--use-torch-fsdp2"):
         zero = 3
     elif args.has(*sharded):
