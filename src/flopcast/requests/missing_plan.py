@@ -17,7 +17,7 @@ from flopcast.spec.plan_fields import with_runs
 from flopcast.spec.rules import EVERY_DEVICE
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
-from flopcast.workload.suggested_fixes import causes, fields_of, impossible_degrees, lasting, plan_of
+from flopcast.workload.suggested_fixes import causes, impossible_degrees, plan_of
 
 if TYPE_CHECKING:
     from flopcast.search.chosen_plan import ChosenPlan
@@ -48,7 +48,10 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
     """
     plan, devices, named = job.plan, job.cluster.num_devices, job.plan.model_fields_set
     problems, replica = causes(job), plan.devices // plan.data_parallel
-    problems = lasting(problems, fields_of(plan)) or problems  # blocks are divided once the rest is right
+    divided = {"stage_layers"}  # blocks are divided once the rest is right
+    problems = (
+        tuple(each for each in problems if not each.edits or each.edits[0].keys() != divided) or problems
+    )
     if "data_parallel" not in named or devices % replica:
         return problems
     most, is_open = devices // replica, not named.issuperset(COMPLETED)

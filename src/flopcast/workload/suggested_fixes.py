@@ -10,7 +10,7 @@ are checked again. The best edit adds no fault, changes no field that the user g
 all faults that it mends are reported as one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flopcast.errors import Problem
 from flopcast.fixes import set_to
@@ -152,7 +152,11 @@ def _of_edited_fields(fix: _Fix) -> list[Problem]:
 
 def lasting(problems: Sequence[Problem], given: Fields) -> tuple[Problem, ...]:
     """Return the faults that are not mended by fields which the user left to flopcast, such as stages."""
-    return tuple(each for each in problems if not each.edits or not given.keys().isdisjoint(each.edits[0]))
+
+    def mended(names: Iterable[str]) -> bool:
+        return all(name in Plan.model_fields and name not in given for name in names)
+
+    return tuple(each for each in problems if not each.edits or not mended(each.edits[0]))
 
 
 def impossible_degrees(job: Job, given: Fields) -> tuple[Problem, ...]:
