@@ -22,7 +22,7 @@ from flopcast.search.top_candidates import TopCandidates
 
 
 def hypervolume(losses: np.ndarray, reference: np.ndarray) -> float:
-    """Return the volume that rows of losses dominate, up to a reference that is worse in everything.
+    """Return the volume of losses that are worse than one of the rows and better than the reference.
 
     Parts of rows that are worse than the reference count as nothing.
 

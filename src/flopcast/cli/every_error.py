@@ -24,7 +24,7 @@ ADDED = re.compile(  # an option that a fix adds
     r'write (--[\w-]+)(?: (?!NAME)("[^"]*"|[^\s,]+))?(?=,|$| or | in place )'
 )
 NOT_GIVEN = getattr(click.core, "UNSET", None)  # the value of an option that is not given, since click 8.3
-OTHER_SIZE = 64  # times an example; errors that do not depend on the example are the same with both
+OTHER_SIZE = 64  # times an example value, for a second check: an error of both does not depend on it
 
 
 def every_problem(error: click.ClickException, words: Sequence[str]) -> list[Problem]:
@@ -49,7 +49,6 @@ class _Line:
         self.context, self.words = context, words
         self.problems: list[Problem] = []
         self.unknown: list[Problem] = []
-        self.values: dict[str, object] = {}
         self.examples: dict[click.Parameter, int] = {}
         self.written: dict[str, Problem] = {}  # options that a fix writes, or settings of --plan
         for _ in words:
@@ -156,7 +155,7 @@ class _Line:
         self.written[name_of(parameter)] = problem
 
     def problems_of_job(self) -> list[Problem]:
-        """Return the errors of the job with corrected options, without those that an example causes."""
+        """Return the errors of the job with corrected options, except errors that example values cause."""
         check = getattr(self.context.command.callback, "problems_of_job", None)
         if check is None:
             return []
@@ -185,9 +184,9 @@ def _is_unlike_jobs(word: str) -> bool:
 
 
 def _joined(line: _Line, of_job: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of a command line and of its job; one that a fix of another causes is joined.
+    """Return the problems of a command line and of its job.
 
-    The fix then states what both fixes change.
+    If the fix of an option causes a problem of the job, both become one problem with a fix of both.
     """
     from flopcast.library.edits import long_names  # imports the job, which not every error needs
     from flopcast.requests.accepted_fixes import also_refused

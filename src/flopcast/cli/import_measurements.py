@@ -89,7 +89,7 @@ def from_run(
 def _step_and_noise(
     observed_step: str | None, noise: str, *, is_measured: bool
 ) -> tuple[float, float | None]:
-    """Return the noise of the measured step time, and this time if an option states it.
+    """Return the noise of the measured step times, and the step time that an option states, if any.
 
     Raises SpecError if an option is not a quantity, or if nothing is measured.
     """

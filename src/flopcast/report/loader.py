@@ -106,7 +106,7 @@ class LoadedStep:
         )
 
     def factors(self, of_device: tuple[Sensitivity, ...]) -> tuple[Sensitivity, ...]:
-        """Return the factors of the step, the widest contribution first, given those of the devices alone.
+        """Return the factors of the step from those of the devices, the most uncertain contribution first.
 
         If overlapped stages are the limit, the step depends only on their factors.
         """

@@ -84,7 +84,7 @@ class OuterRound:
         return (inner_s - hidden_s) / self.round_s, self.exchange_s / self.round_s
 
     def factors(self, of_inner: tuple[Sensitivity, ...]) -> tuple[Sensitivity, ...]:
-        """Return the factors of the mean step, the widest contribution first, given those of a step."""
+        """Return the factors of the mean step from those of an inner step, the most uncertain first."""
         inner, exchange = self._dependence
         sigma = self.factor.log_sigma_factor
         link = Sensitivity(name=self.factor.name, log_sigma_factor=sigma, share=exchange)

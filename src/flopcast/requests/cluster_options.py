@@ -77,9 +77,10 @@ def devices_of_script(document: Document, stated: int | None) -> int | None:
 
 
 def with_usual_size(document: Document) -> Document:
-    """Return the document with a note of the catalogue's size, if nothing states how many devices run.
+    """Return the document with the size in the catalogue as an assumption if nothing states another size.
 
-    Another note tells that a cluster was named by its device, of which the user may have meant a number.
+    If the cluster was named by its device, another assumption states which cluster it is. The number behind
+    it counts nodes, but the user may have meant devices.
     """
     cluster = stated_cluster(document)
     base = cluster.get("base")

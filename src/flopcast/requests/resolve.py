@@ -204,7 +204,8 @@ def _devices(document: Document, request: JobRequest, stated: int | None, own: i
 def _sized(document: Document, gpus: object) -> tuple[Document, tuple[Problem, ...]]:
     """Return the document with a number of devices, or with the corrected one, and the faults of its size.
 
-    The number of devices replaces a number of nodes, which has to be correct all the same.
+    If the cluster also has a number of nodes, the number of devices replaces it. A wrong number of nodes is
+    a fault in any case.
     """
     sized, unsized = _tried(document, lambda given: with_gpus(given, gpus))
     right = re.match(r"set --gpus to (\d+)", unsized[0].fix) if unsized else None

@@ -137,7 +137,7 @@ class Outer(StrictModel):
 
     @property
     def sent_bits(self) -> Number:
-        """Return the bits that a peer's own values take, over all parameters, for each parameter.
+        """Return how many bits a peer sends of its own values, divided by the number of all parameters.
 
         >>> Outer().sent_bits, Outer(topk=64, bits=2).sent_bits
         (32, 0.21875)

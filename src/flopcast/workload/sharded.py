@@ -272,14 +272,13 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
         kind = gathered_kind(plans, how.backward)
         updated_bytes = update_bytes(count, elements(weights, is_sent_low(of_experts)), plans)
         own = tuple(weight for weight in weights if weight.expert == of_experts)
-        usual_bytes = updated_bytes * (1.0 - spared_elements(own, plans) / np.maximum(count, 1.0))
+        frozen, spared = elements(own, is_frozen), spared_elements(own, plans)
+        usual_bytes = updated_bytes * (1.0 - spared / np.maximum(count, 1.0))
         size_bytes = bucket * (narrow_bytes(plans, kind) or usual_bytes)
         shards = plans.expert_state_shards if of_experts else ranks_of(plans, kind)
         again = gathers_of_a_pass(weights, stack, plans, how.backward)
         messages = num_tensors(weights, stack, plans)
-        frozen = elements(own, is_frozen) - spared_elements(own, plans)
-        trained = count - elements(own, is_frozen)
-        kept_bytes = stored_bytes(stack, plans, trained, frozen) / shards
+        kept_bytes = stored_bytes(stack, plans, count - frozen, frozen - spared) / shards
         found += (copies := parameters_return(stack, plans, kept_bytes, how.phase, how.when, updates))
         found += parameter_cast(plans, kind, count / shards, ("quantise", how.phase, how.when))
         costs = (shards, messages * again, count * again)
