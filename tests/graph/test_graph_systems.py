@@ -1,12 +1,11 @@
 """Published systems whose models are graphs: stitched networks, neural operators and DLRM."""
 
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from conftest import make_job
-from graph_cases import graph_of, node, tensor
+from graph_builder import Builder
 from graph_counts import packed_graph
 from oracle_models import LOOK_UPS, TABLES
 
@@ -155,40 +154,24 @@ MOST_WHOLE = int(0.008 * 2**30 / 4)  # elements in fp32: DP_SHARDING_THRESHOLD o
 
 def dlrm():
     """The model of MLPerf under autocast: look-ups in 26 tables, three cross layers and two MLPs."""
-    tensors, nodes = [tensor("dense", SAMPLES, 13)], []
-
-    def run(operator, inputs, width):
-        name = f"t{len(tensors)}"
-        tensors.append(tensor(name, SAMPLES, width))
-        nodes.append(node(operator, " ".join(inputs), name))
-        return name
-
-    def weight(*shape):
-        tensors.append(tensor(f"w{len(tensors)}", *shape, parameter=True))
-        return tensors[-1].name
-
-    def linear(x, depth, width):
-        return run("add", [run("matmul", [x, weight(depth, width)], width), weight(width)], width)
-
-    def layers(x, *sizes):
-        for depth, width in pairwise(sizes):
-            x = run("relu", [linear(x, depth, width)], width)
-        return x
-
-    indices = [f"indices{number}" for number in range(len(TABLES))]
-    vectors = [layers("dense", 13, 512, 256, WIDTH)]
-    for name, rows, times in zip(indices, TABLES, LOOK_UPS, strict=True):
-        tensors.append(tensor(name, SAMPLES, times, dtype="int64"))
-        vectors.append(run("embedding_bag", [weight(rows, WIDTH), name], WIDTH))
+    build = Builder()
+    vectors = [build.layers(build.input("dense", SAMPLES, 13), SAMPLES, 13, 512, 256, WIDTH)]
+    for number, (rows, times) in enumerate(zip(TABLES, LOOK_UPS, strict=True)):
+        names = (
+            f"{build.weight(rows, WIDTH)} {build.input(f'indices{number}', SAMPLES, times, dtype='int64')}"
+        )
+        vectors.append(build.run("embedding_bag", names, SAMPLES, WIDTH))
     width = len(vectors) * WIDTH
-    first = crossed = run("concatenate", vectors, width)
+    first = crossed = build.run("concatenate", " ".join(vectors), SAMPLES, width)
     for _ in range(3):
-        down = run("matmul", [crossed, weight(width, CROSS_RANK)], CROSS_RANK)
-        product = run("multiply", [first, linear(down, CROSS_RANK, width)], width)
-        crossed = run("add", [product, crossed], width)
-    top = run("sigmoid", [linear(layers(crossed, width, 1024, 1024, 512, 256), 256, 1)], 1)
-    graph = graph_of(tensors, nodes, inputs=" ".join(["dense", *indices]), outputs=top, samples=SAMPLES)
-    return model_of_graph(under_autocast(graph))[0]
+        down = build.run("matmul", f"{crossed} {build.weight(width, CROSS_RANK)}", SAMPLES, CROSS_RANK)
+        names = f"{down} {build.weight(width, CROSS_RANK)} {build.weight(width)}"
+        product = build.run(
+            "multiply", f"{first} {build.run('linear', names, SAMPLES, width)}", SAMPLES, width
+        )
+        crossed = build.run("add", f"{product} {crossed}", SAMPLES, width)
+    top = build.layers(build.layers(crossed, SAMPLES, width, 1024, 1024, 512, 256), SAMPLES, 256, 1)
+    return model_of_graph(under_autocast(build.graph(top, SAMPLES)))[0]
 
 
 def test_small_tables_on_every_device_explain_the_step_of_hugectr():

@@ -82,3 +82,12 @@ def test_runs_are_found_at_every_phase_and_do_not_overlap():
 
     assert [(run.period, run.count) for run in runs] == [(8, 5), (5, 4)]
     assert all(first.end <= second.start for first, second in pairwise(runs))
+
+
+def test_a_complex_number_counts_as_two_elements():
+    def moved(dtype, *shape):
+        tensors = [tensor("x", *shape, dtype=dtype), tensor("y", *shape, dtype=dtype)]
+        model, _ = model_of_graph(graph_of(tensors, [node("fourier", "x", "y")], samples=4))
+        return model["blocks"][0]["mixer"]["operators"][0]["moved"]
+
+    assert moved("complex64", 4, 16) == moved("fp32", 4, 32) == {"sequences": 2 * 2 * 32}

@@ -62,8 +62,9 @@ class Lowering:
 
     def elements(self, tensor: GraphTensor) -> float:
         """Return a tensor's size in elements of the activation dtype."""
-        counts_once = tensor.is_float and not self.graph.states_formats
-        return tensor.elements if counts_once else tensor.size_bytes / ACTIVATION_BYTES
+        if self.graph.states_formats or not tensor.is_float:
+            return tensor.size_bytes / ACTIVATION_BYTES
+        return tensor.elements * (2 if tensor.dtype.startswith("complex") else 1)
 
     def size(self, elements: Number, grows: bool = True) -> Fields | Number:
         """Return a size of the example batch, per sample if it grows with the batch."""
