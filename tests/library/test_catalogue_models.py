@@ -201,3 +201,21 @@ def test_only_two_models_of_one_paper_leave_their_context_open():
     unknown = [name for name in MODELS if catalog.model(name).context_length == 0]
 
     assert unknown == ["llama-13b-gelu", "llemma-7b-gelu"]
+
+
+def test_the_beginning_of_a_name_means_a_model_if_all_models_with_it_have_the_same_shapes():
+    meant = {
+        "olmo2-32b": "allenai/OLMo-2-0325-32B",
+        "Exaone 4 32B": "LGAI-EXAONE/EXAONE-4.0-32B",
+        "mistral-nemo-12b": "mistralai/Mistral-Nemo-Base-2407",  # its name has no size
+        "mistral-nemo-8b": None,
+        "qwen3-30b": "qwen3-30b-a3b",  # not Qwen3-VL-30B-A3B
+        "llama-2-8b": None,  # not Llama Guard 2 8B
+        "vicuna-13b": None,  # of Llama and of Llama 2
+        "llama-3": None,
+        "gpt": None,
+    }
+    assert {name: catalog.known("models", name) for name in meant} == meant
+    assert "vicuna-13b-v1.3 or lmsys/vicuna-13b-v1.5" in str(
+        catalog.unknown_name("models", "vicuna-13b").fix
+    )

@@ -66,6 +66,11 @@ def with_other_numbers(written: str, known: Iterable[str]) -> list[str]:
     return sorted(numbers, key=lambda name: max(numbers[name], number) / max(min(numbers[name], number), 1))
 
 
+def letters(name: str) -> str:
+    """Return the letters and numbers of a name; a decimal point stays, as 1.3 is not 13."""
+    return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
+
+
 def has_words(name: str, written: str, *, whole: bool = False) -> bool:
     """Return whether each word of what was written begins a word of a name or, with `whole`, is one.
 

@@ -4,7 +4,6 @@ Answers: what does this name stand for? Every entry is one YAML file under `cata
 is the file's. A cluster's node may name its device and its host.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -17,6 +16,7 @@ from flopcast.files.nearest_names import (
     begun_words,
     counted_name,
     has_words,
+    letters,
     nearest,
     some_of,
     words_of,
@@ -69,11 +69,6 @@ def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
             yield before + entry.name.removesuffix(".yaml")
 
 
-def letters(name: str) -> str:
-    """Return the letters and numbers of a name; a decimal point stays, as 1.3 is not 13."""
-    return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
-
-
 @lru_cache(maxsize=16)
 def _by_plain_name(kind: str) -> Mapping[str, str]:
     """Return the names of one kind, keyed by their letters and numbers."""
@@ -84,18 +79,15 @@ def _by_plain_name(kind: str) -> Mapping[str, str]:
 def known(kind: str, written: str) -> str | None:
     """Return the name of the entry that a written name means, or None.
 
-    Case and separators are ignored. In the name of a model, the owner on the hub and suffixes for tuning or
-    storage are also ignored. A release with another vocabulary has another number and is another model. If
-    no entry matches, the name may be an id of the hub (hub.py): the result is the entry with the same
-    shapes or, if there is none, the id itself. A size at the end of a name may be missing if only one entry
-    has the rest.
+    Case and separators are ignored. `hub.known_model` tells what the name of a model may leave out. A
+    cluster may be named by its device if no other cluster has this device.
 
     Examples
     --------
     >>> known("clusters", "DGX_H100"), known("models", "meta-llama/Llama-2-7b-hf")
     ('dgx-h100', 'llama-2-7b')
-    >>> known("models", "opt-1.3b"), known("models", "own/model")
-    ('opt-1.3b', None)
+    >>> known("models", "opt-1.3b"), known("models", "qwen3-235b"), known("models", "own/model")
+    ('opt-1.3b', 'qwen3-235b-a22b', None)
     >>> known("clusters", "RTX 4090"), known("clusters", "h100")  # a device of one cluster, and of several
     ('rtx-4090-8', None)
     """
@@ -104,18 +96,7 @@ def known(kind: str, written: str) -> str | None:
     if kind != "models":
         own_name = _by_plain_name(kind).get(letters(written))
         return own_name or (_only_cluster_with(written) if kind == "clusters" else None)
-    shortened = (written := hub.without_folders(written)).rpartition("/")[2].lower().replace("_", "-")
-    shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened)
-    while True:
-        name_known = hub.PUBLISHED.get(letters(shortened)) or _by_plain_name(kind).get(letters(shortened))
-        cut = hub.TUNED.sub("", shortened, count=1)
-        if name_known or cut == shortened:
-            break
-        shortened = cut
-    on_hub = None if name_known else hub.hub_model(written)
-    if on_hub is not None:
-        return on_hub.same_as or on_hub.id
-    return name_known or hub.named_without_size(shortened, names(kind))
+    return hub.known_model(written, _by_plain_name(kind))
 
 
 def document(kind: str, name: str) -> Document:
@@ -155,7 +136,8 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     number, named = counted_name(name, clusters_with(name).values()) if kind == "clusters" else (0, name)
     with_device = clusters_with(named) if kind == "clusters" else {}
     plain = "-".join(begun_words(name, all_names) if kind == "devices" else ()) or named  # without a vendor
-    near = list(with_device) or hub.of_size(name, all_names) or nearest(plain, all_names, most=3)
+    of_models = hub.suggestions(name, all_names) if kind == "models" else []
+    near = list(with_device) or of_models or nearest(plain, all_names, most=3)
     near = near or [each for each in all_names if nearest(plain, words_of(each)[:1], least_ratio=0.75)][:3]
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     others = [each[:-1] for each in ("models", "clusters", "engines") if each != kind and known(each, name)]

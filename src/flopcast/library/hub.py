@@ -11,22 +11,22 @@ lack the words that say how the model was tuned.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from flopcast.files.nearest_names import nearest
+from flopcast.files.nearest_names import letters, nearest
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
 from flopcast.records import dataclass
 
 FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", "gpt")  # most used first
 
+MOST = 3  # models that an error suggests
 NEAR = 0.9  # of letters in common, from which an unknown name is a misspelling of a known one
 TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
 _CACHED = re.compile(r".*models--([^/]+?)--([^/]+).*")
-SIZE = re.compile(r"-\d+(\.\d+)?[bm](-a\d+b)?|-a\d+b")  # of a model, at the end of its name
 PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
     "metallama38b": "llama-3-8b",
     "metallama370b": "llama-3-70b",
@@ -102,27 +102,97 @@ def hub_model(written: str) -> HubModel | None:
     return next(filter(None, map(hub_models().get, (plain, last, TUNED.sub("", last)))), None)
 
 
-def named_without_size(written: str, names: Collection[str]) -> str | None:
-    """Return the only one of these names that is the written one followed by a size, if there is one.
+def known_model(written: str, entries: Mapping[str, str]) -> str | None:
+    """Return the entry of the catalogue, or the id of the hub, that the name of a model means, or None.
 
-    >>> named_without_size("qwen3-235b", ("qwen3-235b-a22b", "qwen3-32b"))
-    'qwen3-235b-a22b'
-    >>> named_without_size("llama-3", ("llama-3-8b", "llama-3-70b"))
+    The owner on the hub, and suffixes for tuning or storage, are ignored. A release with another vocabulary
+    has another number and is another model. If no entry matches, the name may be an id of the hub: the
+    result is the entry with the same shapes or, if there is none, the id itself. Words may be missing at
+    the end of a name if all models whose names begin with the other words have the same shapes.
+
+    Parameters
+    ----------
+    written : a name, an id of the hub, or the path of a folder or file that is named so
+    entries : names of the catalogue, keyed by their letters and numbers
     """
-    start = written.lower()
-    if "-" not in start:
-        return None
-    found = [each for each in names if each.startswith(start) and SIZE.fullmatch(each[len(start) :])]
-    return found[0] if len(found) == 1 else None
+    shortened = (written := without_folders(written)).rpartition("/")[2].lower().replace("_", "-")
+    shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened)
+    while True:
+        known = PUBLISHED.get(letters(shortened)) or entries.get(letters(shortened))
+        cut = TUNED.sub("", shortened, count=1)
+        if known or cut == shortened:
+            break
+        shortened = cut
+    on_hub = None if known else hub_model(written)
+    if on_hub is None and not known and re.search("[- ]", shortened):  # one word alone means no model
+        begun = with_words(written, entries.values(), begun=True)
+        if len(begun) == 1:
+            known, on_hub = begun[0], hub_models().get(begun[0].lower())
+    return known if on_hub is None else on_hub.same_as or on_hub.id
 
 
-def of_size(written: str, all_names: Collection[str]) -> list[str]:
-    """Return the models of a size such as "7b", the most used families first; empty for another text."""
-    if not re.fullmatch(r"\d+(\.\d+)?[bm]", written.lower()):
-        return []
-    of_size = [name for name in all_names if f"-{written.lower()}-" in f"-{name}-"]
-    families = (*FAMILIES, "")  # every name begins with the last of them
-    return sorted(of_size, key=lambda name: ([name.startswith(one) for one in families].index(True), name))
+def with_words(written: str, names: Collection[str], *, begun: bool = False) -> list[str]:
+    """Return models whose names have the written words in this order, one of each set of shapes.
+
+    Dates are no words. A written size that a name lacks must be the number of parameters of its model.
+
+    Parameters
+    ----------
+    names : models of the catalogue; the models of the hub are searched too
+    begun : return only names that begin with the words, without others between them
+
+    >>> with_words("olmo2-32b", (), begun=True), with_words("mistral-nemo-12b", (), begun=True)
+    (['allenai/OLMo-2-0325-32B'], ['mistralai/Mistral-Nemo-Base-2407'])
+    >>> with_words("hermes-70b", ()), with_words("hermes-70b", (), begun=True)
+    (['NousResearch/Hermes-3-Llama-3.1-70B'], [])
+    """
+    words = _words(written)
+    found = {name: name for name in names if _has(_words(name), words, begun)}
+    for model in hub_models().values():
+        own, billions = _words(model.id), f"{model.parameters / 1e9:.0f}b"
+        asked = words if billions in own else [word for word in words if word != billions]
+        if _has(own, asked, begun):
+            found.setdefault(model.same_as or repr(model.config), model.id)
+    return list(found.values())
+
+
+def _has(own: Sequence[str], words: Sequence[str], begun: bool) -> bool:
+    """Return whether a name with the words `own` begins with the others, or has them in their order."""
+    if begun or not words:
+        return bool(words) and own[: len(words)] == words
+    left = iter(own)
+    return all(word in left for word in words)
+
+
+def _words(name: str) -> list[str]:
+    """Return the words and numbers of a model's name, without its owner and dates.
+
+    >>> _words("allenai/OLMo-2-0325-32B"), _words("exaone4.0")
+    (['olmo', '2', '32b'], ['exaone', '4'])
+    """
+    last = name.replace("\\", "/").rstrip("/").lower().rpartition("/")[2]
+    words = re.findall(r"\d+(?:\.\d+)?[a-z]*|[a-z]+", last)
+    return [word.removesuffix(".0") for word in words if not re.fullmatch(r"\d{4}", word)]
+
+
+def suggestions(written: str, names: Collection[str]) -> list[str]:
+    """Return at most three models that an unknown name may mean; all models of a size such as "7b".
+
+    Models of the catalogue come first whose names contain what was written, then models whose names begin
+    with its words, models of the catalogue with a similar name, and models with its words.
+
+    >>> suggestions("tinyllama", ["llama-7b"]), suggestions("7b", ["opt-7b", "llama-7b", "llama-13b"])
+    (['TinyLlama/TinyLlama-1.1B-Chat-v1.0'], ['llama-7b', 'opt-7b'])
+    """
+    if re.fullmatch(r"\d+(\.\d+)?[bm]", written.lower()):
+        of_size = [name for name in names if f"-{written.lower()}-" in f"-{name}-"]
+        families = (*FAMILIES, "")  # every name begins with the last of them
+        return sorted(
+            of_size, key=lambda name: ([name.startswith(one) for one in families].index(True), name)
+        )
+    found = nearest(written, names, most=MOST, least_ratio=2)  # no merely similar names
+    found = found or with_words(written, names, begun=True) or nearest(written, names, most=MOST)
+    return (found or with_words(written, names))[:MOST]
 
 
 def misspelt(written: str, flavours: Collection[str], names: Collection[str]) -> str:

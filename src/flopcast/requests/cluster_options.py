@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from math import prod
 
 from flopcast.errors import spec_error
+from flopcast.files.nearest_names import letters
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import merged, placed
@@ -86,7 +87,7 @@ def with_usual_size(document: Document) -> Document:
     base = cluster.get("base")
     named, _, nodes = base.partition(":") if isinstance(base, str) else ("", "", "")
     found = catalog.known("clusters", named) if named else None
-    if found and catalog.letters(found) != catalog.letters(named):
+    if found and letters(found) != letters(named):
         size = (
             f"; :{nodes} counts its nodes of {catalog.cluster(found).node.devices} devices" if nodes else ""
         )
