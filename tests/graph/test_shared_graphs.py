@@ -162,3 +162,24 @@ def test_halos_of_other_models_and_plans_are_errors():
     with pytest.raises(SpecError) as error:
         one_job(model="llama-3-8b", gpus=8, seq=1024, plan="dp=8 ep=8 halo=1 mbs=1 gbs=8")
     assert "not an exported graph network" in str(error.value)
+
+
+def test_a_network_of_fewer_sensors_is_faster_by_at_most_their_ratio():
+    """DynST (arXiv:2403.02914) removes 30 to 60 % of the sensors.
+
+    2,048 sensors, such as the places of WeatherBench at 5.625 degrees, keep their number of neighbours.
+    """
+
+    def inference_s(vertices):
+        plan = f"mbs={vertices} gbs={vertices} precision=bf16"
+        options = {"cluster": "dgx-a100", "gpus": 1, "stack": "torch-fsdp2", "inference": True}
+        return predict(one_job(model=network(), plan=plan, **options)).clean_step_time_s
+
+    for removed in (0.3, 0.6):
+        gains = []
+        for samples in (1, 16, 256):
+            vertices = 2048 * samples
+            gains.append(inference_s(vertices) / inference_s(round((1 - removed) * vertices)))
+        assert gains == sorted(gains)
+        assert gains[0] == pytest.approx(1, abs=0.15)  # kernels are too short to become shorter
+        assert gains[-1] == pytest.approx(1 / (1 - removed), rel=0.05)
