@@ -1,9 +1,11 @@
 """MiCS in SageMaker (blog of AWS, October 2022): shard groups smaller than the cluster.
 
 Published for GPT-2 of 30B parameters with sequences of 2,048 tokens: 141 TFLOP/s for each device, 39.7 %
-more than ZeRO-3 of DeepSpeed on 256 devices. The text that we read states neither device, batch nor group.
-Chosen: p4d nodes, groups of 64 devices, full recompute, DeepSpeed as software, and, after the rates of one,
-two and four had been seen, two sequences for each device. Nothing is fitted.
+more than ZeRO-3 of DeepSpeed on 256 devices. Layers, columns, heads and p4d nodes are those of AWS's
+example (aws/amazon-sagemaker-examples, smp-train-gpt-sharded-data-parallel.ipynb), whose later version has
+groups of 32 devices; AWS's guide for developers has groups of 64. Chosen: full recompute, DeepSpeed as
+software, and, after the rates of one, two and four had been seen, two sequences for each device. Nothing is
+fitted.
 """
 
 import pytest
@@ -18,7 +20,7 @@ MODEL = {
     "blocks": [
         {
             "count": LAYERS,
-            "mixer": {"heads": 56, "qkv_bias": True, "out_bias": True},
+            "mixer": {"heads": 64, "qkv_bias": True, "out_bias": True},
             "feed_forward": {"ffn_hidden": 4 * HIDDEN, "bias": True},
         }
     ],
@@ -35,8 +37,9 @@ def tflops(words):
     return flop / predict(one).step_time_s / 1e12
 
 
-def test_groups_of_64_devices_reach_the_published_rate_but_are_no_faster_than_all():
-    groups, whole = tflops("data_shard=64"), tflops("")
-
-    assert groups == pytest.approx(141, rel=0.1)
-    assert groups / whole == pytest.approx(1.0, abs=0.02)  # published: 1.4
+def test_groups_of_devices_reach_the_published_rate_but_are_no_faster_than_all():
+    whole = tflops("")
+    for group in (32, 64):
+        groups = tflops(f"data_shard={group}")
+        assert groups == pytest.approx(141, rel=0.1), group
+        assert groups / whole == pytest.approx(1.0, abs=0.03), group  # published: 1.4
