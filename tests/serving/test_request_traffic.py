@@ -121,6 +121,7 @@ def test_all_errors_are_reported_together():
         ("rate=4/s prompt=LogNormal(1500,0.6) output=1", "prompt_tokens", "write lognormal(1500, 0.6)"),
         ("rate=4/s prompt=lognormal(1500,300) output=1", "prompt_tokens", "write lognormal(1500, 0.2)"),
         ("rate=4/s prompt=lognormal(9,-1) output=1", "prompt_tokens", "SIGMA from 0"),
+        ("rate=4/s prompt=lognormal(900,1,500) output=1", "prompt_tokens", "MEAN below LONGEST"),
         ("rate=4/s prompt=3:0,4:0 output=1", "prompt_tokens", "one of them above 0"),
         ("rate=4/s prompt=3: output=1", "prompt_tokens", "no number"),
         ("rate=4/s prompt=nan:1 output=1", "prompt_tokens", "no number"),
@@ -183,6 +184,7 @@ def test_the_fix_of_a_limit_keeps_its_metric_percentile_and_time(text, right):
         ("700", 700, 0),
         ("uniform(100, 900)", 500, 800 / 12**0.5),
         ("lognormal(2000, 0.5)", 2000, 2000 * (math.exp(0.25) - 1) ** 0.5),
+        ("lognormal(2000, 0.5, 100000)", 2000, 2000 * (math.exp(0.25) - 1) ** 0.5),
         ("128:3,1024:1", 352, 896 * (3 / 16) ** 0.5),
     ],
 )
@@ -196,6 +198,17 @@ def test_drawn_lengths_have_the_mean_and_the_spread_of_their_distribution(words,
     assert drawn.mean() == pytest.approx(mean, rel=0.01)
     assert drawn.std() == pytest.approx(deviation, rel=0.02)
     assert drawn.min() >= 1
+
+
+def test_lengths_above_the_longest_are_cut_and_the_mean_stays():
+    for text in ("lognormal(9400, 0.6, 20000)", "lognormal(300, 1, 512)", "lognormal(3700, 2, 4000)"):
+        stated = lengths(text)
+
+        drawn = draw(stated, 100_000, np.random.default_rng(0))
+
+        assert stated.text() == text
+        assert drawn.max() == stated.most_tokens
+        assert drawn.mean() == pytest.approx(stated.mean_tokens, rel=0.01)
 
 
 @all_cases(

@@ -153,8 +153,7 @@ def draw(lengths: Lengths, size: int, generator: np.random.Generator) -> Integer
     ----------
     lengths : Lengths
         What the traffic states: one length, a uniform range, a histogram with weights, or a log-normal
-        distribution. The mean of the log-normal distribution is `mean_tokens`, so that its median is lower
-        by the factor exp(-sigma² / 2).
+        distribution, whose mean is `mean_tokens` after lengths above `most_tokens` were cut to it.
     size : int
         Number of requests.
     generator : numpy.random.Generator
@@ -166,9 +165,8 @@ def draw(lengths: Lengths, size: int, generator: np.random.Generator) -> Integer
         weights = np.array(lengths.weights)
         return generator.choice(np.array(lengths.tokens), size, p=weights / weights.sum())
     if lengths.distribution == "lognormal":
-        sigma = lengths.log_sigma_factor
-        drawn = lengths.mean_tokens * np.exp(sigma * generator.standard_normal(size) - sigma**2 / 2)
-        return np.maximum(np.rint(drawn), 1).astype(np.intp)
+        drawn = lengths.median_tokens * np.exp(lengths.log_sigma_factor * generator.standard_normal(size))
+        return np.clip(np.rint(drawn), 1, lengths.most_tokens).astype(np.intp)
     return np.full(size, int(lengths.mean_tokens), dtype=np.intp)
 
 

@@ -4,6 +4,7 @@ Answers: which distributions can a user write, in which words, and what is their
 Elsewhere: drawing from them (serving/arrivals.py), lengths of recorded requests (interop/request_traces/).
 """
 
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,14 +17,14 @@ from flopcast.quantities import parse_length, parse_tokens
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 FORMS = (
-    "a number of tokens (2000, or 2k for 2,048), uniform(LOW, HIGH), lognormal(MEAN, SIGMA), or"
-    " TOKENS:WEIGHT,TOKENS:WEIGHT"
+    "a number of tokens (2000, or 2k for 2,048), uniform(LOW, HIGH), lognormal(MEAN, SIGMA),"
+    " lognormal(MEAN, SIGMA, LONGEST), or TOKENS:WEIGHT,TOKENS:WEIGHT"
 )
 MOST_TOKENS = 10**9  # of one prompt or output: more is no length
 MOST_SIGMA = 5.0
 _ENDS = r"(\d[\d.]*[kKM]?)(?:-|\.\.|to)(\d[\d.]*[kKM]?)"  # of a range in another notation
 _PARAMETER = r"\d+(?:\.\d+)?[kKM]?"
-_CALL = re.compile(r"(uniform|lognormal)\(([^,]*),([^,]*)\)")
+_CALL = re.compile(r"(uniform)\(([^,]*),([^,]*)\)|(lognormal)\(([^,]*),([^,]*)(?:,([^,]*))?\)")
 
 
 class Lengths(StrictModel):
@@ -34,11 +35,13 @@ class Lengths(StrictModel):
     distribution : str
         How lengths are spread.
     mean_tokens : float
-        The length, or the mean of a lognormal distribution before lengths are rounded.
+        The length, or the mean of a lognormal distribution (after longer lengths were cut to
+        `most_tokens`, before lengths are rounded).
     log_sigma_factor : float
         Standard deviation of the logarithm of lengths, for "lognormal".
     least_tokens, most_tokens : int
-        The shortest and the longest length, for "uniform"; all between are equally likely.
+        The shortest and the longest length, for "uniform"; all between are equally likely. The longest
+        also applies to "lognormal", whose longer lengths are cut, as engines and benchmarks cut them.
     tokens : tuple of int
         The lengths of a histogram.
     weights : tuple of float
@@ -54,7 +57,7 @@ class Lengths(StrictModel):
     mean_tokens: float = Field(default=1.0, ge=1, le=MOST_TOKENS)
     log_sigma_factor: float = Field(default=0.0, ge=0, le=MOST_SIGMA)
     least_tokens: int = Field(default=1, ge=1, le=MOST_TOKENS)
-    most_tokens: int = Field(default=1, ge=1, le=MOST_TOKENS)
+    most_tokens: int = Field(default=MOST_TOKENS, ge=1, le=MOST_TOKENS)
     tokens: tuple[Annotated[int, Field(ge=1, le=MOST_TOKENS)], ...] = ()
     weights: tuple[Annotated[float, Field(ge=0)], ...] = ()
 
@@ -68,16 +71,43 @@ class Lengths(StrictModel):
             return sum(tokens * weight for tokens, weight in pairs) / sum(self.weights)
         return self.mean_tokens
 
+    @property
+    def median_tokens(self) -> float:
+        """Return the median of a lognormal distribution whose mean, after the cut, is `mean_tokens`.
+
+        >>> round(lengths("lognormal(9400, 0.6)").median_tokens)
+        7852
+        >>> round(lengths("lognormal(9400, 0.6, 20000)").median_tokens)
+        8255
+        """
+        sigma = self.log_sigma_factor
+        low, high = self.mean_tokens * math.exp(-(sigma**2) / 2), self.most_tokens * math.exp(8 * sigma)
+        if sigma == 0 or self.most_tokens == MOST_TOKENS:
+            return low
+        while high > low * (1 + 1e-9):
+            median = math.sqrt(low * high)
+            cut = math.log(self.most_tokens / median) / sigma
+            below = median * math.exp(sigma**2 / 2) * _below(cut - sigma)
+            is_short = below + self.most_tokens * (1 - _below(cut)) < self.mean_tokens
+            low, high = (median, high) if is_short else (low, median)
+        return low
+
     def text(self) -> str:
         """Return the form in which a user writes these lengths."""
         if self.distribution == "uniform":
             return f"uniform({self.least_tokens}, {self.most_tokens})"
         if self.distribution == "lognormal":
-            return f"lognormal({self.mean_tokens:.12g}, {self.log_sigma_factor:.12g})"
+            longest = "" if self.most_tokens == MOST_TOKENS else f", {self.most_tokens}"
+            return f"lognormal({self.mean_tokens:.12g}, {self.log_sigma_factor:.12g}{longest})"
         if self.distribution == "histogram":
             pairs = zip(self.tokens, self.weights, strict=True)
             return ",".join(f"{tokens}:{weight:.12g}" for tokens, weight in pairs)
         return f"{self.mean_tokens:.12g}"
+
+
+def _below(deviations: float) -> float:
+    """Return the share of a normal distribution that is below this many standard deviations."""
+    return (1 + math.erf(deviations / math.sqrt(2))) / 2
 
 
 def lengths(given: object) -> object:
@@ -100,7 +130,7 @@ def lengths(given: object) -> object:
     if isinstance(given, str):
         call = _CALL.fullmatch(given.replace(" ", ""))
         if call:
-            return _drawn(call[1], call[2], call[3])
+            return _drawn(*(part for part in call.groups() if part is not None))
         if ":" in given:
             return _histogram([pair.split(":") for pair in given.split(",")])
         with suppress(ValueError):
@@ -158,8 +188,8 @@ def _fault(allowed: str, because: str, written: str) -> NotAllowedError:
     return NotAllowedError(allowed, because, write(written))
 
 
-def _drawn(name: str, first: str, second: str) -> Lengths:
-    """Return a distribution of two parameters."""
+def _drawn(name: str, first: str, second: str, longest: str = "") -> Lengths:
+    """Return a distribution of two parameters, and the longest length of a lognormal one."""
     if name == "uniform":
         least, most = _count(first), _count(second)
         if least > most:
@@ -174,7 +204,14 @@ def _drawn(name: str, first: str, second: str) -> Lengths:
         allowed = f"lognormal(MEAN, SIGMA) with SIGMA from 0 to {MOST_SIGMA:g}"
         because = "SIGMA is the standard deviation of the logarithm of lengths"
         raise _fault(allowed, because, f"lognormal({first}, {_log_sigma(first, second.lstrip('-'))})")
-    return Lengths(distribution="lognormal", mean_tokens=_count(first), log_sigma_factor=sigma)
+    mean, most = _count(first), _count(longest) if longest else MOST_TOKENS
+    if mean >= most:
+        allowed = "lognormal(MEAN, SIGMA, LONGEST) with MEAN below LONGEST"
+        because = "the mean of lengths is below the longest length; if all are equal, write one number"
+        raise _fault(allowed, because, f"{most}")
+    return Lengths(
+        distribution="lognormal", mean_tokens=mean, log_sigma_factor=sigma, most_tokens=most
+    )
 
 
 def _histogram(pairs: Sequence[Any]) -> Lengths:

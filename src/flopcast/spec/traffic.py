@@ -61,8 +61,9 @@ class Traffic(StrictModel):
         Shape of the gamma distribution of gaps: 1 is "poisson", less is burstier, more is more even.
     prompt_tokens : Lengths or None
         New tokens of a prompt ("prompt" for short), without the turns before. A number,
-        "uniform(LOW, HIGH)", "lognormal(MEAN, SIGMA)" where SIGMA is the deviation of the logarithm, or a
-        histogram: "TOKENS:WEIGHT,TOKENS:WEIGHT" or a list of pairs.
+        "uniform(LOW, HIGH)", "lognormal(MEAN, SIGMA)" where SIGMA is the deviation of the logarithm,
+        "lognormal(MEAN, SIGMA, LONGEST)" if longer ones are cut, or a histogram:
+        "TOKENS:WEIGHT,TOKENS:WEIGHT" or a list of pairs.
     output_tokens : Lengths or None
         Tokens of an answer ("output" for short), in the same forms.
     images : tuple of Image

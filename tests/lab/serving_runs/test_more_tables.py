@@ -112,6 +112,7 @@ def test_a_plan_that_is_not_stated_is_the_one_that_flopcast_chooses(tmp_path):
 
     assert offline.job.replicas * offline.job.plan.devices == 8
     assert offline.job.traffic.concurrency > 8
+    assert offline.job.traffic.prompt_tokens.most_tokens == 1024  # OpenOrca's prompts are cut
     assert server.job.traffic.rate_per_s == 118
     assert offline.job.engine.stream_interval > 100  # LoadGen takes only the first token and the answer
     assert [(each.quantity, each.unit) for each in server.measured] == [

@@ -5,10 +5,10 @@ one scenario of one submitted system.
 
 Submitters choose their plans and do not publish them. Predictions use the plan that flopcast chooses,
 with as many instances as fit on all devices. Each number is the best of a submitter's search. The table
-does not state the lengths of prompts, so their means are assumed to be about those of the benchmarks'
-data sets. In rows with arrivals, the mean length of outputs is the tokens per second divided by the
-queries per second. "Offline" keeps the batch full; other scenarios have random arrivals at the rate of
-the row. The result of such a scenario is therefore at most this rate times the mean length.
+does not state lengths. The mean length of outputs is about the tokens per second divided by the queries
+per second of rows with arrivals; names.yaml lists it with the assumed lengths of prompts. "Offline" keeps
+the batch full; other scenarios have random arrivals at the rate of the row. The result of such a scenario
+is therefore at most this rate times the mean length.
 """
 
 import re
@@ -23,7 +23,7 @@ _NAMES = read_table(__package__, "names.yaml")["mlperf"]
 CLUSTERS, MODELS, LENGTHS = (_NAMES[name] for name in ("clusters", "models", "lengths"))
 ENGINES = {"TensorRT": "tensorrt-llm", "vLLM": "vllm"}  # by the first word of the software
 BUILT = "TensorRT "  # builds engines, whose kernels a C++ runtime launches
-SIGMA = 0.6  # of the logarithm of lengths, assumed
+WHOLE_ANSWER = 20_000  # tokens: LoadGen takes only the first token and the whole answer, at most this long
 FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "INT4": "int4", "UINT4": "int4"}
 FEWEST_REQUESTS, SECONDS = 400, 120.0  # of arrivals that are played on one engine
 MISLABELLED = 2.0  # times the offered queries: no server answers as many, so a result counts tokens
@@ -76,10 +76,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     devices = int(row["nodes"]) * int(row["accelerators"])
     model = MODELS[row["model"]]
     prompt, output = LENGTHS[model]
-    traffic: dict[str, object] = {
-        "prompt_tokens": f"lognormal({prompt},{SIGMA})",
-        "output_tokens": f"lognormal({output},{SIGMA})",
-    }
+    traffic: dict[str, object] = {"prompt_tokens": prompt, "output_tokens": output}
     if row["scenario"] == "Offline":
         traffic |= {"concurrency": OFFLINE_OPEN * devices, "requests": 3 * OFFLINE_OPEN * devices}
     else:
@@ -94,7 +91,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
         traffic=traffic,
         devices=devices,
-        settings={"stream_interval": output},  # LoadGen takes the first token and the whole answer only
+        settings={"stream_interval": WHOLE_ANSWER},
         launches_by_python=not row["software"].startswith(BUILT),
     )
 
