@@ -38,7 +38,9 @@ def test_versions_and_months_select_the_entry_of_their_era():
         ("vllm", "v0.7.3", "vllm-0.6"),
         ("vllm", "0.8.0", "vllm-0.8"),
         ("vllm", "0.10.2", "vllm-0.8"),
-        ("vllm", "0.11.0", "vllm"),
+        ("vllm", "0.11.0", "vllm-0.11"),
+        ("vllm", "0.13.0", "vllm-0.11"),
+        ("vllm", "0.14.0", "vllm"),
         ("vllm", "1.0", "vllm"),
         ("vllm", "2024-10", "vllm-0.6"),
         ("vllm", "2025-09", "vllm-0.8"),
@@ -89,7 +91,7 @@ def test_each_era_of_vllm_decodes_faster_than_the_one_before():
     """The blogs of vLLM state 5 (0.6.0) and up to 1.7 times (V1) for Llama-3-8B on one H100."""
     tpot_s = [
         report_of(name).latencies["tpot"]["mean"].value
-        for name in ("vllm-0.5", "vllm-0.6", "vllm-0.8", "vllm")
+        for name in ("vllm-0.5", "vllm-0.6", "vllm-0.8", "vllm-0.11", "vllm")
     ]
     assert tpot_s == sorted(tpot_s, reverse=True)
     assert 1.2 < tpot_s[1] / tpot_s[2] < 2.0

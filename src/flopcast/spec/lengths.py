@@ -209,9 +209,7 @@ def _drawn(name: str, first: str, second: str, longest: str = "") -> Lengths:
         allowed = "lognormal(MEAN, SIGMA, LONGEST) with MEAN below LONGEST"
         because = "the mean of lengths is below the longest length; if all are equal, write one number"
         raise _fault(allowed, because, f"{most}")
-    return Lengths(
-        distribution="lognormal", mean_tokens=mean, log_sigma_factor=sigma, most_tokens=most
-    )
+    return Lengths(distribution="lognormal", mean_tokens=mean, log_sigma_factor=sigma, most_tokens=most)
 
 
 def _histogram(pairs: Sequence[Any]) -> Lengths:

@@ -7,6 +7,7 @@ from all_cases import all_cases
 from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
 from flopcast.lab.calibration.collective_files import served_file
+from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, with_switches
 from flopcast.library import catalog
 from flopcast.library.curves import load_book, load_serving_book
 
@@ -67,3 +68,37 @@ def test_a_larger_message_takes_no_less_time(name):
     found = seconds("served_all_reduce", cluster, 8, load_serving_book(cluster), sizes)
 
     assert (np.diff(found) >= -1e-12).all()
+
+
+def test_an_all_reduce_that_changes_kernels_is_as_slow_as_measured_from_that_size_on():
+    cluster = catalog.cluster("dgx-b200")
+    sizes = 1024.0 * np.array([64, 128, 254, 256, 512, 1000, 1024])
+    measured_us = np.array([8.6, 9.4, 11.1, 25.8, 26.1, 26.7, 17.2])  # vLLM 0.24; two of them are lines
+
+    found = seconds("custom_all_reduce", cluster, 8, load_serving_book(cluster), sizes)
+
+    np.testing.assert_allclose(found * 1e6, measured_us, rtol=0.06)
+
+
+def test_a_node_before_a_switch_continues_the_line_of_the_smaller_kernel():
+    axes = (np.array([16.0, 17.0, 18.0]), np.array([3.0]), np.array([0.0]))
+    times = np.array([2.0, 3.0, 20.0])
+    rows = Rows(
+        log2=np.array([axes[0], np.full(3, 3.0), np.zeros(3)]),
+        log_efficiency=np.log(2.0 ** (axes[0] - 18.0) / times),
+        terms=np.zeros((3, 0)),
+    )
+    smooth = FittedTable(
+        axes=axes,
+        log_efficiency=np.full((3, 1, 1), -1.0),
+        support=np.ones((3, 1, 1)),
+        coefficients=np.zeros(0),
+        relative_error=0.1,
+    )
+
+    made = with_switches(smooth, rows, {8: (2**18,)})
+
+    size = 2.0 ** (np.minimum(made.axes[0], [16.0, 17.0, 18.0, 18.0]) - 18.0)
+    np.testing.assert_allclose(
+        size / np.exp(made.log_efficiency[:, 0, 0]), [2.0, 3.0, 5.0, 20.0], rtol=0.01
+    )

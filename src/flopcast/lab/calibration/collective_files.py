@@ -19,9 +19,10 @@ version of NCCL serves each fabric, the newest that was measured on all of them;
 from it by 2 to 3 % and only serve to check the curve.
 
 Serving engines use their own all-reduces for small messages and NCCL for large ones. At each size, the
-fastest row of the newest TensorRT-LLM and the newest vLLM counts. Each small message of vLLM and SGLang
-was timed together with its launch from the host, which takes 20 us or more, although engines replay a
-graph; TensorRT-LLM timed the kernels alone.
+fastest row of the newest TensorRT-LLM and the newest vLLM counts. The all-reduce of vLLM alone takes up to
+three times as long from the size at which it runs another kernel (`SWITCHING`), so its rows are not
+smoothed. Small messages of vLLM and SGLang were timed twice, in a CUDA graph and with a launch from the
+host, which takes 20 us or more; TensorRT-LLM timed the kernels alone.
 
 Rows of DeepEP count tokens; bytes follow from their routing, which is uniform (`expected_copies`). Tokens
 are sent in 8 bits with a scale of 4 bytes for 128 elements, and return in 16 bits. The number of tokens
@@ -175,6 +176,10 @@ SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the s
 SERVED_TABLE = "peers/aiconfigurator/custom_allreduce.csv.gz"
 SERVED_VERSIONS = ("framework_version=1.3.0rc20", "framework_version=0.24.0")  # TensorRT-LLM's and vLLM's
 SERVED_VERSIONS_OF_A100 = ("framework_version=1.0.0", "framework_version=0.14.0")
+# By ranks, the bytes from which vLLM's all-reduce runs another kernel: two stages instead of one that reads
+# all parts (csrc/custom_all_reduce.cuh), and from 1 MiB on Blackwell, multicast memory
+# (vllm/distributed/device_communicators/all_reduce_utils.py).
+SWITCHING = {"custom_all_reduce": {4: (2**19,), 8: (2**18, 2**20)}}
 CUSTOM_VERSIONS = ("framework_version=0.24.0",)  # vLLM's
 CUSTOM_VERSIONS_OF_A100 = ("framework_version=0.14.0",)
 

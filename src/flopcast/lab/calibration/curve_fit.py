@@ -19,8 +19,8 @@ from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats
-from flopcast.lab.calibration.collective_files import FabricFile
-from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone
+from flopcast.lab.calibration.collective_files import SWITCHING, FabricFile
+from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone, with_switches
 from flopcast.lab.calibration.operator_files import FILES, MeasuredFile, kept_rows
 from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
@@ -292,15 +292,21 @@ def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable 
     Returns
     -------
     Curve
-        The time never falls as messages grow (`monotone`).
+        The time never falls as messages grow (`monotone`), unless larger messages have another kernel.
     """
     launch_s = _latency_of(samples) if own_latency else 0.0
-    table = fit(_message_rows(samples, launch_s), _message_nodes(samples))
+    rows = _message_rows(samples, launch_s)
+    table = fit(rows, _message_nodes(samples))
+    if samples.name in SWITCHING:
+        table = with_switches(table, rows, SWITCHING[samples.name])
+        values = table.log_efficiency
+    else:
+        values = monotone(table.log_efficiency, table.axes, (1.0, None, None), table.support)
     return Curve(
         name=samples.name,
         owner=owner,
         axes=table.axes,
-        table=monotone(table.log_efficiency, table.axes, (1.0, None, None), table.support),
+        table=values,
         launch_s=launch_s,
         evidence=_evidence(samples, table),
     )

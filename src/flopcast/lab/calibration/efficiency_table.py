@@ -16,6 +16,8 @@ Science 11(2), 1996. Weights: Huber, "Robust estimation of a location parameter"
 Statistics 35(1), 1964.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Integers, Logs
@@ -33,6 +35,7 @@ NODE_SPACING = 0.4  # in log2: at most this far apart, where the most allowed no
 MOST_VALUES = 24  # an axis of at most so many measured values has a node at each
 FOLDS = 5
 MONOTONE_ROUNDS = 3
+BELOW_SWITCH = 0.01  # in log2: where the last node of the kernel of smaller messages is
 LEAST_SUPPORT = 1e-3  # of a node that no row touches, in rows
 
 
@@ -189,6 +192,34 @@ def monotone(
                 shape = np.moveaxis(table, number, -1).shape
                 table = np.moveaxis(rise - slower.reshape(shape), -1, number)
     return table
+
+
+def with_switches(table: FittedTable, rows: Rows, switches: Mapping[int, tuple[int, ...]]) -> FittedTable:
+    """Return a table of messages whose times are as measured at its nodes, and jump where kernels change.
+
+    Parameters
+    ----------
+    table, rows : the axes are message bytes, ranks within a node, and nodes
+    switches : by ranks, the bytes from which another kernel runs. Just below, the table has a node to which
+        the time of the two nodes before is extended as a linear function of the bytes.
+    """
+    axes, values = list(table.axes), table.log_efficiency.copy()
+    index, weight, _ = corners(table.axes, rows.log2)
+    node, at_node = weight.argmax(axis=0), weight.max(axis=0) == 1.0
+    measured = np.minimum(rows.log_efficiency, 0.0)
+    values.ravel()[index[node, np.arange(len(node))][at_node]] = measured[at_node]
+    support = table.support
+    for size in sorted({each for sizes in switches.values() for each in sizes}, reverse=True):
+        place = int(np.searchsorted(axes[0], np.log2(size)))
+        below = (1.0 - BELOW_SWITCH) * values[place] + BELOW_SWITCH * values[place - 1]
+        for column, ranks in enumerate(2.0 ** axes[1]):
+            if size in switches.get(round(ranks), ()):
+                two = [place - 2, place - 1]
+                earlier, before = np.exp2(axes[0][two])[:, None] * np.exp(-values[two, column])
+                below[column] = np.minimum(np.log(size / (before + 2.0 * (before - earlier))), 0.0)
+        axes[0] = np.insert(axes[0], place, np.log2(size) - BELOW_SWITCH)
+        values, support = np.insert(values, place, below, 0), np.insert(support, place, 0.0, 0)
+    return replace(table, axes=tuple(axes), log_efficiency=values, support=support)
 
 
 def _rising(values: Logs, weights: Counts) -> Logs:

@@ -63,12 +63,12 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     sequences = int(row["max_num_seqs"])
     weights, experts = _formats(row)
     is_fused = row["model_id"].startswith(FUSED_ALL_REDUCE.get(row["gpu_model"], ()))
-    fused = {} if is_fused else {"fused_all_reduce": False}
     sampling = "greedy" if row["model_id"].startswith(UNSORTED) else "sorted"
     return RowFacts(
         model=row["model_id"],
         cluster=CLUSTERS[row["gpu_model"]],
         engine="vllm",
+        era=RELEASE,
         release="" if row["model_id"].startswith(FLASHINFER) else RELEASE,
         plan={
             "tensor_parallel": int(row["num_gpus"]) // groups,
@@ -86,7 +86,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "requests": ROUNDS * sequences,
             "images": IMAGES.get(row["task"], ""),
         },
-        settings={"memory_fraction": MEMORY_FRACTION, "sampling": sampling, **fused},
+        settings={"memory_fraction": MEMORY_FRACTION, "sampling": sampling, "fused_all_reduce": is_fused},
     )
 
 
