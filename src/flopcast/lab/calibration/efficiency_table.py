@@ -211,12 +211,15 @@ def with_switches(table: FittedTable, rows: Rows, switches: Mapping[int, tuple[i
     support = table.support
     for size in sorted({each for sizes in switches.values() for each in sizes}, reverse=True):
         place = int(np.searchsorted(axes[0], np.log2(size)))
+        if place < 2 or np.log2(size) not in axes[0]:
+            continue
         below = (1.0 - BELOW_SWITCH) * values[place] + BELOW_SWITCH * values[place - 1]
         for column, ranks in enumerate(2.0 ** axes[1]):
             if size in switches.get(round(ranks), ()):
                 two = [place - 2, place - 1]
                 earlier, before = np.exp2(axes[0][two])[:, None] * np.exp(-values[two, column])
-                below[column] = np.minimum(np.log(size / (before + 2.0 * (before - earlier))), 0.0)
+                extended = before + 2.0 * np.maximum(before - earlier, 0.0)
+                below[column] = np.minimum(np.log(size / extended), 0.0)
         axes[0] = np.insert(axes[0], place, np.log2(size) - BELOW_SWITCH)
         values, support = np.insert(values, place, below, 0), np.insert(support, place, 0.0, 0)
     return replace(table, axes=tuple(axes), log_efficiency=values, support=support)
