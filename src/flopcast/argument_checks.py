@@ -5,13 +5,13 @@ Elsewhere: values inside jobs (files/validate.py), HTTP requests (ui/request_val
 """
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from types import NoneType
 from typing import ParamSpec, TypeVar
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, problems_of, spec_error
 from flopcast.files.field_names import NEAR, same_elsewhere
 from flopcast.files.nearest_names import nearest
 from flopcast.spec.batch import Batch
@@ -44,7 +44,7 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        problems = []
+        problems, right = [], dict[str, object](kwargs)
         for value in args[1:]:
             allowed, because = "arguments with names", f"only {first} may be passed without a name"
             name = "gpus" if isinstance(value, int) and "gpus" in known else "NAME"
@@ -70,10 +70,14 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
                 setting = f"{meant}={kwargs[name]}"
                 fix = f'write plan="{setting}", or add {setting} to the plan'
             because = f"{function.__name__} has no such argument"
-            fault = "is not a known argument"
-            problems.append(Problem(name, kwargs[name], ", ".join(known), because, fix, fault=fault))
-        if problems:
-            raise SpecError(problems)
+            fault, value = "is not a known argument", right.pop(name)
+            problems.append(Problem(name, value, ", ".join(known), because, fix, fault=fault))
+            if near and near[0] not in kwargs:
+                right[near[0]] = value
+        if len(problems) > len(kwargs) - len({first, *known} & kwargs.keys()):
+            raise SpecError(problems)  # an argument without a name is wrong
+        if problems:  # the other arguments are checked as well
+            raise SpecError([*problems, *problems_of(partial(function, *args, **right))])  # type: ignore[arg-type]
         return function(*args, **kwargs)
 
     return call
@@ -115,14 +119,15 @@ def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
             words = ", ".join([f"flopcast.job({', '.join(groups['job'])})", *space, *groups[""]])
             fix = f"write flopcast.{name}({words})"
             because = f"{name} takes a job, and flopcast.job takes the options of the job"
-            (first, value), *_ = options.items()
-            near = nearest(first, known, least_ratio=NEAR)
-            if not args or not isinstance(args[0], str):
-                fix = f"did you mean {near[0]}?" if near else f"pass {first} to flopcast.job"
-            if first in Plan.model_fields and "space" in known:
-                fix = f"write space=flopcast.Space({first}={value!r})"
-            fault = "is not a known argument"
-            raise spec_error(first, value, ", ".join(known), because, fix, fault=fault)
+            allowed, fault, problems = ", ".join(known), "is not a known argument", list[Problem]()
+            for option, value in options.items():
+                near = nearest(option, known, least_ratio=NEAR)
+                if not args or not isinstance(args[0], str):
+                    fix = f"did you mean {near[0]}?" if near else f"pass {option} to flopcast.job"
+                if option in spellings and "space" in known:
+                    fix = f"write space=flopcast.Space({option}={value!r})"
+                problems.append(Problem(option, value, allowed, because, fix, fault=fault))
+            raise SpecError(problems[:1] if args and isinstance(args[0], str) else problems)
         return function(*args, **kwargs)
 
     return call

@@ -79,10 +79,10 @@ def command(request: JobRequest, largest: str | None, wants_json: bool) -> None:
 def _memory_of_serving(request: JobRequest, wants_json: bool) -> None:
     """Print what fills the memory of each kind of instance."""
     from flopcast.render import serving_memory_text
-    from flopcast.requests.serving_request import resolve_serving
+    from flopcast.requests.serving_request import checked_serving
     from flopcast.serving.memory import serving_memory
 
-    job = resolve_serving(request)
+    job = checked_serving(request, fits=False)
     held = [(kind, serving_memory(kind)) for kind in job.kinds]
     if wants_json:
         print_json(serving_memory_text.as_json(job, held))

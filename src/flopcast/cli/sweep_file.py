@@ -92,10 +92,7 @@ def scenarios_in(document: Document) -> tuple[Scenario, ...]:
     for values in product(*(axes[name] for name in AXES)):
         words = dict(zip(AXES, values, strict=True))
         try:
-            question = _question(words, alone)
-            for _ in question.sized():
-                pass  # raises if a size is not a number of whole nodes
-            scenarios.append(Scenario(words=words, question=question))
+            scenarios.append(Scenario(words=words, question=_question(words, alone)))
         except SpecError as error:
             problems += [one for one in _placed(error.problems, document) if one not in problems]
     if problems:

@@ -52,7 +52,9 @@ def unknown_field(
     words = value.split() if isinstance(value, str) else words
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
-    elsewhere = _as_part(key, value, words, names, whole or {}) or MEANT.get(key, "").format(value=plain)
+    in_section = f"{field.rpartition('.')[0].rpartition('.')[2]}_{key}"  # batch_size of size in batch
+    elsewhere = _as_part(key, value, words, names, whole or {})
+    elsewhere = elsewhere or (MEANT.get(key) or MEANT.get(in_section, "")).format(value=plain)
     elsewhere = _of_ranks(key, plain, whole or {}) or elsewhere
     if elsewhere.startswith(OF_TRAINING) and "replicas" not in names:  # of a plan of serving
         elsewhere = ""

@@ -71,7 +71,7 @@ def unknown_key(
     given : collection of str
         Keys of the file: a key that is present under its right name is not also misspelt.
     shortest : int
-        Least length of the last part of a name for which misspellings are recognised.
+        Least length of the part of a name that differs, for which misspellings are recognised.
     least_fraction : float
         Least similarity of near names, from 0 to 1.
 
@@ -89,7 +89,7 @@ def unknown_key(
     "'mlp' in its name suggests that it affects time or memory"
     """
     near = _nearest(key, (*weighty, *others), least_fraction)
-    long = len(key.rpartition(".")[2]) >= shortest
+    long = near is not None and len(_differing(key, near)) >= shortest
     slip = (
         near is not None
         and near in weighty
@@ -117,6 +117,16 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
     if not near and snake != key:
         near = difflib.get_close_matches(snake, known, n=1, cutoff=least_fraction)
     return next(iter(near), None)
+
+
+def _differing(key: str, near: str) -> str:
+    """Return the part between dots in which a key differs from a known one; else its last part.
+
+    >>> _differing("zero_optimisation.stage", "zero_optimization.stage")
+    'zero_optimisation'
+    """
+    pairs = zip(key.split("."), near.split("."), strict=False)
+    return next((part for part, right in pairs if part != right), key.rpartition(".")[2])
 
 
 def _snake(key: str) -> str:

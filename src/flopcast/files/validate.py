@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field, spellings
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
@@ -188,7 +188,9 @@ def _problem(
         fix = Fix(fix.replace("=", ": ", 1), edits_of(fix)) if written else fix
     value = value_at(data, location) if isinstance(value, float) else value
     if key := document.keys.get(full, ""):  # of another program
-        field, fix = key, with_names(fix, {name: key})
+        named = with_names(fix, {str(full[-1]): key})
+        fix = Fix(named, edits_of(fix), getattr(fix, "part", ""), getattr(fix, "is_example", False))
+        fault = fault or f"= {shown(value)} (from {key}) is not allowed"
     return Problem(field, value, needed or words.allowed, words.because, fix, where=where, fault=fault)
 
 

@@ -203,8 +203,10 @@ def misspelt(written: str, flavours: Collection[str], names: Collection[str]) ->
     """
     family = written.lower().rpartition("/")[0] + "/"
     own = [each for each in flavours if each.startswith(family)]
-    near = nearest(written, own or (*names, *hub_models()), least_ratio=NEAR)
-    return near[0].removeprefix(family) if near and own else next(iter(near), "")
+    if own:
+        sizes = [each.removeprefix(family) for each in own]
+        return next(iter(nearest(written.rpartition("/")[2], sizes, least_ratio=0.6)), "")
+    return next(iter(nearest(written, (*names, *hub_models()), least_ratio=NEAR)), "")
 
 
 def hub_document(model: HubModel) -> Document:

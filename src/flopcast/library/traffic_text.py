@@ -96,7 +96,8 @@ def _with_time(word: str, metric: str, text: str) -> str:
     per_token = metric == "tpot"
     time = "50ms" if per_token else "2s"
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        time = f"{text}{'ms' if float(text) >= (1 if per_token else 100) else 's'}"
+        is_short = float(text) >= (1 if per_token else 100)
+        time = f"{text}{'ms' if is_short else 's'}" if float(text) else time
     elif right := meant_quantity(text, ("s", "min")):
         time = right.replace(" ", "")
     right = f"{word.partition('=')[0]}={time}"

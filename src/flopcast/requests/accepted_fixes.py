@@ -22,6 +22,7 @@ from flopcast.spec.plan import Plan
 OTHER_STACK = "choose --stack "  # begins a fix by other software
 WORDS = re.compile(r"(?=.*[a-z])[\w.-]+(?:, [\w.-]+)* or [\w.-]+")  # that a field allows
 WORD = re.compile(r"[\w.-]+(?=,| or |$)")
+MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
 MOST_WORDS = 16  # of which each is tried
 MOST_FAULTS = 16  # after which no further trial looks for more
 
@@ -41,6 +42,10 @@ def with_accepted_fixes(
     check : raises an error unless a document describes a job
     """
     every, corrected = after_fixes(problems, document, check)
+    causes = dict[object, Problem]()
+    for each in every:  # a value that a fix moves elsewhere is wrong there, too
+        causes.setdefault((each.where, str(each.value), each.fix) if each.edits else id(each), each)
+    every = list(causes.values())
     for home in IN_TEXT:
         wrong, text = value_at(document.data, home), value_at(corrected.data, home)
         inside = [each for each in every if path_of(each.field)[: len(home)] == home]
@@ -86,11 +91,15 @@ def after_fixes(
     """
     data, right, parts, new = document.data, dict[str, str](), set[object](), dict[str, Path]()
     lines, places = dict(document.lines), dict(document.places)
+    removed = False
     for problem in problems:
         after, path = _edited(data, problem), path_of(problem.field)
         if after == data:
             continue
-        data, ((name, value), *_) = after, problem.edits[0].items()
+        data, removed = after, removed or not problem.edits
+        if not problem.edits:
+            continue
+        (name, value), *_ = problem.edits[0].items()
         right[problem.field] = in_words(value)
         if problem.fault == UNKNOWN_KEY:
             at = new[problem.field] = (*path[:-1], name)
@@ -99,7 +108,7 @@ def after_fixes(
             if document.places.get(path, "").startswith(ARGUMENT):
                 place = f"{ARGUMENT}{dotted(at)}={problem.value}"
                 places |= {at: document.places[path] if isinstance(value, dict) else place}
-    if not right or len(earlier) > MOST_FAULTS:
+    if not (right or removed) or len(earlier) > MOST_FAULTS:
         return list(problems), document
     changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
     try:
@@ -125,7 +134,7 @@ def after_fixes(
     first = [_with_value(each, values.get(dotted(new.get(each.field, ())))) for each in first]
     further = [each for each in left if each not in again.values() and each.field not in values]
     _join(first, further, lambda one, second: not second.edits and _wrote(one, right, second))
-    known_faults = (*earlier, *problems, *again.values())
+    known_faults = (*earlier, *problems, *again.values(), *values.values())
     others, corrected = after_fixes(_causes(further, changed, check), changed, check, known_faults)
     _join(first, others, lambda one, second: (one.field, right.get(one.field)) == _value_of(second))
     others = as_typed(others, changed, ())
@@ -226,6 +235,9 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     """Return the fault of a value; `second` is that of its usual spelling `right`, if it has one."""
     if second is None:
         return problem
+    if problem.edits and second.fix.startswith("add "):  # the right value needs a further field
+        because = f"{problem.because}; {second.because}"
+        return replace(problem, because=because, fix=f"{problem.fix}, and {second.fix}")
     if getattr(problem.fix, "is_example", False):
         return replace(problem, fix=second.fix) if second.edits else problem
     part = getattr(problem.fix, "part", "")  # the word that the user wrote
@@ -247,6 +259,13 @@ def _edited(data: object, problem: Problem) -> object:
     The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
     """
     path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
+    removed = problem.fix.removeprefix("remove ").partition(", ")[0]
+    own = (*names, problem.field, problem.where, problem.where.removeprefix(ARGUMENT))
+    if path and problem.fix != removed and removed in own:
+        return _with_key(data, path, "", None, _written(problem.value))
+    if path and (moved := MOVED.fullmatch(problem.fix)):
+        data = _with_key(data, path, "", None, _written(problem.value))
+        return edited(data, moved[1].split("."), resolve(moved[2]))
     if not problem.edits or len(problem.edits[0]) > 1:
         return data
     ((name, value),) = problem.edits[0].items()
@@ -257,7 +276,7 @@ def _edited(data: object, problem: Problem) -> object:
     if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
         path = (*path[:-1], next((each for each in names if each in holder), path[-1]))
     wrong, right = getattr(problem.fix, "part", "") or _written(problem.value), in_words(value)
-    if (name and name.removeprefix("--") not in names) or (
+    if (name and name not in (*names, problem.where) and name.removeprefix("--") not in names) or (
         isinstance(value, str) and value[:1] in ('"', "[", "{")
     ):
         return data
@@ -274,6 +293,10 @@ def _edited(data: object, problem: Problem) -> object:
             continue
         is_list = isinstance(value, list) and end == len(path)
         return edited(data, [*map(str, path[:end])], value if is_list else resolve(right))
+    for home in IN_TEXT:  # a word that the text does not contain yet
+        text = value_at(data, home)
+        if path[: len(home)] == home != path and isinstance(text, str):
+            return edited(data, [*map(str, home)], f"{right} {text}")
     return data
 
 
@@ -290,15 +313,20 @@ def _written(value: object) -> str:
 
 
 def _with_key(data: object, path: Path, name: str, value: object, wrong: str) -> object:
-    """Return data with a value of the field that was meant in place of an unknown key and its value."""
+    """Return data with a value of the field that was meant in place of an unknown key and its value.
+
+    Without a `name`, the key is removed.
+    """
     holder, (*above, key) = value_at(data, path[:-1]), path
     if isinstance(holder, str) and not isinstance(value, dict):
-        text = re.sub(rf"\b{re.escape(str(key))}={re.escape(wrong)}", f"{name}={in_words(value)}", holder)
+        setting = f"{name}={in_words(value)}" if name else ""
+        text = re.sub(rf"\b{re.escape(str(key))}={re.escape(wrong)}", setting, holder)
         return edited(data, [*map(str, above)], text)
     if not isinstance(holder, dict) or key not in holder:
         return data
+    value = resolve(value) if isinstance(value, str) else value
     meant = long_names(Plan).get(name, name)
     if any(long_names(Plan).get(other, other) == meant for other in holder if other != key):
         return data
     rest = {other: each for other, each in holder.items() if other != key}
-    return edited(data, [*map(str, above)], rest | {name: value})
+    return edited(data, [*map(str, above)], rest | {name: value} if name else rest)

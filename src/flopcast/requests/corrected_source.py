@@ -88,10 +88,12 @@ def _replaced(line: str, field: str, wrong: str, right: str) -> str:
 def _correction(problem: Problem) -> tuple[str, str]:
     """Return the wrong text of a problem and the right one; ("", "") if its fix states no single text."""
     wrong = problem.field if problem.fault else str(problem.value)
-    if meant := re.fullmatch(rf"{MEANT}([^ ,?]+)\?", problem.fix):
+    if meant := re.match(rf"{MEANT}([^ ,?]+)\?(?= Otherwise|$)", problem.fix):
         return wrong, meant[1]
     if swapped := IN_PLACE.fullmatch(problem.fix):
         return swapped[2], swapped[1]
+    if plain := re.fullmatch(r"write (\S+) without quotes", problem.fix):
+        return f'"{plain[1]}"', plain[1]
     edit = problem.edits[0] if problem.edits else {}
     if len(edit) == 1 and " " not in (right := in_words(*edit.values())):
         return getattr(problem.fix, "part", "") or wrong, right

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from flopcast.errors import Problem, shown
-from flopcast.files.validate import path_of, value_at
+from flopcast.files.validate import dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library import catalog
@@ -33,15 +33,16 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
         path = path_of(problem.field)
         key, right = document.keys.get(path, ""), _right_value(problem, path)
         where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
-        if key and where.startswith(f"{document.name}:"):
-            if right:
+        if document.keys and where.startswith(f"{document.name}:"):
+            if key and right:
                 others = fix.removeprefix(set_to(problem.edits[0])) if len(problem.edits) == 1 else ""
                 option = others if others.startswith(", or use --") else ""
                 fix = f"change {key} so that {path[-1]} is {right}{option}"
             elif problem.edits and fix == set_to(problem.edits[0]):
-                words = (f"{path[0]}.{name}={in_words(value)}" for name, value in problem.edits[0].items())
+                edit = {(*path[:-1], name): value for name, value in problem.edits[0].items()}
+                words = (f"{dotted(each)}={in_words(value)}" for each, value in edit.items())
                 fix = f"add {' '.join(words)} to the command"
-            fault = fault or f"= {shown(problem.value)} (from {key}) is not allowed"
+            fault = fault or (f"= {shown(problem.value)} (from {key}) is not allowed" if key else "")
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"
         placed.append(replace(problem, where=where, fix=fix, fault=fault))

@@ -191,7 +191,7 @@ def rl_request(document: Document) -> RlRequest:
     SpecError
         Every fault of both jobs and of the plan.
     """
-    from flopcast.requests.serving_request import resolve_serving, with_degree
+    from flopcast.requests.serving_request import checked_serving, with_degree
     from flopcast.spec.rl_plan import RlPlan
 
     data = dict(document.mapping)
@@ -204,7 +204,7 @@ def rl_request(document: Document) -> RlRequest:
 
     own = {name: value for name, value in data.items() if name not in OF_STEP}
     plan = tried(lambda: build(RlPlan, document, own), "")
-    rollout = tried(lambda: resolve_serving(_request(document, "rollout"), with_degree), "rollout.")
+    rollout = tried(lambda: checked_serving(_request(document, "rollout"), with_degree), "rollout.")
     training = tried(lambda: resolve(_request(document, "training")), "training.")
     if plan is None or rollout is None or training is None:
         raise SpecError([_with_storage(each, rollout) for each in problems] if rollout else problems)

@@ -12,11 +12,11 @@ from functools import partial
 from itertools import chain, product
 from typing import TypeVar
 
-from flopcast.errors import Problem, SpecError, collected, spec_error
+from flopcast.errors import Problem, SpecError, collected, problems_of, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
-from flopcast.fixes import Fix, in_words, set_to
+from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library.edits import long_names, plan_words
 from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import parse_quantity, parse_usd
@@ -99,6 +99,11 @@ def question_of(request: SearchRequest) -> Question:
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, request), None) or _corrected(faults.found, allowed, request)
+    plain = partial(Question, jobs=tuple(each.job for each in jobs), objectives=("tokens_per_s",))
+    if jobs and (unsized := problems_of(lambda: tuple(plain(space=space or Space()).sized()))):
+        faults.found.extend(map(_of_gpus, unsized))
+        space = _corrected(unsized, allowed, request)
+    space = space or Space()
     # in place of a wrong limit, one that every plan keeps: a missing number of tokens is reported, too
     deadline_s = faults.of(partial(_seconds, request.deadline), NO_LIMIT)
     budget_usd = faults.of(partial(_dollars, request.budget), NO_LIMIT)
@@ -107,7 +112,7 @@ def question_of(request: SearchRequest) -> Question:
         lambda: Question(
             jobs=tuple(each.job for each in jobs),
             given=tuple(each.job.model_copy(update={"plan": each.given}) for each in jobs if each.given),
-            space=space or Space(),
+            space=space,
             objectives=tuple(" ".join(map(str, request.objectives)).replace(",", " ").split())
             or ("step_time",),
             total_tokens=(jobs[0].job.run_tokens if jobs else None) or 0.0,
@@ -118,15 +123,19 @@ def question_of(request: SearchRequest) -> Question:
         None,
     )
     if jobs:
-        of_jobs = tuple(each.job for each in jobs)
-        plain = partial(Question, jobs=of_jobs, space=space or Space(), objectives=("tokens_per_s",))
         with collected(faults.found):
-            faults.found.extend(_impossible_degrees(plain(), words))
+            faults.found.extend(_impossible_degrees(plain(space=space), words))
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
         raise SpecError(replace(each, field=OPTION_OF.get(each.field, each.field)) for each in problems)
     return question
+
+
+def _of_gpus(problem: Problem) -> Problem:
+    """Return the fault of a number of devices with the option that states it."""
+    fix = with_names(problem.fix, {"gpus": "--gpus"})
+    return replace(problem, where="--gpus", fix=fix) if problem.field == "gpus" else problem
 
 
 def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iterator[Problem]:
@@ -231,8 +240,8 @@ def _corrected(
     problems: Sequence[Problem], fields: Mapping[str, object], request: SearchRequest
 ) -> Space | None:
     """Return the space after the first fixes of its faults, to check the rest; None if this fails."""
-    edits = [edit for each in problems for edit in each.edits[:1]]
-    right = {name.removeprefix("--"): value for edit in edits for name, value in edit.items()}
+    edits = [(each.field, edit) for each in problems for edit in each.edits[:1]]
+    right = {(name or own).removeprefix("--"): value for own, edit in edits for name, value in edit.items()}
     known = {*Space.model_fields, "gpus"}
     with suppress(SpecError):
         return _space(fields, request, {name: right[name] for name in right if name in known})

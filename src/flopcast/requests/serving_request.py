@@ -26,7 +26,7 @@ from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from
 from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving, refuse_other_words
 from flopcast.search.deployments.choose import chosen_deployment
-from flopcast.serving.checks import serving_problems
+from flopcast.serving.checks import broken_rules, serving_problems
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.requests import Requests
 from flopcast.serving.unknown_release import release_age
@@ -64,14 +64,22 @@ def resolve_serving(request: JobRequest, complete: Complete | None = None) -> Se
     return answered(request, lambda job: job, complete)
 
 
-def checked_serving(request: JobRequest) -> ServingJob:
-    """Return the serving job of a request, which breaks no rule; errors are those of `answered`."""
+def checked_serving(
+    request: JobRequest, complete: Complete | None = None, *, fits: bool = True
+) -> ServingJob:
+    """Return the serving job of a request, which breaks no rule; errors are those of `answered`.
+
+    `fits` tells whether the job must also fit into memory.
+    """
 
     def checked(job: ServingJob) -> ServingJob:
-        check_serving(job)
+        if fits:
+            check_serving(job)
+        elif problems := broken_rules(job):
+            raise SpecError(problems)
         return job
 
-    return answered(request, checked)
+    return answered(request, checked, complete)
 
 
 def answered(

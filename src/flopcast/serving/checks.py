@@ -41,11 +41,41 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     ----------
     longest : tokens of the longest request, prompt and output together
     """
+    return broken_rules(job) or [
+        *_of_kinds(job, lambda kind: _of_memory(kind, longest)),
+        *_of_context(job, longest),
+    ]
+
+
+def broken_rules(job: ServingJob) -> list[Problem]:
+    """Return every rule that a job breaks, except that it needs enough memory; rules agree on each fix."""
+    problems = _broken(job)
+    for field in {each.field for each in problems if each.field.count(".") == 1}:
+        same = [each for each in problems if each.field == field]
+        if len(same) > 1 and (fix := _common_fix(job, same)):
+            problems = [replace(each, fix=fix) if each in same else each for each in problems]
+    return problems
+
+
+def _common_fix(job: ServingJob, problems: list[Problem]) -> str:
+    """Return the first fix of a field that satisfies every rule about it; "" if there is none."""
+    field, value = problems[0].field, problems[0].value
+    ways = [edit for each in problems for edit in each.edits]
+    ways += [{field: degree} for degree in range(value, 0, -1)] if isinstance(value, int) else []
+    for edit in ways:
+        named = {name.removeprefix("plan."): new for name, new in edit.items()}
+        if named.keys() <= type(job.plan).model_fields.keys():
+            changed = job.model_copy(update={"plan": job.plan.model_copy(update=named)})
+            if all(each.field not in (field, *edit) for each in _broken(changed)):
+                return set_to(edit)
+    return ""
+
+
+def _broken(job: ServingJob) -> list[Problem]:
     of_requests = (of_cached_prompts, _of_adapters)
     of_job = (_of_model, _of_devices, *of_requests, _of_formats, of_parts, of_peers, of_streaming)
     problems = [problem for rule in of_job for problem in rule(job)]
-    problems += _of_kinds(job, _of_plan)
-    return problems or [*_of_kinds(job, lambda kind: _of_memory(kind, longest)), *_of_context(job, longest)]
+    return [*problems, *_of_kinds(job, _of_plan)]
 
 
 def _of_kinds(job: ServingJob, rule: Callable[[ServingJob], Iterator[Problem]]) -> Iterator[Problem]:

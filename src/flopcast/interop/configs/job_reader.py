@@ -24,6 +24,7 @@ SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload o
 ACTIVATIONS = ("activations:host",)
 PAGEABLE = {"gradient_copies": "pageable"}
 OTHER = "other"  # an optimizer that a program has, but flopcast does not
+ALL_LINEARS = ("all-linear",)  # what PEFT calls all linear layers
 PAIR = 2  # sequences of a sample: the chosen and the rejected answer
 KTO_PASSES = 3  # one of the model itself for the divergence, and two of the reference
 FLAVOURS = keys_of("torchtitan").words["flavours"]  # model/flavor → a name that the catalogue knows
@@ -251,10 +252,11 @@ class JobReader(ConfigReader):
         for name, linear in named.items():
             if not linear:
                 because = f"adapters of {name} are not supported yet"
-                near = nearest(name, known, least_ratio=0.8)
+                near = nearest(name, (*known, *ALL_LINEARS), least_ratio=0.8)
                 fix = f"write {near[0]} in place of {name}" if near else f"remove {name}"
                 self.fault(key, ", ".join(known), because, fix)
         targets = list(dict.fromkeys(filter(None, named.values())))
+        targets = [next(iter(known), "")] if self.faulty(key) and not targets else targets
         if not targets and not self.faulty(key):
             because, fix = "only listed linear layers get adapters", f"add {key}: [{next(iter(known), '')}]"
             self.fault(key, ", ".join(known), because, fix, "names no linear layer")

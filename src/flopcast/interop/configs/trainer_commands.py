@@ -34,7 +34,10 @@ STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a tr
     **dict.fromkeys((*VERL, "recipe.dapo.main_dapo", "maxtext"), "overrides"),
 }
 OF_TRAINER = "--per_device_train_batch_size"
-OF_LAUNCHER = ("config_file", "use_deepspeed", "use_fsdp")  # of `accelerate launch`
+OF_LAUNCHER = {  # flags of `accelerate launch` → sections of the document
+    "config_file": LAUNCHER, "use_deepspeed": LAUNCHER, "use_fsdp": LAUNCHER,
+    "mixed_precision": "accelerate",
+}  # fmt: skip
 OF_LLAMA_FACTORY = ("--finetuning_type", "--cutoff_len", "--lora_target")
 OF_OPENRLHF, ITS_FLAG = re.compile(r"train_(?:sft|dpo|rm|ppo_ray)\.py"), "--micro_train_batch_size"
 OF_MAXTEXT = ("per_device_batch_size=", "ici_fsdp_parallelism=")
@@ -94,8 +97,8 @@ def trainer_document(
         set_value(data, (LAUNCHER, "program"), command.words[end - 1].text)
         for key, value, line in _flags(command.words[: end - 1]):
             if key in OF_LAUNCHER and isinstance(value, (str, bool)):
-                set_value(data, (LAUNCHER, key), value)
-                lines_of[LAUNCHER, key] = line
+                set_value(data, (OF_LAUNCHER[key], key), value)
+                lines_of[OF_LAUNCHER[key], key] = line
     if start == "maxtext":
         data["base_config"] = "base.yml"
     if ranks := _ranks(script, command, end):

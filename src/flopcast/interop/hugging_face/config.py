@@ -247,11 +247,18 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     for key in ("quantization_config", "compression_config"):
         if reader.raw(key) is not None:
             notes.append(f"{key} is ignored: the model is imported in full precision")
-    known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT, *TEXT_PARTS]
+    facts = [key for fact in FACTS.values() for key in fact.keys]
+    known = [*reader.used, *SILENT, *TEXT_PARTS]
     for key in reader.unused(SILENT):
         others = [other for other in known if other != key]
         unknown = unknown_key(
-            key, reader.values[key][1], program=name, weighty=(), others=others, least_fraction=0.75
+            key,
+            reader.values[key][1],
+            program=name,
+            weighty=facts,
+            others=others,
+            given=reader.values,
+            least_fraction=0.75,
         )
         if unknown.because:
             fix = f"did you mean {unknown.near}?" if unknown.near else by_tracing(reader.document)

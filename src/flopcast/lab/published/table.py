@@ -5,6 +5,7 @@ Elsewhere: the meaning of columns (headers.py), the job of a run (job.py). A row
 reported with its line and reason, and the others are kept.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +17,14 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_names import same_elsewhere
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import dotted
-from flopcast.fixes import in_words
+from flopcast.fixes import in_place, in_words
 from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, PUBLISHED, Column, Header, Place, header_of
 from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
-from flopcast.records import dataclass
+from flopcast.meant_quantities import meant_count
+from flopcast.records import dataclass, replace
 
 WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
 MOST = 1e12  # of anything that is counted: more is no count
@@ -80,7 +82,12 @@ def read_table(path: Path) -> RunTable:
     columns = tuple(name for name in rows[0][1] if name)
     header = header_of(columns)
     if header is None:
-        raise SpecError([_unknown_header(path, columns)])
+        problem, header, names = _unknown_header(path, columns)
+        faults = [problem]
+        for line, row in rows:
+            renamed = {names.get(name, name): text for name, text in row.items()}
+            _facts(renamed, header, f"{path}:{line}", faults)
+        raise SpecError(faults)
     runs: list[Run] = []
     problems: list[Problem] = []
     places: dict[str, str] = {}
@@ -123,11 +130,7 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
     if None in row or None in row.values():
         raise SpecError([_torn(row, place)])
     row = header.translate(row) if header.translate else row
-    for columns in (header.derived, header.columns):  # what is printed replaces what was derived
-        for title, column in columns.items():
-            text = (row.get(title) or "").strip()
-            if text:
-                facts[column.to] = _value(text, title, column, place, faults)
+    facts |= _facts(row, header, place, faults)
     if faults:
         raise SpecError(faults)
     unit = str(facts.get(("observed", "memory_unit"), "")).split(" ")[0]
@@ -149,6 +152,18 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
     return run
 
 
+def _facts(
+    row: Mapping[str, str], header: Header, place: str, faults: list[Problem]
+) -> dict[Place, object]:
+    """Return the values of a row by their fact, and add the faults of its cells."""
+    return {
+        column.to: _value(text, title, column, place, faults)
+        for columns in (header.derived, header.columns)  # what is printed replaces what was derived
+        for title, column in columns.items()
+        if (text := (row.get(title) or "").strip())
+    }
+
+
 def _value(text: str, name: str, column: Column, place: str, faults: list[Problem]) -> object:
     """Return a cell as text, truth value or number, by the type of its fact."""
     kind = _kind(column.to)
@@ -160,7 +175,9 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
         return WORDS.get(text.lower())
     number = as_number(text)
     if number is None:
-        faults.append(_fault(place, name, text, "a number", "this column contains numbers"))
+        problem = _fault(place, name, text, "a number", "this column contains numbers")
+        right = text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else meant_count(text)
+        faults.append(replace(problem, fix=in_place(right, text)) if right else problem)
         return None
     if kind == "count":
         whole = number.is_integer() and abs(number) <= MOST
@@ -241,14 +258,17 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
     return Problem(field, value, allowed, because, fix, where=place)
 
 
-def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
-    """Return the fault of a table of unknown kind, with the columns that it lacks for the nearest kind."""
+def _unknown_header(path: Path, columns: tuple[str, ...]) -> tuple[Problem, Header, dict[str, str]]:
+    """Return the fault of a table of unknown kind, with the columns that it lacks for the nearest kind.
+
+    With it come this kind, and the columns that its own columns mean.
+    """
     kinds = {name: header.marks for name, header in HEADERS.items()}
     allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     if set(HEADER) <= set(columns):
         because = f"the table has the columns of {FUNCTIONAL_TESTS}, on which flopcast fits nothing"
         fix = f"run flopcast validate --runs {path.name}"
-        return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
+        return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1"), PUBLISHED, {}
     missing = {name: [mark for mark in marks if mark not in columns] for name, marks in kinds.items()}
     name = min(kinds, key=lambda kind: len(missing[kind]) / len(kinds[kind]))
     has_none = len(missing[name]) == len(kinds[name])
@@ -268,4 +288,5 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
         lacking
     )
     fix = f"{', '.join(edits)} in line 1"
-    return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
+    problem = Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
+    return problem, HEADERS[name], {other: mark for mark, other in near.items() if other}
