@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from flopcast.argument_checks import check_job, without_options
-from flopcast.errors import spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library.curves import load_book
@@ -64,20 +64,29 @@ def search_plans(
     True
     """
     given = tuple(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else (jobs,)
+    problems: list[Problem] = []
     for each in given:
-        check_job(each, "jobs")
-    space = _space(space)
-    several = tuple(_without_list(job, space) for job in given)
+        with collected(problems):
+            check_job(each, "jobs")
+    known = Space()
+    with collected(problems):
+        known = _space(space)
+    if any(not isinstance(each, Job) for each in given):
+        raise SpecError(problems)
+    several = tuple(_without_list(job, known) for job in given)
     if total_tokens is None and several:
         total_tokens = several[0].run_tokens
-    question = Question(
-        jobs=several,
-        space=_with_batch(space, several),
-        objectives=(objectives,) if isinstance(objectives, str) else tuple(objectives),
-        total_tokens=total_tokens or 0.0,
-        deadline_s=deadline_s,
-        budget_usd=budget_usd,
-    )
+    with collected(problems):
+        question = Question(
+            jobs=several,
+            space=_with_batch(known, several),
+            objectives=(objectives,) if isinstance(objectives, str) else tuple(objectives),
+            total_tokens=total_tokens or 0.0,
+            deadline_s=deadline_s,
+            budget_usd=budget_usd,
+        )
+    if problems:
+        raise SpecError(problems)
     return answer(question, told)
 
 

@@ -173,7 +173,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan zero=fsdp": "write zero=3, which shards all states as FSDP does",
     f"{JOB} --slow node=1:0.8": "write host in place of node",
     f"{JOB} --checkpoint async": (
-        "write asynchronous in place of async",
+        'write --checkpoint "nvme asynchronous"',
         'write --checkpoint "nvme asynchronous"',
     ),
     f"{JOB} --engine vllm --traffic 'rate=4/s, output=300'": 'write "rate=4/s output=300"',

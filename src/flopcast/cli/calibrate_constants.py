@@ -15,6 +15,7 @@ from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitted_engines
 from flopcast.cli.options import OUTPUT, print_found
 from flopcast.cli.progress import OfRuns
+from flopcast.cli.validate_options import problems_of_tables
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.package_table import read_text
 
@@ -86,6 +87,9 @@ def constants(
         click.echo(f"wrote {out}: {len(fitted.constants)} constants", err=True)
     shown = as_markdown if wants_markdown else as_text
     print_found(fitted, wants_json, as_json, shown, is_page=wants_markdown)
+
+
+vars(constants.callback)["problems_of_job"] = problems_of_tables
 
 
 def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":

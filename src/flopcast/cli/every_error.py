@@ -12,7 +12,13 @@ from typing import Any
 import click
 from click.core import iter_params_for_processing
 
-from flopcast.cli.options_of_other_tools import ForeignOptionError, devices_of_nodes, next_word, same_here
+from flopcast.cli.options_of_other_tools import (
+    ForeignOptionError,
+    devices_of_nodes,
+    misspelt_elsewhere,
+    next_word,
+    same_here,
+)
 from flopcast.cli.repeated_options import first_slip, repeated
 from flopcast.cli.usage_errors import name_of, nearest_option, options_of, usage_problem
 from flopcast.errors import MEANT, Problem, SpecError, common_problems, shown
@@ -112,7 +118,9 @@ class _Line:
         value = next_word(self.words, name)
         if single := next((word for word in self.words if f"-{word}" in known), ""):
             return ForeignOptionError(single, f"write -{single} in place of {single}", context)
-        if fix := same_here(name, value, {*known, context.command.name or ""}, self.words):
+        names = {*known, context.command.name or ""}
+        fix = same_here(name, value, names, self.words)
+        if fix := fix or ("" if nearest_option(name, context) else misspelt_elsewhere(name, value, names)):
             return ForeignOptionError(name, fix, context)
         return error
 

@@ -9,7 +9,7 @@ import click
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.inputs import exists
 from flopcast.files.nearest_names import nearest
 from flopcast.requests.checked_request import check_after
@@ -20,7 +20,26 @@ from flopcast.requests.words import is_model
 
 option = DocumentedOptions(__name__)
 
+NEAR = 0.75  # of letters in common, from which a word misspells the name of a number
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
+
+
+OF_SERVING = ("ttft", "tpot", "iteration")
+
+
+def _check(what: str, request: JobRequest) -> None:
+    """Check the request, and whether WHAT misspells a number that every prediction has."""
+    from flopcast.report.labels import COMPONENTS
+
+    known, problems = {*USUAL, *OF_SERVING, *COMPONENTS}, list[Problem]()
+    near = [] if what in known or re.search(r"[.\[]", what) else nearest(what, known, least_ratio=NEAR)
+    if near and not (exists(what) or is_model(what)):
+        because, fix = "a prediction contains no number with this name", f"did you mean {near[0]}?"
+        problems.append(Problem("WHAT", what, ", ".join(sorted(known)), because, fix))
+    with collected(problems):
+        check_after(what, request)
+    if problems:
+        raise SpecError(problems)
 
 
 @click.command("explain")
@@ -28,7 +47,7 @@ USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipel
 @job_options(
     without=OF_RUN,
     samples=SAMPLES,
-    check=lambda request, others: check_after(others["what"] or "", request),
+    check=lambda request, others: _check(others["what"] or "", request),
     **SERVING,
 )
 @option("--json", "wants_json", is_flag=True)

@@ -15,7 +15,7 @@ from flopcast.cli.import_graph import graph, write_model
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, Decorator, out_option, with_all
 from flopcast.cli.output_files import print_notes, print_or_write
-from flopcast.errors import spec_error
+from flopcast.errors import SpecError, problems_of, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.rl_files import OF_STEP
@@ -227,10 +227,15 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
 
 def _import_model(config: str, out: Path | None) -> None:
     from flopcast.interop.hugging_face.config import model_from_config
+    from flopcast.requests.checked_request import check_request
     from flopcast.requests.sources import read_model_file
 
     document = read_model_file(config)
-    mapping, notes = model_from_config(document)
+    try:
+        mapping, notes = model_from_config(document)
+    except SpecError as error:
+        further = problems_of(lambda: check_request(JobRequest(files=(config,), gpus=1)))
+        raise SpecError([*error.problems, *further]) from None
     write_model(document, mapping, notes, out)
 
 

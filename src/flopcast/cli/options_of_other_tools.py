@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import click
 
 from flopcast.files.field_examples import OTHER_NAMES
+from flopcast.files.field_names import SLIP
 from flopcast.files.nearest_names import nearest
 from flopcast.files.package_table import read_table
 
@@ -131,6 +132,18 @@ def _with_device(written: str) -> str:
 
     found = [*clusters_with(written)]
     return f"write --cluster {alternatives(found)}" if found else ""
+
+
+def misspelt_elsewhere(option: str, value: str | None, known: Collection[str]) -> str:
+    """Return the edit for a misspelt option of another tool; "" if it misspells none.
+
+    >>> misspelt_elsewhere("--precison", "fp8", {"--plan"})
+    'write --plan "precision=fp8", or add precision=fp8 to the plan'
+    """
+    near = (
+        nearest(option.lstrip("-"), [*_IN_PLAN, *_AS_OPTION], least_ratio=SLIP) if len(option) > 6 else []
+    )
+    return same_here(f"--{near[0]}", value, known) if near else ""
 
 
 class ForeignOptionError(click.NoSuchOption):

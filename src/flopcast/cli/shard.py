@@ -1,11 +1,14 @@
 """`flopcast shard`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import FILE, print_found
+from flopcast.errors import Problem, problems_of
 
 option = DocumentedOptions(__name__)
 
@@ -31,3 +34,12 @@ def command(file: Path, ranks: int, wants_json: bool) -> None:
 
     rules = sharding_rules(read_parameters(file), ranks)
     print_found(rules, wants_json, lambda found: as_json(found, ranks), lambda found: as_text(found, ranks))
+
+
+def _problems_of_file(named: Mapping[str, Any]) -> list[Problem]:
+    from flopcast.interop.sharding.parameter_list import read_parameters
+
+    return problems_of(lambda: read_parameters(named["file"])) if named["file"] else []
+
+
+vars(command.callback)["problems_of_job"] = _problems_of_file

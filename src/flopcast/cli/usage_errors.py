@@ -187,7 +187,10 @@ def _nearest(value: str | None, parameter: click.Parameter) -> str:
 
         if (same := OTHER_VALUES.get(value or "")) in kind.choices:
             return str(same)
-        return next(iter(difflib.get_close_matches(value or "", map(str, kind.choices), n=1)), "")
+        begun = [str(each) for each in kind.choices if value and value.startswith(str(each))]
+        return next(
+            iter((*begun, *difflib.get_close_matches(value or "", map(str, kind.choices), n=1))), ""
+        )
     if isinstance(kind, (click.IntRange, click.FloatRange)) and kind.max is not None:
         number = re.fullmatch(r"\d+(\.\d*)?", value or "")
         return str(kind.max) if number and float(number[0]) >= kind.max else ""

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import Command, with_all
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.records import dataclass
 
 if TYPE_CHECKING:
@@ -104,6 +104,20 @@ class Judging:
         because = "the option applies only to tables of published runs"
         if problems := ignored(given, allowed, because, "add --runs TABLE.csv, or remove {}"):
             raise SpecError(problems)
+
+
+def problems_of_tables(named: Mapping[str, Any]) -> list[Problem]:
+    """Return the errors of published runs in the tables of --runs, which errors of options would hide."""
+    from flopcast.accuracy import holds_functional_tests
+    from flopcast.lab.measured_tables import KINDS
+    from flopcast.lab.published.table import read_table
+
+    found: list[Problem] = []
+    for path in map(Path, named["runs"]):
+        with collected(found):
+            if not (any(kind.holds(path) for kind in KINDS) or holds_functional_tests(path)):
+                found.extend(read_table(path).problems)
+    return found
 
 
 def ignored(given: Mapping[str, object], allowed: str, because: str, fix: str) -> list[Problem]:

@@ -20,6 +20,7 @@ OF_TRAINING = "remove it: only training has it"
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
+SLIP = 0.85  # of letters in common, from which a key is a misspelling of another program's name
 ZERO_OF = {"fsdp": 3, "ddp": 0}  # keys that may state a number of data-parallel ranks → their ZeRO stage
 OF_TIERS = re.compile(r"bandwidth|bw\b|latency")  # a key that states the speed of a network of a cluster
 INSIDE_NODES = re.compile(r"intra|nvlink|scale_up|xgmi")
@@ -53,8 +54,8 @@ def unknown_field(
     rank = value.get("r", value.get("rank")) if isinstance(value, dict) else None  # of LoRA
     plain = str(rank or value).replace("'", "")
     in_section = f"{field.rpartition('.')[0].rpartition('.')[2]}_{key}"  # batch_size of size in batch
-    elsewhere = _as_part(key, value, words, names, whole or {})
-    elsewhere = elsewhere or (MEANT.get(key) or MEANT.get(in_section, "")).format(value=plain)
+    in_words_of_others = (MEANT.get(key) or MEANT.get(in_section, "")).format(value=plain)
+    elsewhere = _as_part(key, value, words, names, whole or {}) or in_words_of_others
     elsewhere = _of_ranks(key, plain, whole or {}) or elsewhere
     if elsewhere.startswith(OF_TRAINING) and "replicas" not in names:  # of a plan of serving
         elsewhere = ""
@@ -203,7 +204,9 @@ def meant_name(key: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     near = nearest(key, known, least_ratio=NEAR) if len(key) > 1 else []
-    return same_elsewhere(key, known) or (near[0] if near else "")
+    others = {other: name for name in known for other in OTHER_NAMES.get(name, "").split()}
+    slip = nearest(key, others, least_ratio=SLIP) if len(key) > 4 and not near else []
+    return same_elsewhere(key, known) or next(iter((*near, *(others[each] for each in slip))), "")
 
 
 def same_in_section(key: str, known: Iterable[str]) -> list[str]:

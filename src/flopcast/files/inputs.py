@@ -105,6 +105,7 @@ def similar_files(path: Path, most: int = 1) -> list[Path]:
         others = sorted(path.parent.iterdir())
     except OSError:
         return []
+    others = [each for each in others if each.is_file()]
     alike = [each for each in others if path.suffix in ("", each.suffix) or each.stem == path.stem]
     stems = {each.stem: path.with_name(each.name) for each in alike}
     return [stems[stem] for stem in nearest(path.stem, stems, most=most)]

@@ -64,12 +64,11 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
         The kind of the job.
     """
     problems = _of_model(problems, document)
-    solved: set[str] = set()
-    placed = list(problems)
+    placed, solved = _with_blocks_once(problems)
     for number, problem in enumerate(problems):
         path = path_of(problem.field)
-        if problem.fault != UNKNOWN_KEY or not path:  # a key of brackets alone, such as "[]", has no path
-            continue
+        if problem.fault != UNKNOWN_KEY or not path or _states_blocks(problem):
+            continue  # a key of brackets alone, such as "[]", has no path
         path = path if path in document.lines else (*path[:-1], str(path[-1]))
         placed[number] = _as_change(problem, path, document, noun)
         inside = value_at(document.data, path)
@@ -107,6 +106,22 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
                 fix += f", as in {home[-1]}: {changed}"
             placed[number] = replace(problem, fix=fix)
     return [each for each in placed if each.field not in solved or each.fault == UNKNOWN_KEY]
+
+
+def _states_blocks(problem: Problem) -> bool:
+    """Return whether the fix of an unknown key of a model describes all blocks."""
+    return problem.fault == UNKNOWN_KEY and bool(problem.edits) and "blocks" in problem.edits[0]
+
+
+def _with_blocks_once(problems: Sequence[Problem]) -> tuple[list[Problem], set[str]]:
+    """Return problems of which one fix describes the blocks of a model, and the fields that it adds."""
+    placed, described = list[Problem](), set[str]()
+    for each in problems:
+        blocks, key = dotted((*path_of(each.field)[:-1], "blocks")), path_of(each.field)[-1:]
+        again = _states_blocks(each) and blocks in described
+        placed.append(replace(each, fix=f"remove {key[0]}, which is a part of blocks") if again else each)
+        described |= {blocks} if _states_blocks(each) else set()
+    return placed, described
 
 
 def _as_change(problem: Problem, path: Path, document: Document, noun: type[BaseModel]) -> Problem:

@@ -92,7 +92,8 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         allowed = "settings NAME=VALUE with spaces between them"
         because = "an equals sign without spaces joins a name and its value"
         because = "spaces separate settings, and commas separate values" if ";" in text else because
-        fix: str = anew(re.sub(r",\s+(?=\w+=)", " ", joined))
+        joined = re.sub(r",\s*([A-Za-z_]+)[:=](?=\S)", r" \1=", joined)
+        fix: str = anew(joined)
         raise SpecError([Problem(part, text, allowed, because, fix, where)])
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")

@@ -23,6 +23,8 @@ OTHER_STACK = "choose --stack "  # begins a fix by other software
 WORDS = re.compile(r"(?=.*[a-z])[\w.-]+(?:, [\w.-]+)* or [\w.-]+")  # that a field allows
 WORD = re.compile(r"[\w.-]+(?=,| or |$)")
 MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
+HOME = re.compile(r"move \w+ to ([\w.]+)")  # a key of another section
+IN_PLAN = " in plan in place of it"  # ends the fix of a key that repeats settings of the plan
 MOST_WORDS = 16  # of which each is tried
 MOST_FAULTS = 16  # after which no further trial looks for more
 
@@ -41,11 +43,15 @@ def with_accepted_fixes(
     problems, document : the faults of a document
     check : raises an error unless a document describes a job
     """
+    several = [each for each in problems if each.edits and len(each.edits[0]) > 1]
+    if several and len(several) < len(problems):  # other fixes may remove faults whose fixes are not tried
+        causes = _causes(problems, document, check)
+        problems = [each for each in problems if each in causes or each not in several]
     every, corrected = after_fixes(problems, document, check)
-    causes = dict[object, Problem]()
+    once: dict[object, Problem] = {}
     for each in every:  # a value that a fix moves elsewhere is wrong there, too
-        causes.setdefault((each.where, str(each.value), each.fix) if each.edits else id(each), each)
-    every = list(causes.values())
+        once.setdefault((each.where, str(each.value), each.fix) if each.edits else id(each), each)
+    every = list(once.values())
     for home in IN_TEXT:
         wrong, text = value_at(document.data, home), value_at(corrected.data, home)
         inside = [each for each in every if path_of(each.field)[: len(home)] == home]
@@ -89,32 +95,14 @@ def after_fixes(
 
     `earlier` are the faults of earlier trials.
     """
-    data, right, parts, new = document.data, dict[str, str](), set[object](), dict[str, Path]()
-    lines, places = dict(document.lines), dict(document.places)
-    removed = False
-    for problem in problems:
-        after, path = _edited(data, problem), path_of(problem.field)
-        if after == data:
-            continue
-        data, removed = after, removed or not problem.edits
-        if not problem.edits:
-            continue
-        (name, value), *_ = problem.edits[0].items()
-        right[problem.field] = in_words(value)
-        if problem.fault == UNKNOWN_KEY:
-            at = new[problem.field] = (*path[:-1], name)
-            parts.add(name)
-            lines |= {at: lines[path]} if path in lines else {}
-            if document.places.get(path, "").startswith(ARGUMENT):
-                place = f"{ARGUMENT}{dotted(at)}={problem.value}"
-                places |= {at: document.places[path] if isinstance(value, dict) else place}
-    if not (right or removed) or len(earlier) > MOST_FAULTS:
+    changed, right, new = _all_fixed(problems, document)
+    if changed.data == document.data or len(earlier) > MOST_FAULTS:
         return list(problems), document
-    changed, left = replace(document, data=data, lines=lines, places=places), list[Problem]()
+    left: list[Problem] = []
     try:
         check(changed)
     except SpecError as error:
-        parts |= {path_of(field)[0] for field in right}
+        parts = {path_of(field)[0] for field in right} | {path[-1] for path in new.values()}
         known = {(each.field, each.because) for each in (*earlier, *problems)}
         certain = _with_other_fixes(problems, document, check)
         left = [
@@ -142,6 +130,31 @@ def after_fixes(
         return [*first, *others], corrected
     told, corrected = after_fixes(first, document, check, (*known_faults, *left, *others))
     return [*told[: len(first)], *others, *told[len(first) :]], corrected
+
+
+def _all_fixed(
+    problems: Sequence[Problem], document: Document
+) -> tuple[Document, dict[str, str], dict[str, Path]]:
+    """Return a document after the fixes of problems.
+
+    Also return the right values, and the paths of the keys that unknown ones mean, by field.
+    """
+    data, right, new = document.data, dict[str, str](), dict[str, Path]()
+    lines, places = dict(document.lines), dict(document.places)
+    for problem in problems:
+        before, path = data, path_of(problem.field)
+        data = _edited(data, problem)
+        if data == before or not problem.edits:
+            continue
+        (name, value), *_ = problem.edits[0].items()
+        right[problem.field] = in_words(value)
+        if problem.fault == UNKNOWN_KEY:
+            at = new[problem.field] = (*path[:-1], name)
+            lines |= {at: lines[path]} if path in lines else {}
+            if document.places.get(path, "").startswith(ARGUMENT):
+                place = f"{ARGUMENT}{dotted(at)}={problem.value}"
+                places |= {at: document.places[path] if isinstance(value, dict) else place}
+    return replace(document, data=data, lines=lines, places=places), right, new
 
 
 def _long_name(field: str) -> str:
@@ -245,6 +258,7 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
         return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
     because, fix = f"{problem.because}; {also_refused(right, second)}", second.fix
     because = problem.because if second.because == problem.because else because
+    fix = fix if second.edits or not problem.edits else f"{problem.fix}, and {fix}"
     if fix.startswith(OTHER_STACK):  # another stack accepts the usual spelling
         stack, mark, rest = fix.partition(", or ")
         sets: str = set_to({str(path_of(problem.field)[-1]): right})
@@ -259,15 +273,8 @@ def _edited(data: object, problem: Problem) -> object:
     The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
     """
     path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
-    removed = problem.fix.removeprefix("remove ").partition(", ")[0]
-    own = (*names, problem.field, problem.where, problem.where.removeprefix(ARGUMENT))
-    if path and problem.fix != removed and removed in own:
-        return _with_key(data, path, "", None, _written(problem.value))
-    if path and (moved := MOVED.fullmatch(problem.fix)):
-        data = _with_key(data, path, "", None, _written(problem.value))
-        return edited(data, moved[1].split("."), resolve(moved[2]))
     if not problem.edits or len(problem.edits[0]) > 1:
-        return data
+        return data if problem.edits else _moved(data, problem)
     ((name, value),) = problem.edits[0].items()
     if problem.fault == UNKNOWN_KEY:
         return _with_key(data, path, name, value, _written(problem.value))
@@ -298,6 +305,21 @@ def _edited(data: object, problem: Problem) -> object:
         if path[: len(home)] == home != path and isinstance(text, str):
             return edited(data, [*map(str, home)], f"{right} {text}")
     return data
+
+
+def _moved(data: object, problem: Problem) -> object:
+    """Return data after a fix that removes a value, or moves it to another part; else unchanged."""
+    path, moved, home = path_of(problem.field), MOVED.fullmatch(problem.fix), HOME.match(problem.fix)
+    removed, key = problem.fix.removeprefix("remove ").partition(", ")[0], str(path[-1])
+    own = (key, problem.field, problem.where, problem.where.removeprefix(ARGUMENT))
+    is_removed = (problem.fix != removed and removed in own) or problem.fix.endswith(IN_PLAN)
+    if not (moved or home or is_removed):
+        return data
+    value, data = value_at(data, path), _with_key(data, path, "", None, _written(problem.value))
+    if home and home[1] == "plan" and isinstance(plan := value_at(data, ("plan",)), str):
+        return edited(data, ["plan"], f"{plan} {key}={in_words(value)}")
+    place = [*home[1].split("."), key] if home else moved[1].split(".") if moved else []
+    return edited(data, place, resolve(moved[2]) if moved else value) if place else data
 
 
 def also_refused(value: object, second: Problem) -> str:

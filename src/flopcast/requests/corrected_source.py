@@ -5,11 +5,12 @@ Elsewhere: reading files (sources.py), fixes of faults of a job (accepted_fixes.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from flopcast.errors import MEANT, Problem, SpecError
+from flopcast.errors import MEANT, Problem, SpecError, numbered
 from flopcast.fixes import in_words
+from flopcast.records import replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.sources import COMMAND, read_source, reader_in, source_of
@@ -21,6 +22,7 @@ WRITTEN = re.compile(
     r"(?= in line |$|, or )"
 )
 IN_PLACE = re.compile(r"write (.+?) in place of (.+?)(?: in line \d+.*)?")
+OUTSIDE = re.compile(r"add --(env|arg) (\w+)=(\d+), with its value")  # for a script that does not set it
 REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
 
 
@@ -56,6 +58,29 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
             new = tuple(each for each in error.problems if (each.field, each.because) not in known)
             problems = (*problems, *new)
     raise SpecError(problems)
+
+
+def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield faults of a job without conditions on example values, which stand for values of its file."""
+    fixes = [each for each in misread if getattr(each.fix, "is_example", False)]
+    values = "|".join(
+        re.escape(in_words(value)) for each in fixes for edit in each.edits[:1] for value in edit.values()
+    )
+    for fault in faults:
+        kept = [
+            each for each in fault.conditions if not (values and re.search(rf"= ({values})\b", each[0]))
+        ]
+        if kept:
+            allowed, because = (numbered(texts) for texts in zip(*kept, strict=True))
+            yield replace(fault, allowed=allowed, because=because) if values else fault
+
+
+def with_examples(request: JobRequest, problems: Sequence[Problem], times: int) -> JobRequest:
+    """Return a request with the values that its script lacks; numbers are the example times a factor."""
+    values: dict[str, list[str]] = {"env": [*request.env], "arg": [*request.arg]}
+    for option, name, number in (found for each in problems for found in OUTSIDE.findall(each.fix)):
+        values[option].append(f"{name}={int(number) * times}")
+    return replace(request, env=tuple(values["env"]), arg=tuple(values["arg"]))
 
 
 def _corrected(text: str, problems: Sequence[Problem]) -> str:

@@ -36,14 +36,19 @@ def load_phases(path: Path) -> tuple[tuple[StatedPhase, ...], list[Problem]]:
     if isinstance(document.data, list):
         allowed, because = "a mapping with the key phases", "the file begins with the first phase"
         fix, fault = "write phases: in a line above the list", "is a list"
-        raise spec_error(str(path), None, allowed, because, fix, document.where(()), fault)
+        whole = replace(document, data={"phases": document.data}, lines={
+            ("phases", *place): line for place, line in document.lines.items()})  # fmt: skip
+        problems.append(Problem(str(path), None, allowed, because, fix, document.where(()), fault))
+        document = whole
 
     def phases(given: Document) -> tuple[StatedPhase, ...]:
         return build(StatedRun, given, given.data).phases
 
-    with collected(problems):
-        return phases(document), []
-    every, corrected = after_fixes(problems, document, phases)
+    wrong: list[Problem] = []
+    with collected(wrong):
+        return phases(document), problems
+    every, corrected = after_fixes(wrong, document, phases)
+    every = [*problems, *every]
     with collected([]):
         return phases(corrected), every
     return (), every

@@ -37,11 +37,11 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
             if key and right:
                 others = fix.removeprefix(set_to(problem.edits[0])) if len(problem.edits) == 1 else ""
                 option = others if others.startswith(", or use --") else ""
-                fix = f"change {key} so that {path[-1]} is {right}{option}"
+                fix = Fix(f"change {key} so that {path[-1]} is {right}{option}", problem.edits)
             elif problem.edits and fix == set_to(problem.edits[0]):
                 edit = {(*path[:-1], name): value for name, value in problem.edits[0].items()}
                 words = (f"{dotted(each)}={in_words(value)}" for each, value in edit.items())
-                fix = f"add {' '.join(words)} to the command"
+                fix = Fix(f"add {' '.join(words)} to the command", problem.edits)
             fault = fault or (f"= {shown(problem.value)} (from {key}) is not allowed" if key else "")
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"
@@ -113,7 +113,7 @@ def of_text(home: Path, text: str, document: Document) -> str:
 def _with_cause(problem: Problem, changes: Sequence[str]) -> Problem:
     """Return a fault of one value that a change of another value causes; the fix may undo this change."""
     for change in changes:
-        if _is_caused(problem, change):
+        if _is_caused(problem, change) and not problem.fix.startswith(f"leave out {change}, or "):
             return replace(problem, fix=f"leave out {change}, or {problem.fix}")
     return problem
 

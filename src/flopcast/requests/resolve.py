@@ -40,7 +40,7 @@ from flopcast.requests.cluster_options import (
     with_usual_cluster,
     with_usual_size,
 )
-from flopcast.requests.corrected_source import source_and_faults
+from flopcast.requests.corrected_source import source_and_faults, with_examples, without_examples
 from flopcast.requests.job_files import (
     AUTO,
     NOUNS,
@@ -150,7 +150,7 @@ def made_from(
         Every fault of the request, and what `make` raises.
     """
     request = _with_named_model(request, check or make, assume_cluster=assume_cluster)
-    source, misread = (request.source, ()) if request.source else _source_of(request)
+    source, misread = (request.source, ()) if request.source else _source_of(request, check or make)
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
@@ -182,7 +182,7 @@ def made_from(
         check(document, read)
     except SpecError as error:
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
-        typed = as_typed((*problems, *faults), document, request.changes)
+        typed = as_typed((*problems, *without_examples(faults, misread)), document, request.changes)
         every = _with_changes_corrected(typed, request, check)
         named = names_cluster(document, request)
         follows = _follows(named_cluster=named, unsized=bool(unsized), untargeted=bool(untargeted))
@@ -255,12 +255,19 @@ def _follows(*, named_cluster: bool, unsized: bool, untargeted: bool) -> set[str
     return fields if named_cluster else fields | {"--gpus"}
 
 
-def _source_of(request: JobRequest) -> tuple[JobSource, tuple[Problem, ...]]:
-    """Return what `source_and_faults` returns; an error of files has the faults of the options, too."""
+def _source_of(request: JobRequest, check: Make[object]) -> tuple[JobSource, tuple[Problem, ...]]:
+    """Return what `source_and_faults` returns; an error of files has the faults of the options, too.
+
+    If a script lacks a value from outside, two examples show which faults do not depend on it.
+    """
     try:
         return source_and_faults(request)
     except SpecError as error:
-        raise SpecError((*error.problems, *_faults_of_options(request))) from None
+        filled = [with_examples(request, error.problems, times) for times in (1, 4)]
+        is_filled = any((each.env, each.arg) != (request.env, request.arg) for each in filled)
+        found = [problems_of(partial(made_from, each, check)) for each in filled if is_filled]
+        further = tuple(common_problems(found))
+        raise SpecError((*error.problems, *further, *_faults_of_options(request))) from None
 
 
 def _with_named_model(request: JobRequest, check: Make[object], *, assume_cluster: bool) -> JobRequest:

@@ -99,22 +99,21 @@ def question_of(request: SearchRequest) -> Question:
     fixed = _settled(jobs[0].settled) if jobs else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, request), None) or _corrected(faults.found, allowed, request)
-    plain = partial(Question, jobs=tuple(each.job for each in jobs), objectives=("tokens_per_s",))
+    of_jobs = tuple(each.job for each in jobs)
+    plain = partial(Question, jobs=of_jobs, objectives=("tokens_per_s",))
     if jobs and (unsized := problems_of(lambda: tuple(plain(space=space or Space()).sized()))):
         faults.found.extend(map(_of_gpus, unsized))
         space = _corrected(unsized, allowed, request)
-    space = space or Space()
     # in place of a wrong limit, one that every plan keeps: a missing number of tokens is reported, too
     deadline_s = faults.of(partial(_seconds, request.deadline), NO_LIMIT)
     budget_usd = faults.of(partial(_dollars, request.budget), NO_LIMIT)
     evolve = faults.of(lambda: _flag("--evolve", request.evolve), False)
     question = faults.of(
         lambda: Question(
-            jobs=tuple(each.job for each in jobs),
+            jobs=of_jobs,
             given=tuple(each.job.model_copy(update={"plan": each.given}) for each in jobs if each.given),
-            space=space,
-            objectives=tuple(" ".join(map(str, request.objectives)).replace(",", " ").split())
-            or ("step_time",),
+            space=space or Space(),
+            objectives=_objectives(request),
             total_tokens=(jobs[0].job.run_tokens if jobs else None) or 0.0,
             deadline_s=deadline_s,
             budget_usd=budget_usd,
@@ -124,12 +123,17 @@ def question_of(request: SearchRequest) -> Question:
     )
     if jobs:
         with collected(faults.found):
-            faults.found.extend(_impossible_degrees(plain(space=space), words))
+            faults.found.extend(_impossible_degrees(plain(space=space or Space()), words))
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
         raise SpecError(replace(each, field=OPTION_OF.get(each.field, each.field)) for each in problems)
     return question
+
+
+def _objectives(request: SearchRequest) -> tuple[str, ...]:
+    """Return the names of the objectives; by default, the step time."""
+    return tuple(" ".join(map(str, request.objectives)).replace(",", " ").split()) or ("step_time",)
 
 
 def _of_gpus(problem: Problem) -> Problem:

@@ -8,7 +8,7 @@ clusters (resolve.py), whether the job can be predicted (serving/checks.py).
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -118,7 +118,12 @@ def answered(
 
 def check_serving(job: ServingJob) -> None:
     """Raise SpecError if a serving job cannot be predicted, with every rule that it breaks."""
-    if problems := serving_problems(job, _longest(job.traffic)):
+    from flopcast.interop.request_traces.reader import trace_of
+
+    problems = serving_problems(job, _longest(job.traffic))
+    with collected(problems):
+        trace_of(job)
+    if problems:
         raise SpecError(problems)
 
 

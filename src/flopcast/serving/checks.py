@@ -18,12 +18,11 @@ from flopcast.layers.mlp import Mlp
 from flopcast.layers.traced import NoFeedForward
 from flopcast.operators.formats import engines_of
 from flopcast.records import replace
-from flopcast.serving.adapters import adapted
 from flopcast.serving.checks_parts import of_parts
-from flopcast.serving.checks_requests import of_cached_prompts, of_images, of_tower
+from flopcast.serving.checks_requests import of_adapters, of_cached_prompts, of_images, of_tower
 from flopcast.serving.checks_tiers import of_overfilled, of_peers, of_streaming
 from flopcast.serving.drafts import draft_of
-from flopcast.serving.fitting_changes import fitting_change, whole_degree
+from flopcast.serving.fitting_changes import common_fix, fitting_change, whole_degree
 from flopcast.serving.memory import ServingMemory, serving_memory
 from flopcast.serving.tier_memory import NAMES
 from flopcast.spec.deployment import Pool
@@ -52,27 +51,13 @@ def broken_rules(job: ServingJob) -> list[Problem]:
     problems = _broken(job)
     for field in {each.field for each in problems if each.field.count(".") == 1}:
         same = [each for each in problems if each.field == field]
-        if len(same) > 1 and (fix := _common_fix(job, same)):
+        if len(same) > 1 and (fix := common_fix(job, same, _broken)):
             problems = [replace(each, fix=fix) if each in same else each for each in problems]
     return problems
 
 
-def _common_fix(job: ServingJob, problems: list[Problem]) -> str:
-    """Return the first fix of a field that satisfies every rule about it; "" if there is none."""
-    field, value = problems[0].field, problems[0].value
-    ways = [edit for each in problems for edit in each.edits]
-    ways += [{field: degree} for degree in range(value, 0, -1)] if isinstance(value, int) else []
-    for edit in ways:
-        named = {name.removeprefix("plan."): new for name, new in edit.items()}
-        if named.keys() <= type(job.plan).model_fields.keys():
-            changed = job.model_copy(update={"plan": job.plan.model_copy(update=named)})
-            if all(each.field not in (field, *edit) for each in _broken(changed)):
-                return set_to(edit)
-    return ""
-
-
 def _broken(job: ServingJob) -> list[Problem]:
-    of_requests = (of_cached_prompts, _of_adapters)
+    of_requests = (of_cached_prompts, of_adapters)
     of_job = (_of_model, _of_devices, *of_requests, _of_formats, of_parts, of_peers, of_streaming)
     problems = [problem for rule in of_job for problem in rule(job)]
     return [*problems, *_of_kinds(job, _of_plan)]
@@ -221,27 +206,6 @@ def _of_residual(job: ServingJob) -> Iterator[Problem]:
     if because:
         fix = set_to({"plan.residual": "sequential"})
         yield Problem("plan.residual", plan.residual, "sequential", because, fix)
-
-
-def _of_adapters(job: ServingJob) -> Iterator[Problem]:
-    """Yield what is wrong with the adapters that requests use."""
-    plan, traffic = job.plan, job.traffic
-    if traffic.adapters and plan.adapter_rank is None:
-        because, fix = "the rank of adapters determines their size", set_to({"plan.adapter_rank": 16})
-        yield Problem("plan.adapter_rank", None, "at least 1", because, fix, fault="is missing")
-    unused = "adapter_rank" if plan.adapter_rank is not None else "adapter_slots"
-    if not traffic.adapters and getattr(plan, unused) is not None:
-        because = "the requests of the traffic use no adapters"
-        fix = set_to({"traffic.adapters": 10}, f"remove plan.{unused}")
-        yield Problem(
-            f"plan.{unused}", getattr(plan, unused), "no value, because traffic.adapters is 0", because, fix
-        )
-    bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
-    if traffic.adapters and bare:
-        because = f"adapters on layers of kind {bare[0].mixer.kind} are not supported yet"
-        yield Problem(
-            "traffic.adapters", traffic.adapters, "0 for this model", because, "remove the adapters"
-        )
 
 
 def _of_draft(job: ServingJob) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
-"""Rules of serving jobs about what requests contain: images, and prompts that are in the prefix cache.
+"""Rules of serving jobs about what requests need: images, adapters, and prompts in the prefix cache.
 
-Answers: can the model of a job read the images of its requests, can the plan divide its vision tower, and
-can the engine cache prompts?
+Answers: can the model of a job read the images of its requests and have their adapters, can the plan divide
+its vision tower, and can the engine cache prompts?
 Elsewhere: other rules of serving jobs (checks.py), images in training (spec/rules_vision.py).
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from flopcast.errors import Problem
 from flopcast.fixes import set_to
 from flopcast.layers.images import images_text
+from flopcast.serving.adapters import adapted
 from flopcast.spec.divisors import divisors, listed
 from flopcast.spec.serving_job import ServingJob
 
@@ -46,3 +47,24 @@ def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
             because = "the engine keeps no prompts, because engine.prefix_cache is false"
             fix = f"remove traffic.{name}, or set engine.prefix_cache to true"
             yield Problem(f"traffic.{name}", value, "no value without a prefix cache", because, fix)
+
+
+def of_adapters(job: ServingJob) -> Iterator[Problem]:
+    """Yield what is wrong with the adapters that requests use."""
+    plan, traffic = job.plan, job.traffic
+    if traffic.adapters and plan.adapter_rank is None:
+        because, fix = "the rank of adapters determines their size", set_to({"plan.adapter_rank": 16})
+        yield Problem("plan.adapter_rank", None, "at least 1", because, fix, fault="is missing")
+    unused = "adapter_rank" if plan.adapter_rank is not None else "adapter_slots"
+    if not traffic.adapters and getattr(plan, unused) is not None:
+        because = "the requests of the traffic use no adapters"
+        fix = set_to({"traffic.adapters": 10}, f"remove plan.{unused}")
+        yield Problem(
+            f"plan.{unused}", getattr(plan, unused), "no value, because traffic.adapters is 0", because, fix
+        )
+    bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
+    if traffic.adapters and bare:
+        because = f"adapters on layers of kind {bare[0].mixer.kind} are not supported yet"
+        yield Problem(
+            "traffic.adapters", traffic.adapters, "0 for this model", because, "remove the adapters"
+        )

@@ -1,11 +1,12 @@
-"""Changes that let a job's weights and longest request fit into memory, for the fix of an error.
+"""Changes of a deployment for the fix of an error.
 
-Answers: which one edit of a deployment that does not fit gives one that does?
+Answers: with which edit does a deployment fit into memory, or satisfy all rules about a field?
 Elsewhere: the rules that are broken (checks.py), what fills the memory (memory.py).
 """
 
 from collections.abc import Callable, Iterator
 
+from flopcast.errors import Problem
 from flopcast.fixes import set_to
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.streaming import placement_text
@@ -45,6 +46,22 @@ def whole_degree(job: ServingJob, heads: list[int], fits: Callable[[ServingJob],
     degrees.sort(key=lambda degree: (max(degree / stated, stated / degree), -degree))
     of_fitting = (degree for degree in degrees if fits(_with(job, tensor_parallel=degree)))
     return next(of_fitting, degrees[0])
+
+
+def common_fix(
+    job: ServingJob, problems: list[Problem], broken: Callable[[ServingJob], list[Problem]]
+) -> str:
+    """Return the first fix of a field that satisfies every rule about it; "" if there is none."""
+    field, value = problems[0].field, problems[0].value
+    ways = [edit for each in problems for edit in each.edits]
+    ways += [{field: degree} for degree in range(value, 0, -1)] if isinstance(value, int) else []
+    for edit in ways:
+        named = {name.removeprefix("plan."): new for name, new in edit.items()}
+        if named.keys() <= type(job.plan).model_fields.keys():
+            left = broken(_with(job, **named))
+            if all(each.field not in (field, *edit) for each in left):
+                return set_to(edit)
+    return ""
 
 
 def _changes(job: ServingJob) -> Iterator[tuple[str, ServingJob]]:

@@ -169,7 +169,9 @@ class ConfigReader:
             return default
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
-        self.fault(key, "true or false", "the setting is either on or off", f"write {str(default).lower()}")
+        begun = {"t": "true", "y": "true", "f": "false", "n": "false"}.get(str(value).lower()[:1])
+        fix = f"write {begun or str(default).lower()}"
+        self.fault(key, "true or false", "the setting is either on or off", fix)
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str) -> str:
@@ -277,7 +279,9 @@ class ConfigReader:
             return
         if keys.costs_nothing(key):
             return
-        if (unknown := keys.judged(key, value, self._values)).because:
+        lines = self.document.lines.keys() | self.document.places.keys()  # defaults have none
+        given = [name for name, (path, _) in self._values.items() if not lines or path in lines]
+        if (unknown := keys.judged(key, value, given)).because:
             self._refuse_unknown(key, unknown)
         elif covered(key, keys.listed.split()):
             self._unread += [] if keys.asks_for_nothing(key, value) else [key]

@@ -88,16 +88,16 @@ class JobReader(ConfigReader):
         """Set the plan's optimizer by its name; an unsupported one counts as AdamW, with a note.
 
         The `kinds` map names to optimizers, and to `OTHER` if flopcast does not support them. Programs
-        whose table has such names refuse all further ones. The others take any class.
+        whose table has such names refuse all further ones. The others accept any class, unless its name is
+        a misspelling.
         """
         kind = kinds.get(name, OTHER if name else "adamw")
-        if name and name not in kinds and OTHER in kinds.values():
+        near = [] if name in kinds else nearest(name, kinds, least_ratio=SLIP)
+        if name and name not in kinds and (near or OTHER in kinds.values()):
             because = f"{self.keys.program} has no such optimizer"
             self.fault(key, some_of([*kinds]), because, choice_fix(name, kinds, "adamw"))
         elif kind == OTHER:
-            near = [] if name in kinds else nearest(name, kinds, least_ratio=SLIP)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            self.assume(f"the optimizer step is predicted as that of AdamW instead of {name}{hint}", key)
+            self.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
         self.put_optimizer("adamw" if kind == OTHER else kind, key)
 
     def put_optimizer(self, kind: str, *keys: str) -> None:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flopcast.errors import Problem
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.package_table import read_table
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path
+from flopcast.fixes import Fix
 from flopcast.records import dataclass
 from flopcast.spec.rules_size import MOST_LAYERS
 
@@ -133,7 +135,7 @@ class Reader:
             null = " or null" if optional else ""
             many = kind == "layers" and type(value) is int and value > MOST_LAYERS
             because = "no known model has so many layers" if many else EXPECTED
-            fix = _of_nothing(key, value, "null" if optional else ZERO.get(kind)) or RIGHT_VALUE.format(key)
+            fix = _of_nothing(key, value, "null" if optional else ZERO.get(kind)) or _original(key)
             self.fault(key, ALLOWED[kind] + null, *_quoted(value, because, fix))
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
@@ -239,6 +241,12 @@ def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, o
         if isinstance(part, dict) and key in part:
             return {ROTARY_PART: ((*path, kind, key), part[key])}
     return {}
+
+
+def _original(key: str) -> Fix:
+    """Return the fix that copies a value; a usual value is an example, with which the rest is checked."""
+    usual = EXAMPLES.get(key, "")
+    return Fix(RIGHT_VALUE.format(key), ({key: int(usual)},) if usual.isdecimal() else (), is_example=True)
 
 
 def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:

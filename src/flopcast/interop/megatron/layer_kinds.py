@@ -139,10 +139,14 @@ def _place(args: JobBuilder, kinds: list[Kind], experts: Block | None) -> None:
     """Record the flags and the lines of the values of all runs, so that faults name them."""
     first = ("model", "blocks", 0)
     flags = {path[3:]: flag for path, flag in args.flags.items() if path[:3] == first}
-    of_experts = {("feed_forward", field): flag for field, flag in LINES.items() if field in (experts or ())}
+    of_experts = {
+        ("feed_forward", field): flag for field, flag in LINES.items() if field in (experts or ())
+    }
     inside = {path[3:]: line for path, line in args.lines.items() if path[:3] == first}
     for index, (number, narrow) in enumerate(kinds):
-        named = flags | (of_experts if number > 1 else {}) | ({("mixer", "window"): WINDOW} if narrow else {})
+        named = (
+            flags | (of_experts if number > 1 else {}) | ({("mixer", "window"): WINDOW} if narrow else {})
+        )
         named = {path: flag for path, flag in named.items() if args.has(flag)}
         own = inside | {path: args.line(flag) for path, flag in named.items()}
         own |= {("feed_forward", name): args.line(NUMBER) for name in (experts or ()) if number > 1

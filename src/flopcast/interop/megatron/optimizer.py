@@ -8,9 +8,11 @@ References
 megatron/core/optimizer/optimizer_config.py, cpu_offloading/hybrid_optimizer.py (`param_update_in_fp32`).
 """
 
+from flopcast.files.unknown_keys import MANY_EDITS, edits
 from flopcast.interop.megatron.arguments import Arguments
 
-KNOWN = {"adam": "adamw", "sgd": "sgd_momentum", "lion": "lion", "muon": "muon", "dist_muon": "muon"}
+KNOWN = {"adam": "adamw", "sgd": "sgd_momentum", "lion": "lion", "muon": "muon", "dist_muon": "muon",
+         "adamw": "adamw"}  # fmt: skip
 PRECISION_AWARE = "--use-precision-aware-optimizer"
 ON_HOST = "--optimizer-cpu-offload"
 TYPES = {name: name for name in ("fp32", "fp16", "bf16", "fp8")}
@@ -25,7 +27,11 @@ def plan_optimizer(arguments: Arguments) -> str:
     SGD in Megatron-LM has momentum, 0.9 by default.
     """
     written = arguments.text("--optimizer").lower()
-    if written not in ("", *KNOWN):
+    near = [name for name in KNOWN if written and edits(written, name) < MANY_EDITS]
+    if written not in KNOWN and near:
+        because = "Megatron-LM has no such optimizer"
+        arguments.fault("--optimizer", written, ", ".join(KNOWN), because, f"did you mean {near[0]}?")
+    elif written not in ("", *KNOWN):
         arguments.assume(
             f"the optimizer step is predicted as that of Adam instead of {written}", "--optimizer"
         )

@@ -4,7 +4,7 @@ Answers: which deployments are compared, for which jobs, by what?
 Elsewhere: what the objectives are (objectives.py), the answer (find.py).
 """
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError
 from flopcast.records import dataclass
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES, ServingObjective
 from flopcast.search.deployments.space import DeploymentSpace
@@ -39,10 +39,10 @@ class DeploymentQuestion:
 
     def __post_init__(self) -> None:
         """Check that objectives are known and can be computed."""
+        problems = []
         if not self.jobs:
             because, fix = "the search has no jobs", "name a model and a cluster"
-            raise spec_error("jobs", "none", "at least one serving job", because, fix)
-        problems = []
+            problems.append(Problem("jobs", "none", "at least one serving job", because, fix))
         for name in self.objectives:
             if name not in SERVING_OBJECTIVES:
                 known = ", ".join(SERVING_OBJECTIVES)
@@ -50,7 +50,7 @@ class DeploymentQuestion:
                 part = next((each for each in SERVING_OBJECTIVES if each in name), "cost")  # of "p99_ttft"
                 fix = f"write {MEANT.get(name, part)}"
                 problems.append(Problem("--objective", name, f"one of {known}", because, fix))
-            elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
+            elif SERVING_OBJECTIVES[name].needs_price and self.jobs and not self.priced:
                 because = "the catalogue has no price for the devices of this cluster"
                 fix = '--price "2.10 USD/h"'
                 problems.append(Problem("--objective", name, "one that needs no price", because, fix))
