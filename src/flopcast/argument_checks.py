@@ -48,6 +48,7 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
         for value in args[1:]:
             allowed, because = "arguments with names", f"only {first} may be passed without a name"
             name = "gpus" if isinstance(value, int) and "gpus" in known else "NAME"
+            right |= {name: value} if name in known and name not in kwargs else {}
             problems.append(Problem(function.__name__, value, allowed, because, f"write {name}={value!r}"))
         if args and isinstance(args[0], Mapping):
             because = f"{first} is a path or the name of a model"
@@ -74,10 +75,11 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
             problems.append(Problem(name, value, ", ".join(known), because, fix, fault=fault))
             if near and near[0] not in kwargs:
                 right[near[0]] = value
-        if len(problems) > len(kwargs) - len({first, *known} & kwargs.keys()):
-            raise SpecError(problems)  # an argument without a name is wrong
+        if args and not isinstance(args[0], (str, Path, NoneType)):
+            raise SpecError(problems)  # nothing describes the job
         if problems:  # the other arguments are checked as well
-            raise SpecError([*problems, *problems_of(partial(function, *args, **right))])  # type: ignore[arg-type]
+            checked = partial(function, *args[:1], **right)  # type: ignore[arg-type]
+            raise SpecError([*problems, *problems_of(checked)])
         return function(*args, **kwargs)
 
     return call

@@ -72,7 +72,7 @@ def search_plans(
     with collected(problems):
         known = _space(space)
     if any(not isinstance(each, Job) for each in given):
-        raise SpecError(problems)
+        raise SpecError(problems)  # nothing else can be checked
     several = tuple(_without_list(job, known) for job in given)
     if total_tokens is None and several:
         total_tokens = several[0].run_tokens

@@ -95,11 +95,11 @@ CASES = [
         "write blocks: {0: {mixer: {heads: 33}}} in place of it", "set heads to 32, or give head_size"
     ]),
     ("predict job.yaml", "model: {base: llama-3-8b, num_heads: 16, n_kv_heads: 4}\ncluster: dgx-h100:2\n", [
-        "write blocks: {0: {mixer: {heads: 16, kv_heads: 4}}} in place of it"
-    ] * 2),
+        "write blocks: {0: {mixer: {heads: 16, kv_heads: 4}}} in place of it",
+        "remove n_kv_heads, which is a part of blocks",
+    ]),
     ("predict job.yaml", OWN_MODEL, [
-        "add blocks: [{count: 32, mixer: {heads: 32}, feed_forward: {ffn_hidden: 11008}}]",
-        *[f"write blocks: {BLOCK} in place of it"] * 2,
+        f"write blocks: {BLOCK} in place of it", "remove num_layers, which is a part of blocks"
     ]),
     ("validate --runs runs.csv", RUN, [
         "fill these columns of the row: layers, hidden, ffn_hidden, heads, vocab, gated_mlp"

@@ -15,7 +15,7 @@ from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitted_engines
 from flopcast.cli.options import OUTPUT, print_found
 from flopcast.cli.progress import OfRuns
-from flopcast.cli.validate_options import problems_of_tables
+from flopcast.cli.validate_options import reads_tables
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.package_table import read_text
 
@@ -35,6 +35,7 @@ NAME_WIDTH = 58
 @option("-o", "--out", type=OUTPUT)
 @option("--json", "wants_json", is_flag=True)
 @option("--markdown", "wants_markdown", is_flag=True)
+@reads_tables
 def constants(
     runs: tuple[str, ...],
     every: int,
@@ -87,9 +88,6 @@ def constants(
         click.echo(f"wrote {out}: {len(fitted.constants)} constants", err=True)
     shown = as_markdown if wants_markdown else as_text
     print_found(fitted, wants_json, as_json, shown, is_page=wants_markdown)
-
-
-vars(constants.callback)["problems_of_job"] = problems_of_tables
 
 
 def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":

@@ -254,7 +254,7 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
         fix = OPTION.sub(r"\1 \2: \3", problem.fix.replace("set --", "set ").replace("or --", "or "))
         if key == "model" and problem.fault == "is missing":
             fix = f"add a line such as model: {EXAMPLES['model']}"
-        is_own = problem.field == f"--{key}" or (problem.field == word and key == option)
+        is_own = problem.field == f"--{key}" or (problem.field == word == key == option)
         field = written if is_own else problem.field
         yield replace(problem, field=field, where=document.where((written,)), fix=fix)
 

@@ -13,7 +13,7 @@ from flopcast.cli.progress import WRONG_INPUT, OfRuns
 from flopcast.cli.terminal import print_text
 from flopcast.cli.validate_machine import machine_of, takes_machine
 from flopcast.cli.validate_measured import print_measured
-from flopcast.cli.validate_options import OPTIONS, Judging, ignored, problems_of_tables, takes_constants
+from flopcast.cli.validate_options import OPTIONS, Judging, ignored, reads_tables, takes_constants
 from flopcast.errors import Problem, SpecError
 
 option = DocumentedOptions(__name__)
@@ -39,6 +39,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 @option("--from-one-run", "calibrates", is_flag=True)
 @option("--json", "wants_json", is_flag=True)
 @option("--markdown", "wants_markdown", is_flag=True)
+@reads_tables
 def command(
     suites: tuple[str, ...],
     runs: tuple[str, ...],
@@ -98,9 +99,6 @@ def command(
         named = suites or (() if runs else SUITES)
         return print_decisions(named, runs, judging, wants_json, wants_markdown)
     print_comparison(suites, runs, judging, wants_json, wants_markdown)
-
-
-vars(command.callback)["problems_of_job"] = problems_of_tables
 
 
 def print_comparison(

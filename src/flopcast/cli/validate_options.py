@@ -1,6 +1,7 @@
 """The options of `flopcast validate` that choose constants, and which of them exclude each other."""
 
 from collections.abc import Mapping
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,8 +107,21 @@ class Judging:
             raise SpecError(problems)
 
 
-def problems_of_tables(named: Mapping[str, Any]) -> list[Problem]:
-    """Return the errors of published runs in the tables of --runs, which errors of options would hide."""
+def reads_tables(command: Command) -> Command:
+    """Report errors of options together with those of published runs in the tables of --runs."""
+
+    @wraps(command)
+    def checked(**named: Any) -> None:  # noqa: ANN401 - click passes any type
+        try:
+            command(**named)
+        except SpecError as error:
+            raise SpecError([*error.problems, *_problems_of_tables(named)]) from error
+
+    vars(checked)["problems_of_job"] = _problems_of_tables
+    return checked
+
+
+def _problems_of_tables(named: Mapping[str, Any]) -> list[Problem]:
     from flopcast.accuracy import holds_functional_tests
     from flopcast.lab.measured_tables import KINDS
     from flopcast.lab.published.table import read_table

@@ -5,6 +5,7 @@ Elsewhere: keys that stand in the wrong section (misplaced_keys.py), unknown key
 (unknown_keys.py).
 """
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -204,6 +205,7 @@ def meant_name(key: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     near = nearest(key, known, least_ratio=NEAR) if len(key) > 1 else []
+    near = [*difflib.get_close_matches(key, known, n=1, cutoff=SLIP), *near]
     others = {other: name for name in known for other in OTHER_NAMES.get(name, "").split()}
     slip = nearest(key, others, least_ratio=SLIP) if len(key) > 4 and not near else []
     return same_elsewhere(key, known) or next(iter((*near, *(others[each] for each in slip))), "")

@@ -93,8 +93,7 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         because = "an equals sign without spaces joins a name and its value"
         because = "spaces separate settings, and commas separate values" if ";" in text else because
         joined = re.sub(r",\s*([A-Za-z_]+)[:=](?=\S)", r" \1=", joined)
-        fix: str = anew(joined)
-        raise SpecError([Problem(part, text, allowed, because, fix, where)])
+        raise SpecError([Problem(part, text, allowed, because, anew(joined), where)])
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)

@@ -6,15 +6,16 @@ Elsewhere: the fixes themselves (files/field_faults.py, spec/), places of errors
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from flopcast.errors import MISSING, InfeasibleError, Problem, SpecError, shown
+from flopcast.errors import InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_faults import NO_OTHER
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import dotted, path_of, value_at
-from flopcast.files.yaml_text import Document, Path, resolve
+from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to
-from flopcast.library.edits import edited, long_names
+from flopcast.library.edits import long_names
 from flopcast.records import replace
+from flopcast.requests.applied_fixes import after_fix
 from flopcast.requests.problem_places import IN_TEXT, as_typed, of_text
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.plan import Plan
@@ -22,9 +23,6 @@ from flopcast.spec.plan import Plan
 OTHER_STACK = "choose --stack "  # begins a fix by other software
 WORDS = re.compile(r"(?=.*[a-z])[\w.-]+(?:, [\w.-]+)* or [\w.-]+")  # that a field allows
 WORD = re.compile(r"[\w.-]+(?=,| or |$)")
-MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
-HOME = re.compile(r"move \w+ to ([\w.]+)")  # a key of another section
-IN_PLAN = " in plan in place of it"  # ends the fix of a key that repeats settings of the plan
 MOST_WORDS = 16  # of which each is tried
 MOST_FAULTS = 16  # after which no further trial looks for more
 
@@ -76,7 +74,7 @@ def _with_allowed_words(
     accepted = []
     for word in listed[:MOST_WORDS]:
         proposed = replace(problem, value=right, fix=set_to({problem.field: word}))
-        data = document.data if word == right else _edited(document.data, proposed)
+        data = document.data if word == right else after_fix(document.data, proposed)
         if all(field != problem.field for field, _ in _faults_after(check, replace(document, data=data))):
             accepted.append(word)
     if accepted in ([], listed):
@@ -143,7 +141,7 @@ def _all_fixed(
     lines, places = dict(document.lines), dict(document.places)
     for problem in problems:
         before, path = data, path_of(problem.field)
-        data = _edited(data, problem)
+        data = after_fix(data, problem)
         if data == before or not problem.edits:
             continue
         (name, value), *_ = problem.edits[0].items()
@@ -195,7 +193,7 @@ def _with_other_fixes(
         edits = each.edits[::-1]
         if each in examples:  # another number of the same kind
             edits = tuple({name: 2 * int(str(value))} for name, value in each.edits[0].items())
-        data = _edited(data, replace(each, fix=Fix(each.fix, edits)))
+        data = after_fix(data, replace(each, fix=Fix(each.fix, edits)))
     return _faults_after(check, replace(document, data=data))
 
 
@@ -222,7 +220,7 @@ def _causes(
     """Return the faults of a document without those that the fix of another one removes, too."""
     left = list(problems)
     for problem in problems:
-        data = _edited(document.data, problem)
+        data = after_fix(document.data, problem)
         if problem not in left or len(left) < 2 or data == document.data:
             continue
         after = _faults_after(check, replace(document, data=data))
@@ -267,88 +265,8 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
     return replace(problem, allowed=second.allowed, because=because, fix=fix)
 
 
-def _edited(data: object, problem: Problem) -> object:
-    """Return data after the first edit that a fix states; unchanged if it concerns other values.
-
-    The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
-    """
-    path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
-    if not problem.edits or len(problem.edits[0]) > 1:
-        return data if problem.edits else _moved(data, problem)
-    ((name, value),) = problem.edits[0].items()
-    if problem.fault == UNKNOWN_KEY:
-        return _with_key(data, path, name, value, _written(problem.value))
-    holder = value_at(data, path[:-1])
-    names += [problem.field, *(short for short, name in long_names(Plan).items() if name in names)]
-    if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
-        path = (*path[:-1], next((each for each in names if each in holder), path[-1]))
-    wrong, right = getattr(problem.fix, "part", "") or _written(problem.value), in_words(value)
-    if (name and name not in (*names, problem.where) and name.removeprefix("--") not in names) or (
-        isinstance(value, str) and value[:1] in ('"', "[", "{")
-    ):
-        return data
-    for end in range(len(path), 0, -1):
-        text = value_at(data, path[:end])
-        if isinstance(text, str) and wrong in text:
-            named = re.search(rf"\b(?:{'|'.join(map(re.escape, names))})={re.escape(wrong)}(?![\w.])", text)
-            found = named or re.search(rf"(?<![\w-]){re.escape(wrong)}", text)
-            if found is None:
-                continue
-            at = found.end() - len(wrong)
-            right = f"{text[:at]}{right}{text[at + len(wrong) :]}"
-        elif end < len(path) or (problem.fault != MISSING and (text is None or text != problem.value)):
-            continue
-        is_list = isinstance(value, list) and end == len(path)
-        return edited(data, [*map(str, path[:end])], value if is_list else resolve(right))
-    for home in IN_TEXT:  # a word that the text does not contain yet
-        text = value_at(data, home)
-        if path[: len(home)] == home != path and isinstance(text, str):
-            return edited(data, [*map(str, home)], f"{right} {text}")
-    return data
-
-
-def _moved(data: object, problem: Problem) -> object:
-    """Return data after a fix that removes a value, or moves it to another part; else unchanged."""
-    path, moved, home = path_of(problem.field), MOVED.fullmatch(problem.fix), HOME.match(problem.fix)
-    removed, key = problem.fix.removeprefix("remove ").partition(", ")[0], str(path[-1])
-    own = (key, problem.field, problem.where, problem.where.removeprefix(ARGUMENT))
-    is_removed = (problem.fix != removed and removed in own) or problem.fix.endswith(IN_PLAN)
-    if not (moved or home or is_removed):
-        return data
-    value, data = value_at(data, path), _with_key(data, path, "", None, _written(problem.value))
-    if home and home[1] == "plan" and isinstance(plan := value_at(data, ("plan",)), str):
-        return edited(data, ["plan"], f"{plan} {key}={in_words(value)}")
-    place = [*home[1].split("."), key] if home else moved[1].split(".") if moved else []
-    return edited(data, place, resolve(moved[2]) if moved else value) if place else data
-
-
 def also_refused(value: object, second: Problem) -> str:
     """Return the clause of an error whose fix meets a further one: why its value is refused, too."""
     if NO_OTHER in second.because:
         return f"{path_of(second.field)[-1]} can be {second.allowed}, but not {value}"
     return f"{value} is not allowed either, because {second.because}"
-
-
-def _written(value: object) -> str:
-    """Return a value as it stands in a text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _with_key(data: object, path: Path, name: str, value: object, wrong: str) -> object:
-    """Return data with a value of the field that was meant in place of an unknown key and its value.
-
-    Without a `name`, the key is removed.
-    """
-    holder, (*above, key) = value_at(data, path[:-1]), path
-    if isinstance(holder, str) and not isinstance(value, dict):
-        setting = f"{name}={in_words(value)}" if name else ""
-        text = re.sub(rf"\b{re.escape(str(key))}={re.escape(wrong)}", setting, holder)
-        return edited(data, [*map(str, above)], text)
-    if not isinstance(holder, dict) or key not in holder:
-        return data
-    value = resolve(value) if isinstance(value, str) else value
-    meant = long_names(Plan).get(name, name)
-    if any(long_names(Plan).get(other, other) == meant for other in holder if other != key):
-        return data
-    rest = {other: each for other, each in holder.items() if other != key}
-    return edited(data, [*map(str, above)], rest | {name: value} if name else rest)

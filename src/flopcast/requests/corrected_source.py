@@ -106,7 +106,8 @@ def _replaced(line: str, field: str, wrong: str, right: str) -> str:
     value = re.escape(wrong)  # as a whole word
     value = rf"(?<![\w-]){value}" if wrong[:1].isalnum() or wrong[:1] == "-" else value
     value = rf"{value}(?![\w-])" if wrong[-1:].isalnum() else value
-    named, found = re.subn(rf"((?<![\w-]){key}[\"':= ]+){value}", lambda match: match[1] + right, line)
+    value = rf'"{value}"|{value}' if right.isdecimal() and wrong[:1] != '"' else value  # no text any more
+    named, found = re.subn(rf"((?<![\w-]){key}[\"':= ]+?)(?:{value})", lambda match: match[1] + right, line)
     return named if found else re.sub(value if right else rf"{value},? ?", lambda _: right, line)
 
 

@@ -39,20 +39,9 @@ USUAL_ENGINE = "vllm"
 USUAL_LOAD = {"concurrency": 16}
 USUAL_LENGTHS = {"prompt_tokens": 1000, "output_tokens": 300}
 OF_TRAINING = (
-    "stack",
-    "offload",
-    "slow",
-    "seq",
-    "batch",
-    "images",
-    "lora",
-    "qlora",
-    "tokens",
-    "samples",
-    "epochs",
-    "checkpoint",
-    "loader",
-)
+    "stack", "offload", "slow", "seq", "batch", "images", "lora", "qlora", "tokens", "samples", "epochs",
+    "checkpoint", "loader",
+)  # fmt: skip
 Answer = TypeVar("Answer")
 Complete = Callable[[ServingJob], tuple[ServingJob, list[str]]]  # adds what a plan leaves out, with notes
 TRACED = 2_000  # requests of a trace that determine the deployment

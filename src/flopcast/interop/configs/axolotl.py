@@ -103,6 +103,7 @@ def _adapter(reader: JobReader) -> None:
     every = reader.flag("lora_target_linear") or reader.raw("lora_target_modules") == "all-linear"
     if not reader.has("lora_r"):
         reader.fault("lora_r", "a whole number", "an adapter needs a rank", "add lora_r: 16", "is missing")
+    every = every or reader.faulty("lora_target_linear")
     read_adapters(reader, "lora_r", "lora_target_modules", every, quantised)
 
 

@@ -302,5 +302,6 @@ class ConfigReader:
             allowed, fix = f"a section of {self.keys.program}", f"did you mean {right}?"
             self.fault(section, allowed, NO_SUCH_KEY.format(self.keys.program), fix, "is not known")
             return
+        self._misspelt |= {unknown.near} if unknown.near and unknown.slip else set()
         fix = f"did you mean {unknown.near}?" if unknown.near else way_out(key)
         self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")

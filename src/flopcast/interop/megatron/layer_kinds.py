@@ -106,9 +106,22 @@ def _layers(
     order = layers_of(text, layers)
     if order is None or not any(order):
         allowed = f"a number, or a pattern of {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        args.fault(flag, text, allowed, "this setting states the kind of each layer", f"write {flag} 1")
+        fix = f"write {flag} {_as_long(text, layers) or 1}"
+        args.fault(flag, text, allowed, "this setting states the kind of each layer", fix)
         return [True] * layers
     return order
+
+
+def _as_long(text: str, layers: int) -> str:
+    """Return a pattern whose last part is repeated until it has this many layers; "" if none can be.
+
+    >>> _as_long("([0]*3+[1]*57)", 61), _as_long("[0]*9+[1]*57", 8)
+    ('([0]*3+[1]*58)', '')
+    """
+    last = re.search(r"\*(\d+)(?=\)?$)", text)
+    counts = range(1, layers + 1) if last else ()
+    found = (f"{text[: last.start(1)]}{count}{text[last.end(1) :]}" for count in counts if last)
+    return next((each for each in found if layers_of(each, layers)), "")
 
 
 def layers_of(text: str, layers: int) -> list[bool] | None:

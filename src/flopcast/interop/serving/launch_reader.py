@@ -125,8 +125,9 @@ class LaunchReader(ConfigReader):
         if fix.startswith("write ") and len(fix.split()) == 2:
             fix = f"write {shown}{':' * (not shown.startswith('-'))} {fix.split()[1]}"
         elif shown.startswith("-"):
-            fix = fix.replace("did you mean ", "did you mean --") if problem.fault else fix
-            fix = fix.replace(f"{problem.field}", shown) if shown not in fix else fix
+            if problem.fault and (near := re.fullmatch(r"did you mean (?:--)?([^ ?]+)\?", fix)):
+                fix = f"did you mean --{near[1].replace('-', '_') if '_' in shown else near[1]}?"
+            fix = re.sub(rf"(?<![\w-]){re.escape(problem.field)}", shown, fix) if shown not in fix else fix
         return replace(problem, field=shown, fix=fix)
 
     def read_model(self, key: str) -> str | None:

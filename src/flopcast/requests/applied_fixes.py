@@ -1,0 +1,104 @@
+"""Data of a job after the fix of one error.
+
+Answers: which job does the user describe after this edit?
+Elsewhere: trials of fixes (accepted_fixes.py), files of other programs after fixes (corrected_source.py).
+"""
+
+import re
+
+from flopcast.errors import MISSING, Problem
+from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
+from flopcast.files.validate import path_of, value_at
+from flopcast.files.yaml_text import Path, resolve
+from flopcast.fixes import in_words
+from flopcast.library.edits import edited, long_names
+from flopcast.requests.problem_places import IN_TEXT
+from flopcast.spec.plan import Plan
+
+MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
+HOME = re.compile(r"move \w+ to ([\w.]+)")  # a key of another section
+OPTIONAL = ("run", "checkpoint", "loader", "site", "stack", "slo")  # parts whose fields have defaults
+IN_PLAN = " in plan in place of it"  # ends the fix of a key that repeats settings of the plan
+
+
+def after_fix(data: object, problem: Problem) -> object:
+    """Return data after the first edit that a fix states; unchanged if it concerns other values.
+
+    The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
+    """
+    path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
+    if not problem.edits or len(problem.edits[0]) > 1:
+        return data if problem.edits else _moved(data, problem)
+    ((name, value),) = problem.edits[0].items()
+    if problem.fault == UNKNOWN_KEY:
+        return _with_key(data, path, name, value, _written(problem.value))
+    holder = value_at(data, path[:-1])
+    names += [problem.field, *(short for short, name in long_names(Plan).items() if name in names)]
+    if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
+        path = (*path[:-1], next((each for each in names if each in holder), path[-1]))
+    wrong, right = getattr(problem.fix, "part", "") or _written(problem.value), in_words(value)
+    if (name and name not in (*names, problem.where) and name.removeprefix("--") not in names) or (
+        isinstance(value, str) and value[:1] in ('"', "[", "{")
+    ):
+        return data
+    for end in range(len(path), 0, -1):
+        text = value_at(data, path[:end])
+        if isinstance(text, str) and wrong in text:
+            named = re.search(rf"\b(?:{'|'.join(map(re.escape, names))})={re.escape(wrong)}(?![\w.])", text)
+            found = named or re.search(rf"(?<![\w-]){re.escape(wrong)}", text)
+            if found is None:
+                continue
+            at = found.end() - len(wrong)
+            right = f"{text[:at]}{right}{text[at + len(wrong) :]}"
+        elif end < len(path) or (problem.fault != MISSING and (text is None or text != problem.value)):
+            continue
+        is_list = isinstance(value, list) and end == len(path)
+        return edited(data, [*map(str, path[:end])], value if is_list else resolve(right))
+    for home in IN_TEXT:  # a word that the text does not contain yet
+        text = value_at(data, home)
+        if path[: len(home)] == home != path and isinstance(text, str):
+            return edited(data, [*map(str, home)], f"{right} {text}")
+    return data
+
+
+def _moved(data: object, problem: Problem) -> object:
+    """Return data after a fix that removes a value, or moves it to another part; else unchanged."""
+    path, moved, home = path_of(problem.field), MOVED.fullmatch(problem.fix), HOME.match(problem.fix)
+    removed, key = problem.fix.removeprefix("remove ").partition(", ")[0], str(path[-1])
+    own = (key, problem.field, problem.where, problem.where.removeprefix(ARGUMENT))
+    is_removed = (problem.fix != removed and removed in own) or problem.fix.endswith(IN_PLAN)
+    is_optional = path[:2] == ("cluster", "price") or (len(path) > 1 and path[0] in OPTIONAL)
+    is_removed |= is_optional and not problem.fault  # so that the rest is checked
+    if not (moved or home or is_removed):
+        return data
+    path = path[:2] if path[:2] == ("cluster", "price") else path
+    value, data = value_at(data, path), _with_key(data, path, "", None, _written(problem.value))
+    if home and home[1] == "plan" and isinstance(plan := value_at(data, ("plan",)), str):
+        return edited(data, ["plan"], f"{plan} {key}={in_words(value)}")
+    place = [*home[1].split("."), key] if home else moved[1].split(".") if moved else []
+    return edited(data, place, resolve(moved[2]) if moved else value) if place else data
+
+
+def _written(value: object) -> str:
+    """Return a value as it stands in a text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _with_key(data: object, path: Path, name: str, value: object, wrong: str) -> object:
+    """Return data with a value of the field that was meant in place of an unknown key and its value.
+
+    Without a `name`, the key is removed.
+    """
+    holder, (*above, key) = value_at(data, path[:-1]), path
+    if isinstance(holder, str) and not isinstance(value, dict):
+        setting = f"{name}={in_words(value)}" if name else ""
+        text = re.sub(rf"\b{re.escape(str(key))}={re.escape(wrong)}", setting, holder)
+        return edited(data, [*map(str, above)], text)
+    if not isinstance(holder, dict) or key not in holder:
+        return data
+    value = resolve(value) if isinstance(value, str) else value
+    meant = long_names(Plan).get(name, name)
+    if any(long_names(Plan).get(other, other) == meant for other in holder if other != key):
+        return data
+    rest = {other: each for other, each in holder.items() if other != key}
+    return edited(data, [*map(str, above)], rest | {name: value} if name else rest)
