@@ -64,6 +64,15 @@ def search_plans(
     True
     """
     given = tuple(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else (jobs,)
+    names = (objectives,) if isinstance(objectives, str) else tuple(objectives)
+    limits = {"total_tokens": total_tokens, "deadline_s": deadline_s, "budget_usd": budget_usd}
+    return answer(_question(given, space, names, limits), told)
+
+
+def _question(
+    given: Sequence[Job], space: object, objectives: tuple[str, ...], limits: Mapping[str, float | None]
+) -> Question:
+    """Return the question of a search; all errors of its parts are reported together."""
     problems: list[Problem] = []
     for each in given:
         with collected(problems):
@@ -73,21 +82,21 @@ def search_plans(
         known = _space(space)
     if any(not isinstance(each, Job) for each in given):
         raise SpecError(problems)  # nothing else can be checked
-    several = tuple(_without_list(job, known) for job in given)
-    if total_tokens is None and several:
-        total_tokens = several[0].run_tokens
+    jobs = tuple(_without_list(job, known) for job in given)
+    tokens = limits["total_tokens"]
+    tokens = jobs[0].run_tokens if tokens is None and jobs else tokens
     with collected(problems):
         question = Question(
-            jobs=several,
-            space=_with_batch(known, several),
-            objectives=(objectives,) if isinstance(objectives, str) else tuple(objectives),
-            total_tokens=total_tokens or 0.0,
-            deadline_s=deadline_s,
-            budget_usd=budget_usd,
+            jobs=jobs,
+            space=_with_batch(known, jobs),
+            objectives=objectives,
+            total_tokens=tokens or 0.0,
+            deadline_s=limits["deadline_s"],
+            budget_usd=limits["budget_usd"],
         )
     if problems:
         raise SpecError(problems)
-    return answer(question, told)
+    return question
 
 
 def _space(space: object) -> Space:

@@ -4,6 +4,8 @@ Answers: which deployments of which engines and clusters does a request compare,
 Elsewhere: a search of training plans (search_request.py), one serving job (serving_request.py).
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import product
 
@@ -17,6 +19,8 @@ from flopcast.requests.search_request import Faults, SearchRequest, each_once, n
 from flopcast.requests.serving_request import resolve_serving, with_degree
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
+from flopcast.serving.checks import DEGREES, broken_rules
+from flopcast.spec.serving_job import ServingJob
 
 OF_TRAINING = {  # settings of a search that only training has: the option of each, and the fix
     "stacks": ("--stack", "remove --stack; --engine names the serving software"),
@@ -51,6 +55,10 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
         one = replace(request.job, plan=None, gpus=gpus, changes=changes, cluster=cluster, engine=engine)
         jobs.append(faults.of(partial(resolve_serving, one, with_degree), None))
     found = tuple(job for job in jobs if job is not None)
+    usual = replace(request.job, plan=None, gpus=gpus, engine=None, traffic=None, slo=None, changes=())
+    with suppress(SpecError):  # without a right job, degrees are those of the model in the usual engine
+        checked = found or (resolve_serving(usual, with_degree),)
+        faults.found.extend(_impossible_degrees(checked, space or DeploymentSpace()))
     objectives = tuple(map(str, names(request.objectives)))
     question = faults.of(
         lambda: DeploymentQuestion(jobs=found, space=space or DeploymentSpace(), objectives=objectives),
@@ -77,6 +85,18 @@ def space_of(text: str, where: str = "space") -> DeploymentSpace:
     words = plan_words(text, where)
     places: dict[Place, str] = {(): where}
     return build(DeploymentSpace, Document(where, words, {}, places), words)
+
+
+def _impossible_degrees(jobs: Sequence[ServingJob], space: DeploymentSpace) -> Iterator[Problem]:
+    """Yield the fault of each degree for which no listed value is possible for any job."""
+    for name in DEGREES:
+        broken: list[list[Problem]] = []
+        for job, degree in product(jobs, getattr(space, name)):
+            plan = job.plan.model_copy(update={name: degree})
+            wrong = broken_rules(job.model_copy(update={"plan": plan}))
+            broken.append([each for each in wrong if each.field == f"plan.{name}"])
+        if broken and all(broken):
+            yield replace(broken[0][0], where="--plan")
 
 
 def _of_training(request: SearchRequest) -> list[Problem]:

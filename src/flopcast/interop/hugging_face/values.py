@@ -135,7 +135,7 @@ class Reader:
             null = " or null" if optional else ""
             many = kind == "layers" and type(value) is int and value > MOST_LAYERS
             because = "no known model has so many layers" if many else EXPECTED
-            fix = _of_nothing(key, value, "null" if optional else ZERO.get(kind)) or _original(key)
+            fix = _of_nothing(key, value, "null" if optional else ZERO.get(kind)) or original_value(key)
             self.fault(key, ALLOWED[kind] + null, *_quoted(value, because, fix))
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
@@ -243,10 +243,11 @@ def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, o
     return {}
 
 
-def _original(key: str) -> Fix:
+def original_value(key: str, usual: int | None = None) -> Fix:
     """Return the fix that copies a value; a usual value is an example, with which the rest is checked."""
-    usual = EXAMPLES.get(key, "")
-    return Fix(RIGHT_VALUE.format(key), ({key: int(usual)},) if usual.isdecimal() else (), is_example=True)
+    example = EXAMPLES.get(key, "") if usual is None else str(usual)
+    edits = ({key: int(example)},) if example.isdecimal() else ()
+    return Fix(RIGHT_VALUE.format(key), edits, is_example=True)
 
 
 def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:
