@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import Command, with_all
 from flopcast.errors import Problem, SpecError, collected, spec_error
+from flopcast.files.inputs import exists
 from flopcast.records import dataclass
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _problems_of_tables(named: Mapping[str, Any]) -> list[Problem]:
     from flopcast.lab.published.table import read_table
 
     found: list[Problem] = []
-    for path in map(Path, named["runs"]):
+    for path in (Path(each) for each in named["runs"] if exists(each)):
         with collected(found):
             if not (any(kind.holds(path) for kind in KINDS) or holds_functional_tests(path)):
                 found.extend(read_table(path).problems)

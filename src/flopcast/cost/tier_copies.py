@@ -175,7 +175,7 @@ def _update(work: HostUpdate, state: Pricing) -> list[_Part]:
 def _on_host(work: HostUpdate, state: Pricing) -> _Part:
     """Return the seconds of the host's part of an update.
 
-    An interleaved update has the uncertainty of its larger part, the host's.
+    The uncertainty of an interleaved update is that of the part on the host, which is the larger part.
     """
     cluster, memory = state.cluster, host_memory(state.cluster)
     factors = [state.factors.get(f"host_update[{cluster.node.host.name}]", UPDATE_LOG_SIGMA)]

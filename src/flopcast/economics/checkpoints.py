@@ -204,7 +204,7 @@ def slowest_of(nodes: int, log_sigma_factor: float) -> float:
 
 
 def pinned_bytes_per_s(cluster: Cluster, rates: SaveRates) -> float:
-    """Return the rate at which each device copies to pinned memory while all devices of a node do."""
+    """Return the rate of copies to pinned memory per device, if all devices of the node copy at once."""
     if cluster.node.memory is None:
         return rates.pinned_fraction * cluster.node.device.host_bytes_per_s
     return device_rate(cluster, pinned=True, link_fraction=rates.pinned_fraction)

@@ -17,8 +17,8 @@ Value = bool | int | float | str | None
 class Exported:
     """Files by name, and notes on what they leave out.
 
-    One file of text is printed where no place is given for it; several need a folder. `notes` go to stderr:
-    what the format cannot express, and what the user must add before the file runs.
+    If the user names no output, a single text file is printed; several files need a folder. `notes` go to
+    stderr. They state what the format cannot express, and what the user must add before the file runs.
     """
 
     files: tuple[tuple[str, bytes], ...]

@@ -18,9 +18,10 @@ Number = TypeVar("Number", int, Counts)
 
 
 def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
-    """Return the forwards of a stage before those that alternate with backwards; a step may have fewer.
+    """Return the number of forward passes of a stage before its first backward pass.
 
-    Two for each stage that follows, and one group of `stages` for every chunk but the last.
+    There are two for each following stage, and `stages` for every chunk but the last; a step may have
+    fewer.
 
     >>> [warm_up(stage, stages=4, virtual=2) for stage in range(4)]
     [10, 8, 6, 4]

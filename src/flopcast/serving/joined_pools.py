@@ -175,7 +175,7 @@ class _Joined:
         self._decode = _engines(requests, decode, self._ended, computed_elsewhere=True)
 
     def step(self) -> None:
-        """Let a request arrive, or let the engine whose next iterations end first run them.
+        """Handle the next event: a request arrives, or the engine that ends its iterations first runs them.
 
         A request that ends on one engine may cause a new request on any engine, so no engine runs beyond
         this time.

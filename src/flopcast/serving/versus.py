@@ -92,7 +92,8 @@ def _power(estimate: Estimate, log_sigma_factor: Number) -> float:
 def _log_sigma_of_ratio(first: ServingReport, second: ServingReport) -> float:
     """Return the sigma of the logarithm of the ratio of both iterations.
 
-    A factor of both scales each by its share. What engines add to kernels is independent between engines.
+    A factor that both jobs depend on scales the part of each job that depends on it. The time that
+    engines add to kernels is independent between engines.
     """
     same_engine = first.job.engine.name == second.job.engine.name
     parts = []

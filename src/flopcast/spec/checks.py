@@ -114,8 +114,8 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
     Returns
     -------
     tuple of Problem
-        In the order of the rules, without places: only a reader of files knows lines. Empty where the
-        job can be predicted.
+        In the order of the rules, and without the lines of values, which only a reader of files knows.
+        Empty if the job can be predicted.
     """
     case = Case.of(job, plans_of(job.plan, job.batch))
     kinds = _by_kind(case)

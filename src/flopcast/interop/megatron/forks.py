@@ -72,8 +72,8 @@ def deepspeed_fields(args: Arguments, width: int) -> dict[str, object]:
     """Return the fields of experts and their gate from DeepSpeed-MoE's flags, without the number of
     experts.
 
-    With residual experts (PR-MoE), every token also passes through a dense MLP and both results are added;
-    the two weights of this sum are counted as the one weight of a gate.
+    With residual experts (PR-MoE), every token also passes through a dense MLP, and both results are added
+    with two weights. flopcast counts these two weights as one weight of a gate.
     """
     fields: dict[str, object] = {"kind": "experts", "top_k": args.count(TOPK, 1), "expert_hidden": width}
     fields |= {"router": "softmax", "router_dtype": "fp32"}

@@ -1,4 +1,4 @@
-"""A measured run beside its prediction: its steps, and the suspects for what they take longer.
+"""A measured run beside its prediction: its steps, and the likely causes of the difference.
 
 Answers: how long did each step take, was that predicted, and what would explain the difference?
 Elsewhere: how suspects are found (lab/diagnosis/), the same as text (render/diagnosis.py).

@@ -41,7 +41,7 @@ from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
 
 LAUNCHES = "launches"
-ORDINARY_JITTER = "median over fastest step in functional tests of Megatron-LM; this cluster states none"
+ORDINARY_JITTER = "ratio of the median to the fastest step in functional tests of Megatron-LM; the cluster has no own value"
 HOST_KINDS = {
     "synchronise": "host.synchronise_s",
     "step": "optimizer.step_host_s",
