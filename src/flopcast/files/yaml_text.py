@@ -228,7 +228,7 @@ class _Builder:
         elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             name = getattr(event, "anchor", None)
             is_alias = isinstance(event, yaml.AliasEvent)
-            fix = f"write the value of {name} in place of *{name}" if is_alias else f"remove &{name}"
+            fix = f"replace *{name} by the value that it stands for" if is_alias else f"remove &{name}"
             raise refuse(self.name, line, "anchor", name, "plain data", fix)
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self._stack.pop()

@@ -100,7 +100,10 @@ def _read(request: JobRequest) -> Document | None:
         return None
     path, *others = map(Path, request.files)
     if all(each.suffix in ENDINGS for each in (path, *others)):
-        documents = [_content(each) for each in (path, *others)]
+        try:
+            documents = [_content(each) for each in (path, *others)]
+        except SpecError:
+            return None  # reported with the other errors where the job is read
         return documents[0] if not others else _merged(documents)
     if others or path.suffix not in SCRIPTS:
         return None
