@@ -117,13 +117,15 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         )
         raise SpecError([_fault(document, "grid", document.data, "a mapping", because, fix)])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
+    wrong_values: list[Problem] = []
     if isinstance(plan := data.get("plan"), dict) and data.keys() & {"gpus", "sequence_length"}:
         words = " ".join(
             f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in plan.items()
         )
         because, fix = "each value of an axis is a text or a number", f'write plan: "{words}"'
-        raise SpecError([_fault(document, "plan", plan, "a text, or a list of texts", because, fix)])
+        wrong_values.append(_fault(document, "plan", plan, "a text, or a list of texts", because, fix))
+        data["plan"] = plan = words  # so that the rest is checked, too
     if isinstance(data.get("batch"), dict) or isinstance(plan, dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
         fix = f"run flopcast search {document.name}, or give a file that lists the values of each axis"
@@ -132,7 +134,6 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         allowed, because = "training jobs", f"{serving} describes serving"
         fix = "run flopcast search with --engine, which compares deployments of an engine"
         raise SpecError([_fault(document, serving, data[serving], allowed, because, fix)])
-    wrong_values: list[Problem] = []
     axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
     for name in AXES:
         if name in data:

@@ -184,9 +184,9 @@ def _problem(
     if value is None and not _is_given(data, location):
         fault = "is missing"
     elif where[-1:].isdigit() and isinstance(value_at(document.data, full[:-1]), dict):  # in a file
-        written = re.match(r"write \w+=(?!.* in place of )", fix)
+        written = "=" not in str(value) and re.match(r"write \w+=(?!.* in place of )", fix)
         fix = Fix(fix.replace("=", ": ", 1), edits_of(fix)) if written else fix
-    value = value_at(data, location) if isinstance(value, float) else value
+    value = value_at(data, location) or value if isinstance(value, float) else value
     if key := document.keys.get(full, ""):  # of another program
         named = with_names(fix, {str(full[-1]): key})
         fix = Fix(named, edits_of(fix), getattr(fix, "part", ""), getattr(fix, "is_example", False))

@@ -232,7 +232,9 @@ def _with_value(problem: Problem, second: Problem | None) -> Problem:
     """Return the fault of an unknown key; its fix also corrects the value, if `second` refuses it."""
     if second is None or not problem.edits or max(len(problem.edits[0]), len(second.edits[0])) > 1:
         return problem
-    ((name, _),), ((_, value),) = problem.edits[0].items(), second.edits[0].items()
+    ((name, _),), ((changed, value),) = problem.edits[0].items(), second.edits[0].items()
+    if changed not in ("", name, second.field, *path_of(second.field)[-1:], second.where):
+        return problem  # the fix of the value changes another field
     setting = f"{name}: {in_words(value)}"
     if problem.where.startswith(ARGUMENT):
         setting = f'{second.field}="{in_words(value)}"'

@@ -8,7 +8,7 @@ from typing import get_args
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.fixes import write
+from flopcast.fixes import Fix, write
 from flopcast.library import catalog
 from flopcast.library.acceptance_lengths import measured_acceptance
 from flopcast.requests.job_files import built
@@ -42,7 +42,7 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
     if own and catalog.known("models", drafter) is None:
         allowed = f"one of {', '.join(KINDS)}, or a model of the catalogue"
         because = f"{drafter} is not a drafting method and not a known model"
-        fix = "write draft=eagle, or see: flopcast catalog models"
+        fix: str = Fix("write draft=eagle, or see: flopcast catalog models", ({"draft": "eagle"},))
         name, colon, number = drafter.partition(":")
         if colon and number.isdecimal() and (name in KINDS or catalog.known("models", name)):
             fix = f"write draft={name} drafted={number}"

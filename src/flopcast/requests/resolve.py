@@ -230,7 +230,8 @@ def _with_changes_corrected(
         key, _, value = wrong.partition("=")
         meant = re.fullmatch(rf"{re.escape(MEANT)}(\w+)\?", each.fix)
         stated = re.fullmatch(r"write ([\w.]+=\S+)", each.fix)
-        right = f"{key.rpartition('.')[0]}.{meant[1]}={value}" if meant else stated[1] if stated else ""
+        above = "".join(key.rpartition(".")[:2])
+        right = f"{above}{meant[1]}={value}" if meant else stated[1] if stated else ""
         if wrong in changes and (each.fault == UNKNOWN_KEY or "=" not in wrong):
             changes = [right if change == wrong else change for change in changes]
             written |= {f"{ARGUMENT}{right}": each} if right else {}
@@ -264,6 +265,8 @@ def _source_of(request: JobRequest, check: Make[object]) -> tuple[JobSource, tup
         return source_and_faults(request)
     except SpecError as error:
         filled = [with_examples(request, error.problems, times) for times in (1, 4)]
+        if all(each.field in ("--arg", "--env") for each in error.problems):  # values that no script takes
+            filled = [replace(request, arg=(), env=())]
         is_filled = any((each.env, each.arg) != (request.env, request.arg) for each in filled)
         found = [problems_of(partial(made_from, each, check)) for each in filled if is_filled]
         further = tuple(common_problems(found))

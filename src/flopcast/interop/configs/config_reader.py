@@ -148,7 +148,7 @@ class ConfigReader:
         if not self.has(key):
             because = f"{self.keys.program} would not start without it"
             example = EXAMPLES.get(key.rpartition(".")[2], "")
-            fix = f"add {key}, such as {key}: {example}" if example else f"add {key}, a whole number"
+            fix = f"add {key}, such as {key}: {example or 1}"
             self.fault(key, "a whole number", because, fix, "is missing")
         return self.count(key)
 
@@ -158,7 +158,9 @@ class ConfigReader:
         if value is None:
             return default_fraction
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            self.fault(key, "a number from 0 to 1", "the setting is a fraction", "write 0.1")
+            percent = isinstance(value, (int, float)) and 1 < value <= 100
+            fix = f"write {value / 100:g}" if percent else "write 0.1"  # type: ignore[operator]
+            self.fault(key, "a number from 0 to 1", "the setting is a fraction", fix)
             return default_fraction
         return float(value)
 

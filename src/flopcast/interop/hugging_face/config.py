@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.nearest_names import some_of
+from flopcast.files.nearest_names import choice_fix, some_of
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -220,7 +220,7 @@ def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:
         if reader.raw(key) not in (None, *DTYPES):
             allowed = ", ".join(DTYPES)
             because = "these are the formats in which weights are stored"
-            fix = f"correct or remove {key}"
+            fix = choice_fix(str(reader.raw(key)), dict(zip(DTYPES, DTYPES, strict=True)), "bfloat16")
             reader.fault(key, allowed, because, fix)
 
 

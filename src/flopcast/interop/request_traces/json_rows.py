@@ -125,7 +125,9 @@ class _Gathered:
                 because = "a request needs the lengths of its prompt and its output"
                 fault = "is missing" if key not in data else ""
                 field, fix = f"{rules.field} {key}", f"write {key} as a whole number"
-                wrong = [each for each in data if each not in keys and meant_name(each, keys)]
+                wrong = [
+                    each for each in data if each not in (*PROMPTS, *OUTPUTS) and meant_name(each, keys)
+                ]
                 fix = f"write {key} in place of {wrong[0]} in every line" if fault and wrong else fix
                 problems.append(Problem(field, value, allowed, because, fix, where=where, fault=fault))
             else:
