@@ -314,12 +314,8 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     near = near or sorted((word for word in words if word.startswith(first)), key=len)
     digits = re.search(r"\d+$", str(value))
     if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
-        stem = str(value).removesuffix(digits[0])
-        near = [
-            word
-            for word in near
-            if word.endswith(digits[0]) or word.rstrip("0123456789") != stem or word == stem
-        ]
+        number, stem = digits[0], str(value).removesuffix(digits[0])
+        near = [w for w in near if w.endswith(number) or w == stem or w.rstrip("0123456789") != stem]
     near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]
     near += with_other_numbers(str(value), words)  # int3 is nearer to int4 than to bf16
     choices = words if len(words) > 1 else [str(number) for number in numbers]
