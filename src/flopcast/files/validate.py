@@ -186,12 +186,20 @@ def _problem(
     elif where[-1:].isdigit() and isinstance(value_at(document.data, full[:-1]), dict):  # in a file
         written = "=" not in str(value) and re.match(r"write \w+=(?!.* in place of )", fix)
         fix = Fix(fix.replace("=", ": ", 1), edits_of(fix)) if written else fix
-    value = value_at(data, location) or value if isinstance(value, float) else value
+    in_text = _in_text(value_at(document.data, full[:-1]), full) if isinstance(value, float) else ""
+    value = value_at(data, location) or in_text or value if isinstance(value, float) else value
     if key := document.keys.get(full, ""):  # of another program
         named = with_names(fix, {str(full[-1]): key})
         fix = Fix(named, edits_of(fix), getattr(fix, "part", ""), getattr(fix, "is_example", False))
         fault = fault or f"= {shown(value)} (from {key}) is not allowed"
     return Problem(field, value, needed or words.allowed, words.because, fix, where=where, fault=fault)
+
+
+def _in_text(text: object, path: Path) -> str:
+    """Return the value of a field in a short form, "-5min" of every_s in "nvme every=-5min"; "" if none."""
+    name = re.sub("_(?:s|steps)$", "", str(path[-1]))
+    found = re.search(rf"\b{name}=(\S+)", text) if isinstance(text, str) else None
+    return found[1] if found else ""
 
 
 def _unknown(noun: type[BaseModel], parts: Path, full: Path, value: object, document: Document) -> Problem:

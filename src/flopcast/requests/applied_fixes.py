@@ -12,7 +12,7 @@ from flopcast.files.validate import path_of, value_at
 from flopcast.files.yaml_text import Path, resolve
 from flopcast.fixes import in_words
 from flopcast.library.edits import edited, long_names
-from flopcast.requests.problem_places import IN_TEXT
+from flopcast.requests.problem_places import IN_TEXT, corrected_text
 from flopcast.spec.plan import Plan
 
 MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
@@ -57,7 +57,7 @@ def after_fix(data: object, problem: Problem) -> object:
     for home in IN_TEXT:  # a word that the text does not contain yet
         text = value_at(data, home)
         if path[: len(home)] == home != path and isinstance(text, str):
-            return edited(data, [*map(str, home)], f"{right} {text}")
+            return edited(data, [*map(str, home)], corrected_text(text, problem, right))
     return data
 
 
@@ -97,8 +97,6 @@ def _with_key(data: object, path: Path, name: str, value: object, wrong: str) ->
     if not isinstance(holder, dict) or key not in holder:
         return data
     value = resolve(value) if isinstance(value, str) else value
-    meant = long_names(Plan).get(name, name)
-    if any(long_names(Plan).get(other, other) == meant for other in holder if other != key):
-        return data
-    rest = {other: each for other, each in holder.items() if other != key}
-    return edited(data, [*map(str, above)], rest | {name: value} if name else rest)
+    meant, rest = long_names(Plan).get(name, name), {each: holder[each] for each in holder if each != key}
+    is_given = any(long_names(Plan).get(other, other) == meant for other in rest)
+    return edited(data, [*map(str, above)], rest | {name: value} if name and not is_given else rest)

@@ -97,10 +97,16 @@ def _in_text(problem: Problem, document: Document) -> Problem:
         text = value_at(document.data, home)
         if named and path[: len(home)] == home != path and isinstance(text, str):
             value = in_words(*problem.edits[0].values())
-            right, found = re.subn(rf"(?<![\w.]){re.escape(str(problem.value))}(?![\w.])", value, text)
-            right = right if found else f"{value} {text}"
+            right = corrected_text(text, problem, value)
             return replace(problem, fix=of_text(home, right, document), where=document.where(home))
     return problem
+
+
+def corrected_text(text: str, problem: Problem, value: str) -> str:
+    """Return a short form with the right value of one field, in place of the wrong one or as a new word."""
+    wrong = rf"(?<![\w.]){re.escape(str(problem.value))}(?![\w.])"
+    right, found = re.subn(wrong, value, text)
+    return right if found else f"{value} {text}"
 
 
 def of_text(home: Path, text: str, document: Document) -> str:

@@ -42,8 +42,8 @@ from flopcast.units import show_seconds
 
 LAUNCHES = "launches"
 ORDINARY_JITTER = (
-    "ratio of the median to the fastest step in functional tests of Megatron-LM, because the cluster states "
-    "no value"
+    "ratio of the median to the fastest step in functional tests of Megatron-LM, because the cluster "
+    "states no value"
 )
 HOST_KINDS = {
     "synchronise": "host.synchronise_s",
