@@ -33,6 +33,11 @@ CLASHING = (
     .replace("size 50", "size 32")
 )
 VLLM = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 3 --quantization fp9\n"
+TRL = (
+    "accelerate launch --mixed_precision bf17 --num_processes 8 sft.py --model_name_or_path "
+    "meta-llama/Meta-Llama-3-8B --per_device_train_batch_size 4 --attn_implementation flash_attn_2x\n"
+)
+DEEPSPEED = '{"train_batch_size": 64, "zero_optimisation": {"stage": 3}, "bf16": {"enabled": true}}'
 BLOCK = "[{count: 6, mixer: {heads: 8}, feed_forward: {ffn_hidden: 11008}}]"
 TWO_NODES = "model: llama-3.2-1b\ncluster: {base: 'dgx-h100:2'"
 OWN_MODEL = "model: {hidden: 512, heads: 8, num_layers: 6, vocabulary: 32000}\ncluster: dgx-h100:2\n"
@@ -217,6 +222,43 @@ CASES = [
         "write --max-position-embeddings 4096",
         "remove --fp16 or --bf16",
     ]),
+    (f"{JOB} --plan tp=5 every=foo", "", ["remove every=foo", "set tensor_parallel to 4"]),
+    (f"{JOB} --lora 16 --epochs -1", "", ["set --epochs to a value such as 3, and add --samples 52000"]),
+    (f"{JOB} --precison fp8", "", ['write --plan "precision=fp8", or add precision=fp8 to the plan']),
+    ("search llama-3.2-1b --gpus 12 --plan tp=5", "", ["set --gpus to 16", "set tensor_parallel to 4"]),
+    ("predict llama-3.2-1b --engine vllm --gpus 1 --plan tp=3", "", ["set plan.tensor_parallel to 1"]),
+    ("memory llama-3.2-1b --engine vllm --gpus 1 --plan tp=2", "", [
+        "use --gpus 2, or choose smaller degrees"
+    ]),
+    ("search llama-3.2-1b --engine vllm --gpus 4 --plan tp=3 --slo ttft=0", "", [
+        "write ttft=2s", "set plan.tensor_parallel to 4"
+    ]),
+    ("explain memroy llama-3.2-1b --gpus 8 --plan tp=3", "", [
+        "set tensor_parallel to 2", "did you mean memory?"
+    ]),
+    ("predict job.yaml", "model: llama-3.2-1b\ncluster: dgx-h100:2\nbatch: {size: 512, seq: 4096}\nplan: tp=5\n", [
+        "set plan.global_batch to 512 instead", "set tensor_parallel to 4"
+    ]),
+    ("predict job.yaml", "model: &m llama-3.2-1b\ncluster: dgx-h100:2\nplan: tp=5\nplan: tp=2\n", [
+        "remove &m", "keep only line 3 or line 4, or rename the key that has the wrong name"
+    ]),
+    ("predict run.sh --cluster dgx-h100", MEGATRON.replace("--nnodes 4", "--nnodes $N"), [
+        "did you mean --tensor-model-parallel-size?",
+        "add --env N=2, with its value",
+    ]),
+    ("predict run.sh --cluster dgx-h100:1", TRL, ["did you mean bf16?", "did you mean flash_attention_2?"]),
+    ("validate --runs runs.csv --no-constant", RUN.replace(",6.9", ',"6,9"'), [
+        "did you mean --no-constants?", "write 6.9 in place of 6,9"
+    ]),
+    ("predict config.json --gpus 8 --plan tp=3", '{"model_type": "llama", "intermediate_size": 0}', [
+        "copy intermediate_size from the original config.json of the model", "set tensor_parallel to 2"
+    ]),
+    ("predict ds.json --model llama-3.2-1b --cluster dgx-h100:1", DEEPSPEED, [
+        "did you mean zero_optimization?"
+    ]),
+    ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
+        "did you mean model?", "set zero to 3", "set gpus to 16", "set tensor_parallel to 4"
+    ]),
 ]  # fmt: skip
 
 
@@ -225,7 +267,7 @@ def test_independent_errors_are_reported_together_with_fixes_that_keep_all_setti
     line, text, fixes, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    for name in re.findall(r"\w+\.(?:yaml|csv|sh)\b", line) if text else ():
+    for name in re.findall(r"\w+\.(?:yaml|csv|sh|json)\b", line) if text else ():
         (tmp_path / name).write_text(text)
     ended = flopcast(*shlex.split(line))
 

@@ -17,7 +17,7 @@ from flopcast.spec.plan import Plan
 
 MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
 HOME = re.compile(r"move \w+ to ([\w.]+)")  # a key of another section
-OPTIONAL = ("run", "checkpoint", "loader", "site", "stack", "slo")  # parts whose fields have defaults
+OPTIONAL = ("checkpoint", "loader", "site", "stack", "slo")  # parts whose fields have defaults
 IN_PLAN = " in plan in place of it"  # ends the fix of a key that repeats settings of the plan
 
 
@@ -73,10 +73,13 @@ def _moved(data: object, problem: Problem) -> object:
         return data
     path = path[:2] if path[:2] == ("cluster", "price") else path
     value, data = value_at(data, path), _with_key(data, path, "", None, _written(problem.value))
-    if home and home[1] == "plan" and isinstance(plan := value_at(data, ("plan",)), str):
-        return edited(data, ["plan"], f"{plan} {key}={in_words(value)}")
+    if len(path) > 1 and value_at(data, path[:-1]) == {}:  # a section without any key
+        data = _with_key(data, path[:-1], "", None, "")
     place = [*home[1].split("."), key] if home else moved[1].split(".") if moved else []
-    return edited(data, place, resolve(moved[2]) if moved else value) if place else data
+    value = resolve(moved[2]) if moved else value
+    if place[:1] == ["plan"] and isinstance(plan := value_at(data, ("plan",)), str):
+        return edited(data, ["plan"], f"{plan} {place[-1]}={in_words(value)}")
+    return edited(data, place, value) if place else data
 
 
 def _written(value: object) -> str:

@@ -103,7 +103,7 @@ def question_of(request: SearchRequest) -> Question:
     plain = partial(Question, jobs=of_jobs, objectives=("tokens_per_s",))
     if jobs and (unsized := problems_of(lambda: tuple(plain(space=space or Space()).sized()))):
         faults.found.extend(map(_of_gpus, unsized))
-        space = _corrected(unsized, allowed, request)
+        space = _corrected(faults.found, allowed, request)
     # in place of a wrong limit, one that every plan keeps: a missing number of tokens is reported, too
     deadline_s = faults.of(partial(_seconds, request.deadline), NO_LIMIT)
     budget_usd = faults.of(partial(_dollars, request.budget), NO_LIMIT)
