@@ -31,7 +31,6 @@ HARMLESS = re.compile(
 NOTHING: tuple[object, ...] = (
     None, False, 0, "", "none", "None", "no", "off", "false", "null", [], {},
 )  # fmt: skip
-LEAST_LETTERS = 4  # of a name of which one letter may be wrong
 MANY_EDITS = 3  # a misspelling differs from the right name in fewer letters
 
 
@@ -90,8 +89,7 @@ def unknown_key(
     "'mlp' in its name suggests that it affects time or memory"
     """
     near = _nearest(key, (*weighty, *others), least_fraction)
-    part = _differing(key, near or key)
-    long = len(part) >= shortest or (len(part) >= LEAST_LETTERS and len(key) == len(near or ""))
+    long = len(_differing(key, near or key)) >= shortest
     slip = (
         near is not None
         and near in weighty

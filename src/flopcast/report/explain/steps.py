@@ -41,10 +41,7 @@ from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
 
 LAUNCHES = "launches"
-ORDINARY_JITTER = (
-    "ratio of the median to the fastest step in functional tests of Megatron-LM, because the cluster "
-    "states no value"
-)
+ORDINARY_JITTER = "median / fastest step in functional tests of Megatron-LM; the cluster states no value"
 HOST_KINDS = {
     "synchronise": "host.synchronise_s",
     "step": "optimizer.step_host_s",
