@@ -236,7 +236,7 @@ CASES = [
     ("explain memroy llama-3.2-1b --gpus 8 --plan tp=3", "", [
         "set tensor_parallel to 2", "did you mean memory?"
     ]),
-    ("predict job.yaml", "model: llama-3.2-1b\ncluster: dgx-h100:2\nbatch: {size: 512, seq: 4096}\nplan: tp=5\n", [
+    ("predict job.yaml", f"{TWO_NODES}}}\nbatch: {{size: 512, seq: 4096}}\nplan: tp=5\n", [
         "set plan.global_batch to 512 instead", "set tensor_parallel to 4"
     ]),
     ("predict job.yaml", "model: &m llama-3.2-1b\ncluster: dgx-h100:2\nplan: tp=5\nplan: tp=2\n", [
