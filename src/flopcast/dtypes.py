@@ -59,5 +59,17 @@ def distinct(values: Integers) -> list[int]:
     return values_in_order
 
 
+def levels(values: Floats) -> Floats:
+    """Return the distinct numbers of an array in order.
+
+    `np.unique` does the same, but imports masked arrays at its first call, which takes 4 ms.
+
+    >>> levels(np.array([3.0, 1.0, 3.0])).tolist()
+    [1.0, 3.0]
+    """
+    ordered = np.sort(values, axis=None)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
 ZERO = constant(0.0)
 ONE = constant(1.0)

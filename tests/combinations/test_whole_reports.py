@@ -20,7 +20,7 @@ from flopcast.render.page.roofline import kernels
 from flopcast.render.page.time_breakdown import parts
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import marked_text
-from flopcast.report.events import events, memory_by_category
+from flopcast.report.events import events, memory_levels
 from flopcast.report.labels import component_label
 
 as_text = unmarked(marked_text)
@@ -240,14 +240,13 @@ def test_columns_of_a_pipeline_keep_the_seconds_of_its_tasks(name):
 
 
 @all_cases("name", MIXED)
-def test_memory_by_category_is_that_of_the_stage_and_thinning_keeps_its_peak(name):
+def test_memory_over_the_step_is_that_of_the_stage_and_thinning_keeps_its_peak(name):
     shown = report(name)
 
     for stage in shown.memory.per_stage:
-        moments, levels = memory_by_category(shown, stage.stage)
-        few, kept = thinned(moments, levels, end_of(shown), 11)
-        assert len(few) <= 11 or few is moments
-        for found in (levels, kept):
-            peak = np.sum(list(found.values()), axis=0).max()
-            assert peak == pytest.approx(stage.allocated_bytes, rel=1e-9)
+        levels = memory_levels(shown, stage.stage)
+        few, kept = thinned(levels, end_of(shown), 11)
+        assert len(few) <= 11 or few is levels.moments_s
+        for state in (levels.state, kept):
+            assert levels.total_bytes[state].max() == pytest.approx(stage.allocated_bytes, rel=1e-9)
         assert sum(stage.by_category.values()) == pytest.approx(stage.allocated_bytes, rel=1e-9)

@@ -44,7 +44,7 @@ from flopcast.render.page.scaling import axes as scaling_axes
 from flopcast.render.page.time_axis import TIME_UNITS, stacked
 from flopcast.render.page.time_breakdown import parts
 from flopcast.render.report_page import as_html
-from flopcast.report.events import memory_by_category
+from flopcast.report.events import MemoryLevels, memory_levels
 from flopcast.report.labels import component_label, memory_label
 from flopcast.search.scaled import GROWN, KEPT, RATIOS, scaled
 from flopcast.timeline.uncertainty import interval, saved_share
@@ -293,9 +293,9 @@ def test_categories_over_time_add_up_to_the_level_and_begin_with_what_stands(nam
     report = sample_report(name)
 
     for stage in report.memory.per_stage:
-        moments, levels = memory_by_category(report, stage.stage)
-        assert moments[0] == 0.0
-        total = np.sum(list(levels.values()), axis=0)
+        levels = memory_levels(report, stage.stage)
+        assert levels.moments_s[0] == 0.0
+        total = levels.total_bytes[levels.state]
         assert total.max() == pytest.approx(stage.allocated_bytes, rel=1e-12)
         if stage.moment != "update":
             assert total[0] == pytest.approx(stage.standing_bytes, rel=1e-12)
@@ -309,7 +309,7 @@ def test_areas_of_every_stage_have_the_hues_that_the_legend_names(name):
     legend = re.findall(r'<rect class="hue-(\d)" width="10" height="10"/></svg> ([a-z ]+)', html)
     hue_of = {category: int(hue) for hue, category in legend}
     for stage in report.memory.per_stage:
-        _, levels = memory_by_category(report, stage.stage)
+        levels = memory_levels(report, stage.stage).by_category
         base = (stage.stage + 1) * ROW_HEIGHT
         found = re.findall(rf'<path class="hue-(\d)" d="M\d+,{base}V', html)
         wanted = {hue_of.get(memory_label(category), hue_of.get("others")) for category in levels}
@@ -317,25 +317,27 @@ def test_areas_of_every_stage_have_the_hues_that_the_legend_names(name):
 
 
 def test_thinned_moments_keep_the_fullest_of_every_column():
-    moments = np.sort(np.random.default_rng(1).uniform(0.0, 10.0, 5000))
-    levels = {"a": np.random.default_rng(2).uniform(0.0, 1.0, 5000), "b": np.full(5000, 2.0)}
+    chance, bytes_of_state = np.random.default_rng(1), np.random.default_rng(2).uniform(0.0, 1.0, 300)
+    moments, state = np.sort(chance.uniform(0.0, 10.0, 5000)), chance.integers(300, size=5000)
+    by_category = {"a": bytes_of_state, "b": np.full(300, 2.0)}
 
-    few, kept = thinned(moments, levels, 10.0, 50)
+    few, kept = thinned(MemoryLevels(moments_s=moments, state=state, by_category=by_category), 10.0, 50)
 
     assert len(few) == 50
-    assert kept["b"].tolist() == [2.0] * 50
     column = np.minimum((moments * 5).astype(int), 49)
-    assert kept["a"].tolist() == [levels["a"][column == each].max() for each in range(50)]
+    fullest = [bytes_of_state[state[column == each]].max() for each in range(50)]
+    assert bytes_of_state[kept].tolist() == fullest
     assert few == pytest.approx(np.arange(50) * 0.2)
 
 
 def test_moments_that_can_be_drawn_stay_as_they_are():
-    moments, levels = np.array([0.0, 1.0, 3.0]), {"a": np.array([1.0, 2.0, 1.0])}
+    moments, state = np.array([0.0, 1.0, 3.0]), np.array([0, 1, 0])
+    by_category = {"a": np.array([1.0, 2.0])}
 
-    few, kept = thinned(moments, levels, 4.0, 3)
+    few, kept = thinned(MemoryLevels(moments_s=moments, state=state, by_category=by_category), 4.0, 3)
 
     assert few is moments
-    assert kept is levels
+    assert kept is state
     assert MOST_CORNERS > 0
 
 

@@ -7,10 +7,11 @@ Elsewhere: options that describe a job (options.py), what a command does (the do
 import tomllib
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
 import click
+
+from flopcast.files.package_files import folder_of
 
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 
@@ -36,4 +37,4 @@ class DocumentedOptions:
 @lru_cache(maxsize=1)
 def texts_of_help() -> dict[str, dict[str, str]]:
     """Return the texts by module and option, and those of commands under "commands"."""
-    return tomllib.loads(files(__package__).joinpath("help.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(folder_of(__package__).joinpath("help.toml").read_text(encoding="utf-8"))

@@ -77,7 +77,13 @@ class StepCost:
 
 
 def step_cost(
-    job: Job, step_s: Amount, timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
+    job: Job,
+    step_s: Amount,
+    timeline: Timeline,
+    priced: Priced,
+    whole: Mapping[str, Factor],
+    *,
+    energy: bool = True,
 ) -> StepCost:
     """Return the cost and energy of one step.
 
@@ -85,6 +91,7 @@ def step_cost(
     ----------
     step_s : seconds of the step, jitter included
     whole : what scales the whole step
+    energy : whether to compute the energy
 
     Returns
     -------
@@ -103,7 +110,7 @@ def step_cost(
         price_usd_per_hour=hourly,
         step_usd=None if hourly is None else step_s * hourly * (cluster.num_devices / HOUR_S),
         energy=None
-        if cluster.node.device.board_power_w is None or cluster.has_mixed_devices
+        if not energy or cluster.node.device.board_power_w is None or cluster.has_mixed_devices
         else _energy(cluster, job.site, step_s, *_of_device(job, step_s, timeline, priced, whole)),
         reliability=None if described is None else described.reliability,
     )

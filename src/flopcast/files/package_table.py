@@ -6,16 +6,16 @@ hugging_face/unsupported.py), the catalogue (library/catalog.py).
 """
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
 from flopcast.errors import InternalError
+from flopcast.files.package_files import folder_of
 from flopcast.files.yaml_text import read_yaml
 
 
 def read_text(package: str, name: str) -> str:
     """Return the text of a file of a package, such as "static/app.js"."""
-    return files(package).joinpath(name).read_text(encoding="utf-8")
+    return folder_of(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def read_table(package: str, name: str) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def read_table(package: str, name: str) -> dict[str, Any]:
     InternalError
         The file holds something else.
     """
-    data = read_yaml(files(package).joinpath(name).read_bytes(), name).data
+    data = read_yaml(folder_of(package).joinpath(name).read_bytes(), name).data
     if not isinstance(data, dict):
         raise InternalError(f"{name} of {package} is not a mapping")
     return data

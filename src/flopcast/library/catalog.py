@@ -6,8 +6,6 @@ is the file's. A cluster's node may name its device and its host.
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
@@ -21,6 +19,7 @@ from flopcast.files.nearest_names import (
     some_of,
     words_of,
 )
+from flopcast.files.package_files import folder_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.fixes import Fix
@@ -33,6 +32,8 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from flopcast.spec.engine import Engine
 
 Entry = TypeVar("Entry", Device, Host, Model, Stack, "Engine", Site, Price)
@@ -45,9 +46,9 @@ MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
 
 
-def folder(kind: str) -> Traversable:
+def folder(kind: str) -> "Traversable":
     """Return the catalogue's folder of one kind; inside a zipped package, it is not a file system path."""
-    return files("flopcast") / "catalog" / kind
+    return folder_of("flopcast") / "catalog" / kind
 
 
 @lru_cache(maxsize=16)
@@ -60,7 +61,7 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(_names_in(folder(kind))))
 
 
-def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
+def _names_in(place: "Traversable", before: str = "") -> Iterator[str]:
     """Yield names of the files of a folder, and of its subfolders; empty if the kind has no entries."""
     for entry in place.iterdir() if place.is_dir() else ():
         if entry.is_dir():

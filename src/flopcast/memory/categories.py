@@ -110,19 +110,22 @@ def placeholder_gradients(programs: Programs) -> Floats:
     """
     if programs.stack.memory.writes_weight_gradients:
         return ZERO
-    shapes: list[tuple[Counts, Counts]] = []  # a number for each shape, whether the stage holds one
+    shapes: list[
+        tuple[Counts, float, float, Counts]
+    ] = []  # numbers of a shape and their range; who holds it
     total_bytes = ZERO
     for part, layer in enumerate(programs.layers):
         held = np.minimum(programs.stages.stage_counts[:, :, part], 1.0)
         works = {(work.n * 2.0**26 + work.k).tobytes(): work for work in reversed(_linears(layer.forward))}
         for work in works.values():  # the first of each shape; no weight has 2 ** 26 columns
             shape = work.n * 2.0**26 + work.k
-            alike = ((shape == other, h) for other, h in shapes)
-            met = sum((h * same for same, h in alike if same.any()), ZERO)
+            least, most = float(shape.min()), float(shape.max())
+            near = ((shape == other, h) for other, low, high, h in shapes if low <= most and high >= least)
+            met = sum((h * same for same, h in near if same.any()), ZERO)
             new = held * (met == 0)
             if new.any():
                 total_bytes = total_bytes + new * work.n * work.k * ELEMENT_BYTES[work.dtype]
-                shapes.append((shape, new))
+                shapes.append((shape, least, most, new))
     return total_bytes
 
 

@@ -21,6 +21,7 @@ from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.schedules.custom import OwnSchedule
+from flopcast.spec.rows import equal_rows
 from flopcast.workload.program import Programs
 
 MOMENTS = LargeResults(16 << 20)
@@ -33,24 +34,26 @@ class MemoryCurve:
 
     Columns have one entry for each moment, first the start of a task and then its end: `task` is the
     position in the stage's order, and `kind`, `chunk` and `micro_batch` identify the task. At the start of
-    a backward pass, its layers are running. `levels_bytes` has one row for each of the `names` of
-    categories. `standing` exists during the whole step; `updating` is all that exists while gradients are
-    reduced and applied.
+    a backward pass, its layers are running. Moments with the same chunks in flight have the same `state`;
+    a step has many moments and few states. `state_bytes` has one row for each of the `names` of categories,
+    and one column for each state. `standing` exists during the whole step; `updating` is all that exists
+    while gradients are reduced and applied.
     """
 
     task: Integers
     kind: Integers
     chunk: Integers
     micro_batch: Integers
+    state: Integers
     names: tuple[str, ...]
-    levels_bytes: Floats
+    state_bytes: Floats
     standing: dict[str, float]  # bytes by category
     updating: dict[str, float]  # the same, what stands included
 
     @property
     def by_category(self) -> dict[str, Floats]:
         """Return the bytes of each category at every moment."""
-        return dict(zip(self.names, self.levels_bytes, strict=True))
+        return dict(zip(self.names, self.state_bytes.take(self.state, axis=1), strict=True))
 
     @property
     def standing_bytes(self) -> float:
@@ -65,7 +68,7 @@ class MemoryCurve:
     @property
     def level_bytes(self) -> Floats:
         """Return the allocated bytes at every moment."""
-        total_bytes: Floats = np.add.reduce(self.levels_bytes)
+        total_bytes: Floats = np.add.reduce(self.state_bytes)[self.state]
         return total_bytes
 
 
@@ -93,14 +96,14 @@ def memory_curves(
     categories and the order of tasks do not depend on the stage and are computed once; `memory` is that of
     the programs.
     """
-    shape, chunks_held = programs.stages.multiplicity.shape, memory.of_chunks
+    of_chunks = memory.of_chunks
     of_kinds = _Sizes(
-        standing=_first_plan(memory.standing, shape),
-        update=_first_plan(memory.updating, shape),
+        standing=_first_plan(memory.standing),
+        update=_first_plan(memory.updating),
         by_column=[
-            _first_plan(part, chunks_held.shape)
-            for part in (chunks_held.waiting, chunks_held.in_flight, chunks_held.at_work)
+            _first_plan(part) for part in (of_chunks.waiting, of_chunks.in_flight, of_chunks.at_work)
         ],
+        columns=of_chunks.shape[2],
     )
     classes = tuple(rank_classes)
     return (
@@ -112,35 +115,37 @@ def memory_curves(
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Sizes:
-    """Bytes of the first plan, by category.
+    """Bytes of the first plan, by category; an axis of length 1 holds what is the same for all.
 
     `standing` and the bytes of the update have shape (stage classes,); those that wait, are in flight or at
-    work have shape (stage classes, columns), where columns are chunk classes, or their kinds of
+    work have shape (stage classes, columns), where `columns` are chunk classes, or their kinds of
     micro-batches.
     """
 
     standing: dict[str, Floats]
     update: dict[str, Floats]
     by_column: list[dict[str, Floats]]
+    columns: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Moments:
-    """The columns of a curve that do not depend on sizes, and what is there at every moment.
+    """The columns of a curve that do not depend on sizes, and what is there in every state.
 
-    `counts` has one array of shape (columns, moments) each for what waits, is in flight and is at work.
+    `counts` has one array of shape (columns, states) each for what waits, is in flight and is at work.
     """
 
     task: Integers
     kind: Integers
     chunk: Integers
     micro_batch: Integers
+    state: Integers
     counts: tuple[Counts, Counts, Counts]
 
     @property
     def num_bytes(self) -> int:
         """Return the size of the arrays."""
-        return 4 * self.task.nbytes + sum(each.nbytes for each in self.counts)
+        return 5 * self.task.nbytes + sum(each.nbytes for each in self.counts)
 
 
 def _moments_of(programs: Programs, stage: int, rank_class: int) -> _Moments:
@@ -156,15 +161,17 @@ def _moments_of(programs: Programs, stage: int, rank_class: int) -> _Moments:
         order = _order(schedule, stages, chunks, micro_batches)
         found = depths(order, stage, held, classes, rows, kinds)
         columns = np.arange(classes * kinds)[:, None]
+        states = equal_rows([*found.waiting.T, *found.in_flight.T, found.at_work])
         return _Moments(
             task=found.task,
             kind=order.kind[stage][found.task],
             chunk=order.chunk[stage][found.task],
             micro_batch=order.micro_batch[stage][found.task],
+            state=states.group,
             counts=(
-                found.waiting.T.astype(np.float64, order="C"),
-                found.in_flight.T.astype(np.float64, order="C"),
-                (found.at_work == columns).astype(np.float64),
+                found.waiting[states.first].T.astype(np.float64, order="C"),
+                found.in_flight[states.first].T.astype(np.float64, order="C"),
+                (found.at_work[states.first] == columns).astype(np.float64),
             ),
         )
 
@@ -179,20 +186,21 @@ def _order(schedule: str | OwnSchedule, stages: int, chunks: int, micro_batches:
 
 def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) -> MemoryCurve:
     at = int(programs.stages.of(0).stage_class[stage])
-    standing = {name: float(size[at]) for name, size in of_kinds.standing.items()}
-    update = {name: float(size[at]) for name, size in of_kinds.update.items()}
+    standing = {name: float(_on_class(size, at)) for name, size in of_kinds.standing.items()}
+    update = {name: float(_on_class(size, at)) for name, size in of_kinds.update.items()}
     by_column = [
-        {name: size[at].tolist() for name, size in part.items() if size[at].any()}
+        {name: held for name, size in part.items() if any(held := _on_class(size, at).tolist())}
         for part in of_kinds.by_column
     ]
     held = [name for name, size in standing.items() if size or update.get(name)]
     names = (*dict.fromkeys((*held, *(name for part in by_column for name in part))),)
-    level = np.zeros((len(names), len(moments.task)))
+    level = np.zeros((len(names), moments.counts[0].shape[1]))
     level[: len(held)] = np.array([standing[name] for name in held])[:, None]
     for by_name, counts in zip(by_column, moments.counts, strict=True):
         for name, sizes in by_name.items():
             row = level[names.index(name)]
-            for each_bytes, count in zip(sizes, counts, strict=True):
+            each = sizes if len(sizes) == of_kinds.columns else sizes * of_kinds.columns
+            for each_bytes, count in zip(each, counts, strict=True):
                 if each_bytes:
                     row += each_bytes * count
     return MemoryCurve(
@@ -200,8 +208,9 @@ def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) 
         kind=moments.kind,
         chunk=moments.chunk,
         micro_batch=moments.micro_batch,
+        state=moments.state,
         names=names,
-        levels_bytes=level,
+        state_bytes=level,
         standing=standing,
         updating=standing | {name: size + standing.get(name, 0.0) for name, size in update.items()},
     )
@@ -219,7 +228,7 @@ def peak_of(curve: MemoryCurve) -> StagePeak:
         held = curve.updating
         moment, chunk, micro_batch = "update", -1, -1
     else:
-        held = dict(zip(curve.names, curve.levels_bytes[:, best].tolist(), strict=True))
+        held = dict(zip(curve.names, curve.state_bytes[:, curve.state[best]].tolist(), strict=True))
         moment = PASSES[int(curve.kind[best])]
         chunk, micro_batch = int(curve.chunk[best]), int(curve.micro_batch[best])
     return StagePeak(
@@ -231,9 +240,12 @@ def peak_of(curve: MemoryCurve) -> StagePeak:
     )
 
 
-def _first_plan(sizes: dict[str, Floats], shape: tuple[int, ...]) -> dict[str, Floats]:
-    """Return the sizes of the first plan: (stage classes,), or (stage classes, columns) of chunks."""
-    return {
-        name: size[0] if size.shape == shape else np.broadcast_to(size, shape)[0]
-        for name, size in sizes.items()
-    }
+def _first_plan(sizes: dict[str, Floats]) -> dict[str, Floats]:
+    """Return the sizes of the first plan, without the axis over plans."""
+    return {name: size[0] for name, size in sizes.items()}
+
+
+def _on_class(size: Floats, at: int) -> Floats:
+    """Return the size on one stage class; a single row is that of all classes."""
+    found: Floats = size[at if len(size) > 1 else 0]
+    return found

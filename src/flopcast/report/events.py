@@ -174,27 +174,38 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
     Returns
     -------
     two arrays of shape (moments,)
-        Rising moments, and the level from each moment on: the sum of `memory_by_category`.
+        Rising moments, and the level from each moment on: the sum of all categories of `memory_levels`.
     """
-    moments, levels = memory_by_category(report, stage)
-    return moments, np.sum(list(levels.values()), axis=0)
+    levels = memory_levels(report, stage)
+    return levels.moments_s, levels.total_bytes[levels.state]
 
 
-def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Floats]]:
-    """Return moments (s) of a stage over one step, and the bytes of each category from each of them on.
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class MemoryLevels:
+    """The memory of a stage over one step: its state from each moment on, and the bytes in each state.
+
+    `moments_s` rise, and `state` has one entry for each of them. `by_category` has an array of shape
+    (states,) for every category that the stage holds at any moment.
+    """
+
+    moments_s: Floats
+    state: Integers
+    by_category: dict[str, Floats]
+
+    @property
+    def total_bytes(self) -> Floats:
+        """Return the allocated bytes in each state, (states,)."""
+        total_bytes: Floats = np.add.reduce([*self.by_category.values()])
+        return total_bytes
+
+
+def memory_levels(report: Report, stage: int) -> MemoryLevels:
+    """Return the bytes of each category of a stage over one step.
 
     The activations of a forward pass count from its start, because they exist at its end at the latest.
     During a backward pass, its fullest layer counts. At its end, it frees its activations; tensors for
     weight gradients are freed after these. An update that needs additional memory has it from its start to
     its end.
-
-    Parameters
-    ----------
-    stage : pipeline stage
-
-    Returns
-    -------
-    array of shape (moments,), and one for every category that is there at any of them
     """
     timeline = report.timeline
     curve = report.memory.curve(stage, timeline.rank_class)
@@ -206,17 +217,23 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     shown = np.flatnonzero((curve.kind == BACKWARD) | ~starts)
     at = curve.task[shown]
     moments = np.where((starts | (curve.kind == FORWARD))[shown], starts_s[at], ends_s[at])  # they rise
-    updates = curve.update_bytes > curve.standing_bytes
-    begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
-    before_s = [0.0, timeline.update_s[stage]] if updates else [0.0]
-    after_s = [begin_s, begin_s + reduce_s] if updates else []
+    states = curve.state_bytes.shape[1]
+    updating, standing = states, states + 1  # further states
+    before_s, before = [0.0], [standing]
+    after_s, after = list[float](), list[int]()
+    if curve.update_bytes > curve.standing_bytes:
+        begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
+        before_s, before = [0.0, timeline.update_s[stage]], [updating, standing]
+        after_s, after = [begin_s, begin_s + reduce_s], [updating, standing]
     names = [*dict.fromkeys((*curve.names, *curve.updating))]
-    ends = np.array([[held.get(name, 0.0) for held in (curve.updating, curve.standing)] for name in names])
-    levels = np.zeros((len(names), len(moments) + len(before_s) + len(after_s)))
-    levels[:, : len(before_s)] = ends[:, -len(before_s) :]
-    last = len(before_s) + len(moments)
-    levels[: len(curve.names), len(before_s) : last] = curve.levels_bytes.take(shown, axis=1)
-    levels[:, last:] = ends[:, : len(after_s)]
-    moments = np.concatenate([before_s, moments, after_s])
+    levels = np.zeros((len(names), states + 2))
+    levels[: len(curve.names), :states] = curve.state_bytes
+    levels[:, states:] = [
+        [held.get(name, 0.0) for held in (curve.updating, curve.standing)] for name in names
+    ]
     some = np.flatnonzero(levels.any(axis=1)).tolist()
-    return moments, {names[row]: levels[row] for row in some}
+    return MemoryLevels(
+        moments_s=np.concatenate([before_s, moments, after_s]),
+        state=np.concatenate([before, curve.state[shown], after]).astype(np.intp),
+        by_category={names[row]: levels[row] for row in some},
+    )

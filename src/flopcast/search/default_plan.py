@@ -116,7 +116,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         headroom_fraction=question.space.headroom_fraction,
     )
     jobs = [job.model_copy(update={"plan": plan}) for plan in best]
-    simulated = _simulated(jobs, wanted, book, kept)
+    simulated = _simulated(jobs, wanted, book, kept, energy=False)
     plans = ranked(question, simulated)
     first, next_best = plans[0], _next_best(plans)
     return ChosenPlan(
@@ -249,7 +249,7 @@ def _faster_tight(
     for one in sorted(found.faster, key=lambda one: one.losses[0]):
         plan = Plan(**(one.job.plan.model_dump() | dict(fixed)))
         job = chosen.job.model_copy(update={"plan": plan})
-        ((_, exact),) = play_each([job], lambda _: book, kept)
+        ((_, exact),) = play_each([job], lambda _: book, kept, energy=False)
         if exact.verdict != "tight":
             continue
         ratio = exact.step_time_s / chosen.step_time_s
@@ -271,14 +271,16 @@ def _next_best(plans: Sequence[Ranked]) -> Ranked | None:
     return groups[0][0] if groups else next(iter(others), None)
 
 
-def _simulated(jobs: Sequence[Job], wanted: Refining, book: CurveBook, kept: KeptResults) -> list[Exact]:
+def _simulated(
+    jobs: Sequence[Job], wanted: Refining, book: CurveBook, kept: KeptResults, *, energy: bool = True
+) -> list[Exact]:
     """Return the simulated plans, with variants that recompute less, or have other stages or rank orders.
 
-    Only the fastest few plans recompute less or get another rank order.
+    Only the fastest few plans recompute less or get another rank order. `energy` is as for `play_each`.
     """
 
     def simulated(some: Sequence[Job]) -> list[Exact]:
-        in_turn = sorted(play_each(some, lambda _: book, kept), key=lambda pair: pair[0])
+        in_turn = sorted(play_each(some, lambda _: book, kept, energy=energy), key=lambda pair: pair[0])
         return [one for _, one in in_turn]
 
     def more(asked: Refining, some: Sequence[Job]) -> list[Exact]:

@@ -88,7 +88,11 @@ class Exact:
 
 
 def play_each(
-    jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook], kept: KeptResults = NOTHING_KEPT
+    jobs: Sequence[Job],
+    book_of: Callable[[Cluster], CurveBook],
+    kept: KeptResults = NOTHING_KEPT,
+    *,
+    energy: bool = True,
 ) -> Iterator[tuple[int, Exact]]:
     """Simulate jobs that differ only in their plans, clusters, stacks and sites.
 
@@ -97,6 +101,7 @@ def play_each(
     jobs : each keeps every rule; their batches list no micro-batches
     book_of : the curves of a cluster
     kept : layers and prices of earlier batches, for a batch of few plans
+    energy : whether costs contain the energy of a step, which takes a tenth of the time
 
     Yields
     ------
@@ -113,7 +118,8 @@ def play_each(
     """
     for places in groups(jobs):
         some = [jobs[place] for place in places]
-        yield from zip(places, _batch(some, book_of(some[0].cluster), kept.of_few(len(some))), strict=True)
+        book, known = book_of(some[0].cluster), kept.of_few(len(some))
+        yield from zip(places, _batch(some, book, known, energy=energy), strict=True)
 
 
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
@@ -132,7 +138,7 @@ def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(parts, key=len, reverse=True))
 
 
-def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[Exact]:
+def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults, *, energy: bool) -> Iterator[Exact]:
     """Simulate jobs whose plans have one structure, on one machine; the array form of prediction.py."""
     one = jobs[0]
     workload = lower(one.model, batch_plans([job.plan for job in jobs]), one.batch, kept)
@@ -153,7 +159,7 @@ def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[
         for extended in (loaded_step, outer_round):
             if (found := extended(job, known, step_s)) is not None:
                 step_s, factors, shares = found.step_time_s, found.factors(factors), found.breakdown(shares)
-        cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole)
+        cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole, energy=energy)
         low_s, high_s = interval(step_s, factors)
         yield Exact(
             job=job,

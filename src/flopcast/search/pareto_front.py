@@ -7,7 +7,7 @@ stream of plans is sifted (top_candidates.py).
 
 import numpy as np
 
-from flopcast.dtypes import Integers
+from flopcast.dtypes import Integers, distinct
 
 
 def front(losses: np.ndarray) -> np.ndarray:
@@ -70,5 +70,5 @@ def thinned(values: np.ndarray, most: int) -> Integers:
     if len(values) <= most:
         return np.arange(len(values))
     order = np.argsort(values, kind="stable")
-    places = np.unique(np.rint(np.linspace(0, len(order) - 1, most)).astype(np.intp))
+    places = distinct(np.rint(np.linspace(0, len(order) - 1, most)).astype(np.intp))
     return np.sort(order[places])

@@ -14,7 +14,7 @@ the pipeline.
 
 import numpy as np
 
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Floats, levels
 from flopcast.search.stage_chunks import ChunkDivision, Chunks, tracks_of
 from flopcast.search.stage_division import EVENNESS, Allowed, Rounds
 
@@ -112,5 +112,4 @@ def _most_even(rounds: Rounds, best: ChunkDivision, mean_s: float) -> ChunkDivis
 def _levels(chunks: Chunks, least_s: float, most_s: float) -> Floats:
     """Return the limits to try for the longest chunk: seconds of single chunks in this range, in order."""
     each_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)]
-    levels_s: Floats = np.unique(each_s[(each_s >= least_s * (1.0 - EVENNESS)) & (each_s <= most_s)])
-    return levels_s
+    return levels(each_s[(each_s >= least_s * (1.0 - EVENNESS)) & (each_s <= most_s)])

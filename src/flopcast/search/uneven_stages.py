@@ -23,7 +23,7 @@ import numpy as np
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
-from flopcast.dtypes import Flags, Floats, Integers
+from flopcast.dtypes import Flags, Floats, Integers, levels
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.memory.peak import memory_on
 from flopcast.records import dataclass, field
@@ -181,7 +181,7 @@ def best_cuts(busy_s: Floats, micro_batches: int) -> Integers | None:
     allowed = np.isfinite(busy_s)
     if _least(np.where(allowed, busy_s, np.inf)) is None:
         return None
-    levels_s = np.unique(busy_s[allowed])
+    levels_s = levels(busy_s[allowed])
     weight_s = busy_s + EVENNESS * busy_s**2 / levels_s[-1]
 
     def below(level_s: float) -> Integers | None:

@@ -22,7 +22,7 @@ from flopcast.layers.traced import NO_ENDS, is_graph
 from flopcast.layers.vision import Vision
 from flopcast.spec.precision import Precision
 from flopcast.spec.source import Sources
-from flopcast.strict_model import NotAllowedError, StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel, cached_results
 
 WHOLE = Split(
     sequences=constant(1), length=constant(1), tensor=constant(1), sequence_parallel=False, dtype="bf16"
@@ -185,6 +185,7 @@ class Model(StrictModel):
         """Return the number of blocks over all runs."""
         return sum(block.count for block in self.blocks)
 
+    @cached_results(64)
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
         """Return the layers, each with its number in the model, in the order of first use (`runs`).
 

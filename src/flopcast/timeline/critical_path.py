@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers, distinct
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
-from flopcast.schedules.base import BACKWARD, FORWARD
+from flopcast.schedules.base import FORWARD
 from flopcast.timeline.chains import MESSAGE, TASK
 from flopcast.timeline.contention import executions
 from flopcast.timeline.executed_items import (
@@ -310,27 +311,32 @@ def _transfer_shares(run: StepSimulation, by_hop_s: Floats) -> list[TimeAttribut
     kinds = (np.arange(len(run.leaves)) - 1) % 2
     of_rows = by_hop_s.reshape(-1, len(run.leaves))
     for row, of_hops in enumerate(of_rows, 0 if len(of_rows) > 1 else run.plan):
-        for kind in (FORWARD, BACKWARD):
-            for crosses in (False, True):
-                total_s = float(of_hops[(kinds == kind) & (run.leaves == crosses)].sum())
-                items = transfer_items(run.programs, kind, crosses)
-                each = np.array([run.priced.seconds(item, row) for item in items])
-                if total_s > 0 and each.sum() > 0:
-                    parts = total_s * each / each.sum()
-                    found += [_alone(run, i, s, row) for i, s in zip(items, parts.tolist(), strict=True)]
+        totals_s = np.bincount(2 * kinds + run.leaves, of_hops, minlength=4).tolist()
+        for number, total_s in enumerate(totals_s):
+            kind, crosses = divmod(number, 2)  # FORWARD or BACKWARD; 1 if the transfer leaves its node
+            items = transfer_items(run.programs, kind, bool(crosses)) if total_s > 0 else ()
+            each_s = [run.priced.seconds(item, row) for item in items]
+            if (whole_s := sum(each_s)) > 0:
+                parts = zip(items, each_s, strict=True)
+                found += [_alone(run.priced, item, total_s * own_s / whole_s, row) for item, own_s in parts]
     return found
 
 
 def _phase_shares(run: StepSimulation, items: tuple[Item, ...], stage: int) -> list[TimeAttribution]:
     """Return the items of the start or end of the step, one after the other, on one stage."""
     at, row = int(run.programs.stages.of(run.plan).stage_class[stage]), int(run.stage_row[stage])
-    found = [_alone(run, item, run.priced.seconds(item, row, at), row, at) for item in items]
-    return [share for share in found if share.path_s > 0]
+    return [*_serial_shares(run.priced, items, row, at)]
 
 
-def _alone(
-    run: StepSimulation, item: Item, path_s: float, row: int, stage_class: int = 0
-) -> TimeAttribution:
+@lru_cache(maxsize=16)  # all views of a step, and stages of one class, ask for the same items
+def _serial_shares(
+    priced: Priced, items: tuple[Item, ...], row: int, stage_class: int
+) -> tuple[TimeAttribution, ...]:
+    """Return items one after the other, in one row of prices and on one stage class."""
+    each = ((item, priced.seconds(item, row, stage_class)) for item in items)
+    return tuple(_alone(priced, item, path_s, row, stage_class) for item, path_s in each if path_s > 0)
+
+
+def _alone(priced: Priced, item: Item, path_s: float, row: int, stage_class: int = 0) -> TimeAttribution:
     """Return the share of an item that does not overlap with others."""
-    moves = run.priced.of(item).moved(row, stage_class)
-    return TimeAttribution(item, path_s, row, moves)
+    return TimeAttribution(item, path_s, row, priced.of(item).moved(row, stage_class))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Floats, Integers, distinct
 from flopcast.operators.item import Item
 from flopcast.records import dataclass, replace
 from flopcast.spec.rows import EqualRows, equal_rows, of_equal_split, of_rows, rows_of
@@ -141,11 +141,11 @@ def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, rep
 
 def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
     """Return the matrices of `repeat` equal layers, those of `row`, by squaring: (.., positions, pairs)."""
-    distinct = np.unique(row)
-    square_s, row = layer_s[..., distinct], np.searchsorted(distinct, row)
+    layers = np.array(distinct(row))
+    square_s, row = layer_s[..., layers], np.searchsorted(layers, row)
     found_s = np.empty((*layer_s.shape[:-1], len(repeat)))
     done = np.zeros(len(repeat), dtype=bool)
-    every = np.arange(len(distinct))
+    every = np.arange(len(layers))
     for bit in range(int(repeat.max()).bit_length()):
         wanted = ((repeat >> bit) & 1).astype(bool)
         first, more = wanted & ~done, np.flatnonzero(wanted & done)

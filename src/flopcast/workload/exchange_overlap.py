@@ -52,4 +52,6 @@ def _beside(item: Item, phase: str) -> tuple[Item, ...]:
     if item.stream == EXCHANGE and isinstance(item.work, AbstractMessage):
         hidden = replace(item, waits=(), overlapped=True, when=f"{phase}_beside_other")
         return hidden, replace(item, stream="compute", when=f"{phase}_alone")
+    if EXCHANGE not in item.waits:
+        return (item,)
     return (replace(item, waits=tuple(name for name in item.waits if name != EXCHANGE)),)

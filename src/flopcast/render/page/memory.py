@@ -20,7 +20,7 @@ from flopcast.render.page.memory_bars import DRIVER_HUE, OTHERS, memory_bars, ti
 from flopcast.render.page.pipeline import chosen, end_of, units
 from flopcast.render.page.table import Cell, size, table
 from flopcast.render.page.time_axis import TIME_UNITS, Plot, over_time, stacked
-from flopcast.report.events import memory_by_category
+from flopcast.report.events import MemoryLevels, memory_levels
 from flopcast.report.labels import memory_label
 from flopcast.report.memory_report import StageMemory
 from flopcast.report.report import Report
@@ -37,20 +37,21 @@ def memory(report: Report) -> Section:
     bounded number of corners. The largest categories have colours of their own; all others share one.
     """
     stages = chosen(len(report.memory.per_stage)).tolist()
-    curves = [memory_by_category(report, stage) for stage in stages]
+    curves = [memory_levels(report, stage) for stage in stages]
     outside = [tier.by_category for tier in report.memory.tiers]
-    names = _named([levels for _, levels in curves], outside)
+    names = _named([curve.by_category for curve in curves], outside)
     height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(stages)))
     full_bytes = max(report.memory.capacity_bytes, report.memory.allocated_bytes)
     columns = max(50, MOST_CORNERS // (len(stages) * len(names)))
     end_s = end_of(report)
     drawn = []
     for row, curve in enumerate(curves):
-        moments, levels = thinned(*curve, end_s, columns)
-        by_category = _by_name(levels, names)
+        moments_s, state = thinned(curve, end_s, columns)
+        by_category = _by_name(curve.by_category, names)
         heights = np.array([*by_category.values()]) / full_bytes * (height - 3)
         hues = [names.index(name) for name in by_category]
-        drawn.append(stacked(units(moments, end_s), heights, (row + 1) * height, hues))
+        across = units(moments_s, end_s)
+        drawn.append(stacked(across, heights.take(state, axis=1), (row + 1) * height, hues))
         limit = (row + 1) * height - report.memory.capacity_bytes / full_bytes * (height - 3)
         drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
     title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
@@ -88,8 +89,8 @@ def _named(curves: Sequence[dict[str, Floats]], outside: Sequence[dict[str, floa
     """
     most_bytes: dict[str, float] = {}
     for levels in curves:
-        for name, level in levels.items():
-            most_bytes[name] = max(most_bytes.get(name, 0.0), float(level.max()))
+        for name, most in zip(levels, np.max([*levels.values()], axis=1).tolist(), strict=True):
+            most_bytes[name] = max(most_bytes.get(name, 0.0), most)
     for held in outside:
         for name, held_bytes in held.items():
             most_bytes[name] = max(most_bytes.get(name, 0.0), held_bytes)
@@ -106,27 +107,26 @@ def _by_name(levels: dict[str, Floats], names: list[str]) -> dict[str, Floats]:
     return known | ({OTHERS: np.sum(rest, axis=0)} if rest else {})
 
 
-def thinned(
-    moments_s: Floats, levels: dict[str, Floats], end_s: float, columns: int
-) -> tuple[Floats, dict[str, Floats]]:
+def thinned(levels: MemoryLevels, end_s: float, columns: int) -> tuple[Floats, Integers]:
     """Keep at most one moment per column of the step: the fullest, placed at the start of the column.
 
     Returns
     -------
-    array of shape (moments,), and one for each category
-        Unchanged if there are at most as many moments as columns.
+    two arrays of shape (moments,)
+        Moments (s) and states, unchanged if there are at most as many moments as columns.
     """
+    moments_s, state = levels.moments_s, levels.state
     if len(moments_s) <= columns:
-        return moments_s, levels
+        return moments_s, state
     column = np.minimum((moments_s / end_s * columns).astype(np.intp), columns - 1)
     order = column.argsort(kind="stable")
-    column, total = column[order], np.add.reduce([*levels.values()])[order]
+    column, state = column[order], state[order]
+    total = levels.total_bytes[state]
     begins = _changes(column)
     most = np.maximum.reduceat(total, begins).repeat(np.diff(begins, append=len(column)))
     fullest = np.flatnonzero(total == most)
     first = fullest[_changes(column[fullest])]
-    kept = order[first]
-    return column[first] * (end_s / columns), {name: level[kept] for name, level in levels.items()}
+    return column[first] * (end_s / columns), state[first]
 
 
 def _changes(values: Integers) -> Integers:

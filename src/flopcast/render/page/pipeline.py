@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Floats, Integers, distinct
 from flopcast.memory.curve import PASSES
 from flopcast.render.page.drawing import legend
 from flopcast.render.page.frame import Section
@@ -83,7 +83,7 @@ def _is_large(report: Report) -> bool:
 
 def chosen(stages: int) -> Integers:
     """Return the stages to draw: evenly spaced, including the first and the last."""
-    return np.unique(np.linspace(0, stages - 1, min(stages, MOST_STAGES)).round().astype(np.intp))
+    return np.array(distinct(np.linspace(0, stages - 1, min(stages, MOST_STAGES)).round().astype(np.intp)))
 
 
 def end_of(report: Report) -> float:
