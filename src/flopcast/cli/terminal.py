@@ -9,7 +9,6 @@ colours in a pipe.
 """
 
 import os
-import shutil
 import sys
 from io import StringIO
 from typing import TextIO
@@ -51,7 +50,9 @@ def moves_cursor(stream: TextIO | None) -> bool:
 
 def width() -> int:
     """Return the number of columns of the terminal."""
-    return shutil.get_terminal_size().columns
+    from shutil import get_terminal_size  # a pipe has no width, and the import takes 1 ms
+
+    return get_terminal_size().columns
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -4,7 +4,6 @@ Answers: which layers follow each other, how many parameters they hold, how many
 Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 """
 
-from collections.abc import Iterator
 from typing import Literal, Optional
 
 from pydantic import Field, model_validator
@@ -244,11 +243,11 @@ class Model(StrictModel):
         )
         return (layer,)
 
-    def _main_weights(self) -> Iterator[tuple[int, Weight]]:
-        """Yield weights of all layers except multi-token prediction, with the layers' counts."""
-        for layer, count in self.sequence():
-            if not isinstance(layer, MultiTokenPrediction):
-                yield from ((count, weight) for weight in layer.weights(self.hidden, WHOLE))
+    @cached_results(64)
+    def _main_weights(self) -> tuple[tuple[int, Weight], ...]:
+        """Return weights of all layers except multi-token prediction, with the layers' counts."""
+        layers = (pair for pair in self.sequence() if not isinstance(pair[0], MultiTokenPrediction))
+        return tuple((count, each) for layer, count in layers for each in layer.weights(self.hidden, WHOLE))
 
     def parameters(self) -> float:
         """Return all weights, without padding; a tied table counts once, multi-token prediction not at all.
