@@ -131,6 +131,7 @@ def examples(rows=slice(None), dtype="bf16"):
     for version in (5, 6, 7):
         found[f"wkv{version}"] = GatedDelta(tokens=LENGTH[rows], rule=f"rwkv{version}", **alike)
     found["delta_decode"] = DeltaDecode(**states)
+    found["state_space_decode"] = DeltaDecode(rule="additive", **states)
     found["row_sort"] = RowSort(rows=TOKENS[rows], columns=HIDDEN[rows], dtype=dtype)
     for cache in ("", "fp8"):
         cached = {"sequences": HEADS[rows], "keys": HEADS[rows] * LENGTH[rows], "cache": cache}

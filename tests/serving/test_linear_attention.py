@@ -5,9 +5,11 @@ import pytest
 from all_cases import all_cases
 
 from flopcast import predict_serving, serving_job
+from flopcast.cost.kernels.unscaled import unscaled_times
 from flopcast.dtypes import constant
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.library import catalog
+from flopcast.library.curves import load_serving_book
 from flopcast.operators.gated_delta import CHUNK, STATE_SPACE_CHUNK, DeltaDecode, GatedDelta
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import lower_passes
@@ -129,6 +131,22 @@ def test_a_step_of_decoding_moves_two_states_and_one_more_for_each_drafted_token
         step = DeltaDecode(sequences=constant(3), dtype="bf16", computed_tokens=computed, **sizes)
         moved_bytes = step.work().moved_bytes.item()
         assert moved_bytes == 3 * ((1 + computed) * state_bytes + computed * row_bytes)
+
+
+def test_a_step_of_mamba_takes_as_long_as_published_on_h200():
+    """Pull request 44251 of vLLM: fp32 states of heads of 64 by 128, for several sequences times heads."""
+    cluster = catalog.cluster("dgx-h200")
+    device, book = cluster.node.device, load_serving_book(cluster)
+    curve = book.find(device.name, "state_space_decode", 2e-6, device.relatives).curve
+    for heads, measured_us in ((1024, 15.31), (4096, 73.64), (8192, 142.70)):
+        step = DeltaDecode(
+            sequences=constant(heads / 64), heads=constant(64), key_heads=constant(8),
+            key_size=constant(128), value_size=constant(64), dtype="bf16", rule="additive",
+        )  # fmt: skip
+
+        found_s = unscaled_times((step,), curve, device).alone_s
+
+        assert found_s.item() * 1e6 == pytest.approx(measured_us, rel=0.2)
 
 
 @all_cases(("name", "total", "active"), [(HYBRIDS[0], 397e9, 17e9), (HYBRIDS[1], 80e9, 3e9)])

@@ -334,17 +334,17 @@ class DeltaDecode(AbstractWithoutBackward):
     value_size: Counts
     dtype: str
     computed_tokens: int = 1  # of a sequence
+    rule: str = "delta"  # or another one of KERNELS
 
     @property
     def kernel(self) -> str:
-        """Return one curve."""
-        return "delta_decode"
+        """Return one curve for Mamba-2, and one for all other rules."""
+        return "state_space_decode" if self.rule == "additive" else "delta_decode"
 
     def work(self) -> Work:
         """Return the work: states read and written, queries, keys and values read, results written."""
         states_bytes = STATE_BYTES * self.sequences * self.heads * self.key_size * self.value_size
         row = 2.0 * (self.key_heads * self.key_size + self.heads * self.value_size)
         rows_bytes = self.sequences * self.computed_tokens * row * ELEMENT_BYTES[self.dtype]
-        return Work(
-            flop=ZERO, moved_bytes=states_bytes * (1.0 + self.computed_tokens) + rows_bytes, unit=self.dtype
-        )
+        moved_bytes = states_bytes * (1.0 + self.computed_tokens) + rows_bytes
+        return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)

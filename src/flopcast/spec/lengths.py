@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from flopcast.fixes import write
 from flopcast.quantities import parse_length, parse_tokens
 from flopcast.strict_model import NotAllowedError, StrictModel
+from flopcast.units import Number
 
 FORMS = (
     "a number of tokens (2000, or 2k for 2,048), uniform(LOW, HIGH), lognormal(MEAN, SIGMA),"
@@ -105,7 +106,7 @@ class Lengths(StrictModel):
         return f"{self.mean_tokens:.12g}"
 
 
-def _below(deviations: float) -> float:
+def _below(deviations: Number) -> float:
     """Return the share of a normal distribution that is below this many standard deviations."""
     return (1 + math.erf(deviations / math.sqrt(2))) / 2
 

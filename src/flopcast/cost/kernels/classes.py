@@ -152,7 +152,9 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
         ("causal_convolution", "gated_linear_attention", "selective_scan", "wkv"),
         KernelBase(kind=MEMORY, serves=True, also_trains=True),
     ),
-    **dict.fromkeys(("delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)),
+    **dict.fromkeys(
+        ("delta_decode", "state_space_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)
+    ),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=replace(ATTENTION, family="unfused_attention_level")),
 }

@@ -87,6 +87,7 @@ def _cores(core: GatedDelta, seen: Seen) -> list[Item]:
         value_size=core.value_size,
         dtype=core.dtype,
         computed_tokens=run.computed_tokens,
+        rule=core.rule,
     )
     return [
         _item("prompt", prompts, "convolved", "states", "prompt_attention"),
