@@ -26,6 +26,7 @@ from flopcast.lab.validation.decision_statistics import of_sweeps
 from flopcast.lab.validation.from_one_run import calibrated, statistics_of
 from flopcast.lab.validation.published_statistics import of_rows
 from flopcast.lab.validation.repeats import by_configuration, release_errors
+from flopcast.lab.validation.site_residuals import levels_without
 from flopcast.lab.validation.statistics import by_source
 from flopcast.lab.validation.statistics import errors as error_statistics
 from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
@@ -136,6 +137,7 @@ TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 suite_of = cache(validate_suite)  # other tests judge the same suites
+functional_tests = cache(lambda: validate_runs(FUNCTIONAL))  # and the same tests of Megatron-LM
 
 
 class Measured:
@@ -563,6 +565,7 @@ def sites_table(sites):
         "interval with sigmas that were fitted to other sources |",
         "|---|--:|--:|--:|--:|",
     ]
+    levels = {one.name: one.level for one in fit_sites(sites)}
     for kind in sorted(
         {(site.family, site.unknowns) for site in sites}, key=lambda kind: (kind[0], len(kind[1]))
     ):
@@ -574,21 +577,16 @@ def sites_table(sites):
         )
         beyond = [f"{np.mean(side * gaps > REACH * own):.0%}" for side in (1, -1)]
         inside = f"{np.mean(np.abs(gaps) <= REACH * own):.0%} ({', '.join(beyond)})"
-        sides = ", ".join(f"{sigma:.2g}" for sigma in site_log_sigmas(unknown, family, sigmas_of(sites)))
+        sides = ", ".join(f"{sigma:.2g}" for sigma in site_log_sigmas(unknown, family, levels))
         held = np.concatenate([in_wide_interval(site, sites) for site in members])
         cells = f"{len(members)}, {gaps.size} | {inside} | {sides} | {np.mean(held):.0%}"
         lines.append(f"| {family}: {NO_FITTED_RUN[unknown]} | {cells} |".replace("%", " %"))
     return "\n" + "\n".join(lines) + "\n"
 
 
-def sigmas_of(sites):
-    """Sigmas of `unknown_site[...]` that are fitted to these residuals."""
-    return {one.name: one.level for one in fit_sites(sites)}
-
-
 def in_wide_interval(site, sites):
     """Whether each run of a site is in the interval with sigmas that were fitted to other sources."""
-    levels = sigmas_of([other for other in sites if other.source != site.source])
+    levels = levels_without(site.source, tuple(sites))
     own = np.array(site.log_sigma_factors)
     low, high = (
         REACH * np.hypot(own, sigma) for sigma in site_log_sigmas(site.unknowns, site.family, levels)
@@ -648,7 +646,7 @@ def memory_numbers(measured):
         )
     }
     if FUNCTIONAL.is_file() and holds_functional_tests(FUNCTIONAL):
-        compared, _ = validate_runs(FUNCTIONAL)
+        compared, _ = functional_tests()
         sizes = sorted(abs(row.relative_error) for row in compared)
         found |= {
             "memory.steps": str(len(sizes)),

@@ -29,6 +29,7 @@ TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 SHARED = REPOSITORY.parent / "shared"
 PACKAGE = REPOSITORY / "src" / "flopcast"
+BROWSERS, BROWSER_ENDS = [], contextlib.ExitStack()  # the running one, if any
 
 
 GROUPS = {  # files that one worker runs, one after the other
@@ -37,6 +38,7 @@ GROUPS = {  # files that one worker runs, one after the other
         "test_collected_runs.py",
         "test_decisions_accuracy.py",
         "test_from_one_run.py",
+        "test_functional_tests.py",
         "test_headlines.py",
         "test_held_out_runs.py",
         "test_published.py",
@@ -253,18 +255,27 @@ def zero_of(name):
     return int(catalog.stack(name).gradients.collective == "reduce_scatter")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def chromium():
-    """A headless Chromium for the tests of one file; they are skipped where there is none."""
+    """A headless Chromium for consecutive tests; they are skipped where there is none."""
     from browser_at_hand import running_browser
 
-    with running_browser() as running:
-        yield running
+    if not BROWSERS:
+        BROWSERS.append(BROWSER_ENDS.enter_context(running_browser()))
+    return BROWSERS[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem):
+    """End the browser before a test that needs none: its driver runs an event loop in this thread."""
+    if BROWSERS and "chromium" not in getattr(nextitem, "fixturenames", ()):
+        BROWSERS.clear()
+        BROWSER_ENDS.close()
 
 
 @pytest.fixture
 def browser(chromium):
-    """The browser of a file; no page of a test stays open."""
+    """The browser of several files; no page of a test stays open."""
     from browser_at_hand import left
 
     yield chromium

@@ -70,7 +70,7 @@ def test_the_table_and_the_file_have_a_line_for_each(grid, tmp_path):
 def test_two_processes_and_a_ledger_change_no_byte_and_a_second_start_takes_all_over(grid, tmp_path):
     words = ("sweep", grid, "--json")
 
-    alone = process(*words)
+    alone = flopcast(*words)
     first, again = (
         process(*words, "--workers", "2", "--ledger", tmp_path / "ledger.sqlite") for _ in range(2)
     )

@@ -1,14 +1,12 @@
 """Megatron-LM's functional tests: columns and names of cases as jobs, and their logged memory."""
 
 import pytest
-from conftest import SHARED
+from accuracy_pages import FUNCTIONAL, functional_tests
 
-from flopcast.accuracy import validate_runs
 from flopcast.errors import SpecError
 from flopcast.lab.published.functional_tests import functional_rows, read_runs
 from flopcast.lab.validation.memory import summary
 
-FILE = SHARED / "validation" / "megatron_functional_8gpu.csv"
 COLUMNS = (
     "family,case,environment,median_mem_allocated_bytes,num_layers,hidden_size,num_attention_heads,seq_length,"
     "micro_batch_size,global_batch_size,tensor_model_parallel_size,pipeline_model_parallel_size,"
@@ -35,9 +33,11 @@ def job_of_row(**changes):
     return row.job
 
 
-@pytest.mark.skipif(not FILE.exists(), reason="the table of functional tests is not beside this checkout")
+@pytest.mark.skipif(
+    not FUNCTIONAL.exists(), reason="the table of functional tests is not beside this checkout"
+)
 def test_what_stays_behind_a_step_is_met_within_2_percent_and_by_nine_of_ten_rows_within_5():
-    compared, left_out = validate_runs(FILE)
+    compared, left_out = functional_tests()
 
     found = summary(compared)
     assert found["rows"] >= 125

@@ -61,6 +61,8 @@ KINDS: Mapping[str, LaunchFormat] = {
 }
 _PROGRAMS = [(name, program.split()) for name, kind in KINDS.items() for program in kind.programs]
 _FIRST_WORD = re.compile("|".join(f"(?:{parts[0]})" for _, parts in _PROGRAMS))
+_WHOLE = "|".join(r"\s+".join(parts) for _, parts in _PROGRAMS)
+_COMMAND = re.compile(rf"(?:^|[\s/\"'(\[])(?:{_WHOLE})(?=[\s\"',\]]|$)")  # one pass over a text
 
 
 def has_command(text: str) -> bool:
@@ -69,11 +71,7 @@ def has_command(text: str) -> bool:
     >>> has_command("vllm serve gpt2 --tensor-parallel-size 2"), has_command("torchrun pretrain_gpt.py")
     (True, False)
     """
-    return any(
-        re.search(rf"(?:^|[\s/\"'(\[]){program.replace(' ', chr(92) + 's+')}(?=[\s\"',\]]|$)", text)
-        for kind in KINDS.values()
-        for program in kind.programs
-    )
+    return _COMMAND.search(text) is not None
 
 
 def program_of(words: Sequence[str]) -> tuple[str, int]:

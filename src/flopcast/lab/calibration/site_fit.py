@@ -69,6 +69,7 @@ def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
     }
     sigmas = {(unknown, side): np.zeros(1) for unknown in UNKNOWNS for side in SIDES}
     for _ in range(ROUNDS):
+        before = dict(sigmas)
         for key in sigmas:
             tried = sigmas | {key: GRID}
             below, above = (
@@ -76,6 +77,8 @@ def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
                 for side in SIDES
             )
             sigmas[key] = GRID[[np.argmax(weights @ log_density(gaps, below, above))]]
+        if sigmas == before:  # further rounds would choose the same
+            break
     return {key: float(sigma[0]) for key, sigma in sigmas.items()}
 
 

@@ -8,6 +8,8 @@ Elsewhere: the fit (lab/calibration/site_fit.py), what is unknown about a site (
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import SiteResiduals
@@ -17,6 +19,7 @@ from flopcast.lab.validation.published import ComparedRun
 from flopcast.records import replace
 from flopcast.timeline.uncertainty import Sensitivity, interval, log_sigmas
 
+MOST_LEVELS = 256  # more than there are sources
 FAMILIES = ("dense", "experts")  # of hybrids, no run of an unknown site is known
 
 
@@ -49,11 +52,16 @@ def without_own_source(
     rows: Sequence[ComparedRun], residuals: Sequence[SiteResiduals]
 ) -> tuple[ComparedRun, ...]:
     """Return the rows with intervals whose site uncertainty comes from sites of other sources."""
-    levels: dict[str, Mapping[str, FittedLevel]] = {}
-    for source in {each.source for each in residuals} & {row.run.source for row in rows}:
-        others = [each for each in residuals if each.source != source]
-        levels[source] = {one.name: one.level for one in fit_sites(others)}
+    sources = {each.source for each in residuals} & {row.run.source for row in rows}
+    levels = {source: levels_without(source, tuple(residuals)) for source in sources}
     return tuple(_judged(row, levels[row.run.source]) if row.run.source in levels else row for row in rows)
+
+
+@lru_cache(MOST_LEVELS)  # every table and choice of constants asks for the same sources
+def levels_without(source: str, residuals: tuple[SiteResiduals, ...]) -> Mapping[str, FittedLevel]:
+    """Return the levels of `unknown_site[...]` that are fitted to the sites of all other sources."""
+    constants = fit_sites(each for each in residuals if each.source != source)
+    return MappingProxyType({one.name: one.level for one in constants})
 
 
 def _judged(row: ComparedRun, levels: Mapping[str, FittedLevel]) -> ComparedRun:
