@@ -245,7 +245,7 @@ def _first_plan(sizes: dict[str, Floats]) -> dict[str, Floats]:
     return {name: size[0] for name, size in sizes.items()}
 
 
-def _on_class(size: Floats, at: int) -> Floats:
+def _on_class(size_bytes: Floats, at: int) -> Floats:
     """Return the size on one stage class; a single row is that of all classes."""
-    found: Floats = size[at if len(size) > 1 else 0]
-    return found
+    found_bytes: Floats = size_bytes[at if len(size_bytes) > 1 else 0]
+    return found_bytes
