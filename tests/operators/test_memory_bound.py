@@ -124,6 +124,7 @@ CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forwa
     "wide_softmax": "x -> wide wide ; wide wide -> softmax softmax ; softmax softmax -> y",
     "unfused_swiglu": "gate -> activated ; activated value -> y",
     "unfused_geglu": "gate -> activated ; activated value -> y",
+    "unfused_relu2": "x -> positive ; positive -> y",
     # experts of Megatron-Core: bias times probability, added, joined, cast
     "weighed_bias": (
         "-> weighed weighed ; x weighed weighed -> sum sum ; sum sum -> joined joined ; joined joined -> y"
@@ -145,6 +146,8 @@ GRADIENTS_OF_CHAINS = {  # the kernels of PyTorch's autograd, as a trace of each
         "dy -> dturned ; ½dturned -> ½negated ; -> zeros ; ½dturned -> ½left ; -> zeros ;"
         " ½negated -> ½right ; left right -> sum ; dy -> dcosine ; sum dcosine -> dx"
     ),
+    # of a power: the exponent lowered, times the exponent, times dy; of ReLU: kept where its output is above 0
+    "unfused_relu2": "positive -> slope ; slope -> double ; double dy -> dsquare ; dsquare positive -> dx",
 }
 MASKED = {
     "dropout",
@@ -176,6 +179,7 @@ FUSIONS = {  # one kernel, and those that it stands for
     "scaled_rope": ("unfused_rope",),
     "geglu": ("unfused_geglu",),
     "gelu": ("unfused_gelu",),
+    "relu2": ("unfused_relu2",),
     "softmax": ("wide_softmax",),
 }
 ELEMENTS = 6.0e6

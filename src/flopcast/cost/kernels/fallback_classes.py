@@ -55,6 +55,7 @@ CHAINS = (
     "unfused_swiglu",
     "unfused_geglu",
     "unfused_gelu",
+    "unfused_relu2",
     "wide_add_adapter",
 )
 CHAIN = FallbackClass(name="residual_add", log_sigma_factor=0.2)

@@ -74,7 +74,8 @@ def reproduce(run: Run) -> Job:
     if run.site:
         data["site"] = run.site
     assumed += (f"column {cell}: flopcast does not use it" for cell in run.unused)
-    data["batch"] = {"sequence_length": run.sequence_length} | _packed(run, data["model"], assumed)
+    batch = _packed(run, data["model"], assumed) or _packed_by_default(run, defaults, assumed)
+    data["batch"] = {"sequence_length": run.sequence_length} | batch
     _deal_out(run, data, assumed)
     try:
         job = job_of(Document(run.where, data, {}))
@@ -233,6 +234,17 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
         f" the source prints"
     )
     return {"documents": documents}
+
+
+def _packed_by_default(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
+    """Return equal documents of the mean length in the software's data set, if the software packs them."""
+    for default in defaults:
+        if default.document_tokens and run.sequence_length:
+            count = max(1, round(run.sequence_length / default.document_tokens))
+            length = run.sequence_length // count
+            assumed.append(f"{count} documents of {length} tokens: {default.because}")
+            return {"documents": (*[length] * (count - 1), run.sequence_length - length * (count - 1))}
+    return {}
 
 
 def _uniform_documents(length: int) -> tuple[int, int]:

@@ -63,7 +63,8 @@ class Default(StrictModel):
     """A default of the software for rows that match `where`, with its documentation.
 
     `plan`: fields that the row omits. `model`, `stack` and `experts` contain changes to the model, to the
-    stack and to the model's experts, and `adapters` contains the trained adapters.
+    stack and to the model's experts, and `adapters` contains the trained adapters. `document_tokens`: mean
+    length of the documents that the data loader packs into a sequence; 0 if a sequence is one document.
     """
 
     where: Mapping[str, str] = Field(default_factory=dict)
@@ -72,6 +73,7 @@ class Default(StrictModel):
     stack: Changes = Field(default_factory=dict)
     experts: Changes = Field(default_factory=dict)
     adapters: Changes = Field(default_factory=dict)
+    document_tokens: int = 0
     because: str
     url: str = ""
 

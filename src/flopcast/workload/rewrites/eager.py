@@ -82,3 +82,13 @@ def unfused_dense_gate(items: Items) -> Items:
 def unfused_gelu(items: Items) -> Items:
     """Replace `gelu` by elementwise kernels (transformers' "gelu_new"), which keep four tensors."""
     return change_kind(items, "gelu", "unfused_gelu")
+
+
+def unfused_relu2(items: Items) -> Items:
+    """Replace `relu2` by ReLU and power; keeps the output of ReLU, which both kernels read backward.
+
+    References
+    ----------
+    NVIDIA/NeMo, nemo/collections/llm/fn/activation.py: `squared_relu` without `torch.jit.script`.
+    """
+    return change_kind(items, "relu2", "unfused_relu2")
