@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.constant_transfer import Context, FittedLevel, grown_log_sigma
-from flopcast.records import dataclass, field
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
@@ -22,6 +22,7 @@ SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of 
 HOST = "host"  # scales every launch and call that the host makes
 EXPERT_LAUNCH = "expert_launch"  # launches of separate expert GEMMs, over one launch for each GEMM
 FAMILIES = ("dense", "experts", "hybrids")  # of models
+FASTER_SIDE = "faster_side"  # sigmas below a predicted step, over those above it
 UNKNOWN_FAMILY = 2.0  # sigma of a family without fitted runs, over that of the least certain family
 NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
@@ -42,13 +43,15 @@ class Factor:
 
     A `log_sigma_factor` of 0.1 means that two thirds of machines lie within 10 % of `ratio`; it is the
     sigma of a log-normal distribution, so half and double are equally far. `below_log_sigma_factor` is the
-    sigma below `ratio`; None: the same as above.
+    sigma below `ratio`; None: the same as above. `faster_side_ratio` multiplies the sigmas of all factors
+    below a predicted step; only a factor of whole steps has a ratio other than 1.
     """
 
     name: str
     ratio: float = 1.0
     log_sigma_factor: float
     below_log_sigma_factor: float | None = None
+    faster_side_ratio: float = 1.0
 
     @property
     def below(self) -> float:
@@ -129,9 +132,12 @@ class FactorBook:
             for family in FAMILIES
             if (shared := unexplained(family)) in self.levels
         }
+        narrowed = self.levels[FASTER_SIDE].ratio if FASTER_SIDE in self.levels else 1.0
         for family in FAMILIES if sigmas else ():
             sigma = sigmas.get(family, UNKNOWN_FAMILY * max(sigmas.values()))
-            yield self.get(unexplained_on(family, stack, cluster), sigma)
+            yield replace(
+                self.get(unexplained_on(family, stack, cluster), sigma), faster_side_ratio=narrowed
+            )
         if BETWEEN_PLANS in self.levels:
             sigma = self._sigma_of(self.levels[BETWEEN_PLANS])
             yield Factor(name=BETWEEN_PLANS, ratio=1.0, log_sigma_factor=sigma)

@@ -294,7 +294,9 @@ def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor
     whole = {JITTER: jitter} | {
         each: priced.factors[each] for each in (name, BETWEEN_PLANS) if each in priced.factors
     }
-    if not is_graph(job.model.blocks):  # their factors are judged by left-out devices and software
+    if is_graph(job.model.blocks):  # their factors are judged by left-out devices and software
+        whole = {each: replace(factor, faster_side_ratio=1.0) for each, factor in whole.items()}
+    else:
         book = FactorBook(priced.site, priced.levels)
         whole |= site_factors(job.stack, job.cluster, job.model.family, book)
     if job.site.runs and name in whole:

@@ -66,6 +66,7 @@ def sensitivities(
         Sorted by share times sigma. Shares overlap (a GEMM depends on its level and on the stack's derate),
         so they do not sum to 1. They hold as long as the critical path stays the same.
     """
+    narrowed = min((factor.faster_side_ratio for factor in whole.values()), default=1.0)
     found = [*_of_path(timeline, priced)]
     for name, factor in whole.items():
         of_step = Sensitivity(
@@ -75,6 +76,8 @@ def sensitivities(
             below_log_sigma_factor=factor.below_log_sigma_factor,
         )
         found.append(of_step if of_step.scales_step else replace(of_step, share=0.0))
+    if narrowed != 1.0:
+        found = [_narrowed(each, narrowed) for each in found]
     return tuple(sorted(found, key=lambda s: (-s.share * s.log_sigma_factor, s.name)))
 
 
@@ -89,6 +92,16 @@ def _of_path(timeline: Timeline, priced: Priced) -> tuple[Sensitivity, ...]:
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
         for name, share in shares.items()
     )
+
+
+def _narrowed(factor: Sensitivity, ratio: float) -> Sensitivity:
+    """Return a factor whose sigma below the expected step is this multiple of the one above it.
+
+    A factor that states both sigmas is returned as it is.
+    """
+    if factor.below_log_sigma_factor is not None:
+        return factor
+    return replace(factor, below_log_sigma_factor=factor.log_sigma_factor * ratio)
 
 
 def saved_share(factor: Sensitivity) -> float:

@@ -1,5 +1,5 @@
-"""The constants `unknown_site[...]`: the difference between sites with software or a device that no
-fitted run has.
+"""The constants `unknown_site[...]` and `faster_side`: how sites with software or a device that no fitted
+run has differ from their predictions.
 
 Answers: how much more does the measured step of a new site differ from its prediction than the factors of
 the prediction imply, and is it more often slower?
@@ -13,6 +13,11 @@ the site has one variance for each unknown and side. The variances of several un
 variances maximise the likelihood under a normal distribution with two sides, whose density is continuous
 at 0. Each source counts once, however many runs it has.
 
+Most effects that a prediction omits make a step longer, so a measured step that is shorter than predicted is
+nearer to its prediction than the sigmas of factors say. `faster_side` is the ratio of the sigmas below the
+prediction to those above it with which 95 % of the runs, each source counted once, are above the lower bound of
+their 90 % interval.
+
 A scored run is never predicted with its own source: the residuals are stored by source, so the constants
 without a source can be computed directly (`without`).
 
@@ -22,17 +27,21 @@ Gelman and Hill, Data Analysis Using Regression and Multilevel/Hierarchical Mode
 Wallis, The two-piece normal, binormal, or double Gaussian distribution, Statistical Science 29, 2014.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from flopcast.cost.constants import Constant, SiteResiduals
-from flopcast.cost.unknown_site import PRIOR_LOG_SIGMAS, SIDES, UNKNOWNS, site_constant
+from flopcast.cost.factors import FASTER_SIDE, NINETY_PERCENT
+from flopcast.cost.unknown_site import FASTER, PRIOR_LOG_SIGMAS, SIDES, UNKNOWNS, site_constant
 from flopcast.dtypes import Counts, Logs
+from flopcast.lab.calibration.observations import least_log_sigma
 
 GRID = np.arange(0.0, 1.0, 0.01)  # sigmas among which the likeliest is chosen
 ROUNDS = 6  # over the sigmas of a family; each is chosen with the others held
 LEAST = 0.005  # smaller sigmas change no interval and are left out
+ABOVE_LOWER_BOUND = 0.95  # share of the runs: 90 % intervals leave out as many on either side
+FEWEST_SITES = 20  # of a family: the 5 % of fewer sites are less than one
 
 
 def fit_sites(residuals: Iterable[SiteResiduals]) -> tuple[Constant, ...]:
@@ -41,8 +50,12 @@ def fit_sites(residuals: Iterable[SiteResiduals]) -> tuple[Constant, ...]:
     by_family: dict[str, list[SiteResiduals]] = {}
     for each in residuals:
         by_family.setdefault(each.family, []).append(each)
+    narrowed: list[float] = []
     for family, sites in sorted(by_family.items()):
-        for (unknown, side), sigma in _likeliest(sites).items():
+        likeliest = _likeliest(sites)
+        if len(sites) >= FEWEST_SITES:
+            narrowed.append(_faster_side(sites, {name: likeliest[name, FASTER] for name in UNKNOWNS}))
+        for (unknown, side), sigma in likeliest.items():
             behind = [site for site in sites if unknown in site.unknowns]
             if sigma >= LEAST:
                 constant = Constant(
@@ -54,7 +67,37 @@ def fit_sites(residuals: Iterable[SiteResiduals]) -> tuple[Constant, ...]:
                     sources=tuple(sorted({site.source for site in behind})),
                 )
                 found.append(constant)
+    if narrowed:
+        every = [site for sites in by_family.values() for site in sites]
+        found.append(
+            Constant(
+                name=FASTER_SIDE,
+                ratio=round(max(narrowed), 3),
+                log_sigma_factor=0.0,
+                prior_log_sigma_factor=0.0,
+                rows=sum(len(site.log_gap_factors) for site in every),
+                sources=tuple(sorted({site.source for site in every})),
+            )
+        )
     return tuple(found)
+
+
+def _faster_side(sites: Sequence[SiteResiduals], of_unknowns: Mapping[str, float]) -> float:
+    """Return the ratio of sigmas, at most 1, with which enough runs are above their lower bounds.
+
+    `of_unknowns` holds the sigmas of sites that are faster than predicted, by what is unknown about them.
+    """
+    weights = np.concatenate([[1.0 / len(site.log_gap_factors)] * len(site.log_gap_factors) for site in sites])
+    gaps = np.concatenate([site.log_gap_factors for site in sites])
+    own = np.concatenate([site.log_sigma_factors for site in sites])
+    added = np.concatenate(
+        [[np.linalg.norm([of_unknowns[each] for each in site.unknowns])] * len(site.log_gap_factors) for site in sites]
+    )
+
+    def above_share(ratio: float) -> float:
+        return float(np.average(gaps >= -NINETY_PERCENT * np.hypot(ratio * own, added), weights=weights))
+
+    return least_log_sigma(above_share, 1.0, ABOVE_LOWER_BOUND)
 
 
 def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import SiteResiduals
+from flopcast.cost.factors import FASTER_SIDE
 from flopcast.cost.unknown_site import UNKNOWN_SITE, site_log_sigmas, unknowns
 from flopcast.lab.calibration.site_fit import fit_sites
 from flopcast.lab.validation.published import ComparedRun
@@ -66,8 +67,11 @@ def levels_without(source: str, residuals: tuple[SiteResiduals, ...]) -> Mapping
 
 def _judged(row: ComparedRun, levels: Mapping[str, FittedLevel]) -> ComparedRun:
     faster, slower = site_log_sigmas(_unknowns(row), row.family, levels)
+    narrowed = levels[FASTER_SIDE].ratio if FASTER_SIDE in levels else 1.0
     factors = tuple(
-        replace(each, log_sigma_factor=slower, below_log_sigma_factor=faster) if _of_site(each) else each
+        replace(each, log_sigma_factor=slower, below_log_sigma_factor=faster)
+        if _of_site(each)
+        else replace(each, below_log_sigma_factor=narrowed * each.log_sigma_factor)
         for each in row.factors
     )
     low_s, high_s = interval(row.predicted_step_time_s, factors)
