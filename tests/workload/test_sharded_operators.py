@@ -10,7 +10,7 @@ BACKWARD = 2 * 7 * 4 + 2 * 6
 KEPT_AGAIN = FORWARD - 4  # the last linear layer does not run again: nothing keeps its output
 
 
-def report(stack="torch-fsdp2", plan="tp=8 sp", sequence=512, seconds=None):
+def report(stack="torch-fsdp2", plan="tp=8 sp", sequence=512, seconds=None, looped=0):
     found = read_job(
         job_text(
             model="model: llama-3-8b",
@@ -23,6 +23,9 @@ def report(stack="torch-fsdp2", plan="tp=8 sp", sequence=512, seconds=None):
     if seconds is not None:
         host = found.stack.host.model_copy(update={"sharded_operator_s": seconds})
         found = found.model_copy(update={"stack": found.stack.model_copy(update={"host": host})})
+    if looped:
+        optimizer = found.stack.optimizer.model_copy(update={"sharded_operators": looped})
+        found = found.model_copy(update={"stack": found.stack.model_copy(update={"optimizer": optimizer})})
     return predict(found)
 
 
@@ -51,3 +54,13 @@ def test_a_step_of_little_work_lasts_as_long_as_its_operators_and_one_of_much_wo
     assert small.clean_step_time_s - without.clean_step_time_s == pytest.approx(dispatch_s, rel=0.1)
     long = {"sequence": 32768}
     assert report(**long).step_time_s == pytest.approx(report(**long, seconds=0.0).step_time_s, rel=0.02)
+
+
+def test_an_optimizer_in_python_dispatches_operators_for_every_tensor():
+    without, looped = report(), report(looped=10)
+    speed = looped.job.cluster.node.host.speed_ratio
+    tensors = 32 * 6 + 3  # qkv, out, up with gate, down and two norms of a block; embedding, norm, head
+
+    added_s = looped.clean_step_time_s - without.clean_step_time_s
+
+    assert added_s == pytest.approx(10 * tensors * 95e-6 / speed, rel=1e-6)

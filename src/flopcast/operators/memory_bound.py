@@ -135,7 +135,7 @@ KINDS: dict[str, Kind] = {
     "clamp_halves": Kind(forward=8, backward=15, saves=(("input:0", 2),)),  # cut, joined; masks of 1 byte
     "joined_bias": Kind(forward=4, backward=3),  # added part by part, parts joined
     "weighed_bias": Kind(forward=14, backward=20),  # in fp32 between casts: counted in 16-bit passes
-    "unfused_relu2": Kind(forward=4, backward=10, saves=X),  # power of ReLU: slope, doubled, times gradients
+    "unfused_relu2": Kind(forward=4, backward=10, saves=X),  # power of ReLU: slope, times gradients
     "unfused_gelu": Kind(forward=18, backward=28, saves=(*X, ("half", 1), ("tanh", 1), ("sum", 1))),
     # adapters in fp32, counted in 16-bit passes; they include the bytes that the products move in addition
     "widen": Kind(forward=4, backward=5, saves=(("wide", 1),)),

@@ -23,6 +23,7 @@ from flopcast.workload.parameters import Parameters
 from flopcast.workload.passes import Software, run_passes
 from flopcast.workload.program import Accounting, Layer, Programs, Segment, StageTransfer, Workload
 from flopcast.workload.recompute import kinds_of_layers
+from flopcast.workload.sharded_operators import of_optimizer
 from flopcast.workload.stages import Stages, divide_all
 
 
@@ -73,6 +74,7 @@ def realise(
         reduce=reduce_items(stack, plans, trained, held.tied, held.replicated, experts),
         synchronise=synchronise_items(stack),
         update=(
+            *of_optimizer(stack, held.tensors),
             *orthogonal_items(stack, plans, held),
             *update_items(stack, plans, trained, experts, held.tensors, held.sent_low),
         ),

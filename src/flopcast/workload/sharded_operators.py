@@ -1,6 +1,6 @@
 """Host time of operators on sharded tensors, which PyTorch's DTensor dispatches in Python one by one.
 
-Answers: how many operators of a block's pass go through this dispatch?
+Answers: how many operators of a block's pass, and of an optimizer's loop, go through this dispatch?
 Elsewhere: the seconds of one (spec/stack.py), launches of kernels (cost/host.py).
 
 torch.compile dispatches them while it traces, so a compiled block has no such time.
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from flopcast.dtypes import Flags
-from flopcast.operators.item import HostWork, Item
+from flopcast.dtypes import Counts, Flags
+from flopcast.operators.item import EVERY_STREAM, HostWork, Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
@@ -39,16 +39,30 @@ def with_sharded_operators(layer: Layer, stack: Stack, plans: Plans) -> Layer:
     )
 
 
+def of_optimizer(stack: Stack, tensors: Counts) -> tuple[Item, ...]:
+    """Return the loop of an optimizer in Python over the trained tensors of a rank; often none.
+
+    The device waits for it: the norm of the gradients is known before, and the kernels of a tensor are
+    shorter than their dispatch.
+    """
+    count = tensors * stack.optimizer.sharded_operators
+    return (_dispatched("step", count, EVERY_STREAM),) if stack.optimizer.sharded_operators else ()
+
+
 def _dispatch(items: Iterable[Item], phase: str, shards: Flags) -> Item:
     """Return the time in which the host dispatches the operators of a pass, as one item."""
+    return _dispatched(phase, np.where(shards, sum(map(_operators, items)), 0.0), ())
+
+
+def _dispatched(phase: str, count: Counts, waits: tuple[str, ...]) -> Item:
     return Item(
         name=f"host.{KIND}",
         work=HostWork(kind=KIND),
         component="host",
         phase=phase,
         stream="host",
-        waits=(),
-        count=np.where(shards, sum(map(_operators, items)), 0.0),
+        waits=waits,
+        count=count,
     )
 
 

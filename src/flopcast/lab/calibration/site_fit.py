@@ -13,10 +13,10 @@ the site has one variance for each unknown and side. The variances of several un
 variances maximise the likelihood under a normal distribution with two sides, whose density is continuous
 at 0. Each source counts once, however many runs it has.
 
-Most effects that a prediction omits make a step longer, so a measured step that is shorter than predicted is
-nearer to its prediction than the sigmas of factors say. `faster_side` is the ratio of the sigmas below the
-prediction to those above it with which 95 % of the runs, each source counted once, are above the lower bound of
-their 90 % interval.
+Most effects that a prediction omits make a step longer, so a measured step that is shorter than predicted
+is nearer to its prediction than the sigmas of factors say. `faster_side` is the ratio of the sigmas below
+the prediction to those above it with which 95 % of the runs, each source counted once, are above the lower
+bound of their 90 % interval.
 
 A scored run is never predicted with its own source: the residuals are stored by source, so the constants
 without a source can be computed directly (`without`).
@@ -87,11 +87,12 @@ def _faster_side(sites: Sequence[SiteResiduals], of_unknowns: Mapping[str, float
 
     `of_unknowns` holds the sigmas of sites that are faster than predicted, by what is unknown about them.
     """
-    weights = np.concatenate([[1.0 / len(site.log_gap_factors)] * len(site.log_gap_factors) for site in sites])
+    counts = [len(site.log_gap_factors) for site in sites]
+    weights = np.repeat([1.0 / count for count in counts], counts)
     gaps = np.concatenate([site.log_gap_factors for site in sites])
     own = np.concatenate([site.log_sigma_factors for site in sites])
-    added = np.concatenate(
-        [[np.linalg.norm([of_unknowns[each] for each in site.unknowns])] * len(site.log_gap_factors) for site in sites]
+    added = np.repeat(
+        [np.linalg.norm([of_unknowns[each] for each in site.unknowns]) for site in sites], counts
     )
 
     def above_share(ratio: float) -> float:
