@@ -442,6 +442,15 @@ def test_packed_documents_are_an_assumption_of_the_job(run_of):
     )
 
 
+def test_fine_tunes_of_megatron_bridge_train_on_packed_documents_and_pretraining_does_not(job_of_row):
+    fine_tuned = job_of_row(**LLAMA, **BRIDGE, seq_len="4096", notes="task SFT").batch
+    pretrained = job_of_row(**LLAMA, **BRIDGE, seq_len="4096", notes="task Pre-Training").batch
+
+    assert len(fine_tuned.documents) == 20  # of 200 tokens
+    assert sum(fine_tuned.documents) == 4096
+    assert not pretrained.documents
+
+
 @pytest.mark.parametrize(("attention", "products"), [(0.03, 2 / 3), (1.2, 1.0)])
 def test_flop_of_other_trainings_say_nothing_of_documents(run_of, attention, products):
     assert reasons(packed(run_of, attention, products)) == {"batch.packed"}

@@ -146,7 +146,7 @@ GRADIENTS_OF_CHAINS = {  # the kernels of PyTorch's autograd, as a trace of each
         "dy -> dturned ; ½dturned -> ½negated ; -> zeros ; ½dturned -> ½left ; -> zeros ;"
         " ½negated -> ½right ; left right -> sum ; dy -> dcosine ; sum dcosine -> dx"
     ),
-    # of a power: the exponent lowered, times the exponent, times dy; of ReLU: kept where its output is above 0
+    # of a power: the exponent lowered, times the exponent, times dy; of ReLU: kept where it is above 0
     "unfused_relu2": "positive -> slope ; slope -> double ; double dy -> dsquare ; dsquare positive -> dx",
 }
 MASKED = {

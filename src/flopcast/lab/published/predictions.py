@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flopcast import prediction
 from flopcast.cost.constants import SiteResiduals
-from flopcast.cost.factors import FactorBook
+from flopcast.cost.factors import FASTER_SIDE, FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.cost.unknown_site import UNKNOWN_SITE
@@ -164,7 +164,7 @@ class PublishedTables:
 
 def _fitted_on() -> frozenset[str]:
     """Return the sources of the constants; runs are never scored with unknown sites of their source."""
-    constants = (one for one in shipped().constants if not one.name.startswith(UNKNOWN_SITE))
+    constants = (one for one in shipped().constants if not one.name.startswith((UNKNOWN_SITE, FASTER_SIDE)))
     return frozenset(source for one in constants for source in one.sources)
 
 
