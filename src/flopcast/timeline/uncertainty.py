@@ -159,12 +159,15 @@ def difference(
         Low and high bound of the ratio; both 1 for a report and itself.
     """
     ours, theirs = ({s.name: s for s in side} for side in (first, second))
-    variance = 0.0
+    moved = []
     for name in sorted(ours.keys() | theirs.keys()):
-        known = [side[name] for side in (ours, theirs) if name in side]
-        variance += (_gap(ours, theirs, name) * max(s.log_sigma_factor for s in known)) ** 2
-    reach = NINETY_PERCENT * math.hypot(math.sqrt(variance), own_log_sigma_factor(first, second))
-    return math.exp(log_ratio_factor - reach), math.exp(log_ratio_factor + reach)
+        known = max(
+            (side[name] for side in (ours, theirs) if name in side), key=lambda s: s.log_sigma_factor
+        )
+        moved.append(replace(known, share=_gap(ours, theirs, name)))
+    own = own_log_sigma_factor(first, second)
+    below, above = (NINETY_PERCENT * math.hypot(sigma, own) for sigma in log_sigmas(tuple(moved)))
+    return math.exp(log_ratio_factor - below), math.exp(log_ratio_factor + above)
 
 
 def holds_one(low_ratio: float, high_ratio: float) -> bool:
