@@ -62,17 +62,14 @@ def test_the_readme_and_the_overview_claim_no_accuracy_that_is_not_marked():
 
 
 def test_coverage_is_as_claimed_where_a_generation_of_devices_is_left_out(measured):
-    """Of 90 % intervals, for dense runs and for experts.
-
-    Those of dense runs hold 96 %. They are not made narrower, because they hold less of users' runs.
-    """
+    """Of 90 % intervals, for dense runs and for experts."""
     rows = measured.published.judged("generations").rows
     inside = {}
     for family in ("dense", "experts"):
         members = [row for row in rows if row.family == family]
         inside[family] = sum(row.covered for row in members) / len(members)
 
-    assert {family: share for family, share in inside.items() if not 0.85 <= share <= 0.965} == {}
+    assert {family: share for family, share in inside.items() if not 0.85 <= share <= 0.95} == {}
 
 
 def test_pretraining_of_mlperf_is_near(measured):
