@@ -24,6 +24,7 @@ AUTO = "auto"
 SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
 NO_SUCH_KEY = "{} has no such key"
+SLIPS_OF_FLAGS = ("ture", "treu", "tru", "flase", "fasle", "fales", "flse")  # of true and false
 MOST_HOPS = 8  # references that lead to references
 
 
@@ -280,6 +281,8 @@ class ConfigReader:
                     self.assume(f"{key}: {keys.left_out[str(left_out)]}", key)
             return
         if keys.costs_nothing(key):
+            if str(value).lower() in SLIPS_OF_FLAGS:  # other values of such keys have no effect
+                self.flag(key)
             return
         lines = self.document.lines.keys() | self.document.places.keys()  # defaults have none
         given = [name for name, (path, _) in self._values.items() if not lines or path in lines]
