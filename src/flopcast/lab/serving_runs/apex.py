@@ -3,10 +3,12 @@
 Source: data/serving/apex_h100_mistral.csv and apex_traces_mistral.csv.gz; on GitHub microsoft/apex_plus,
 MIT. One row is one trace on one deployment.
 
-vLLM served Mistral-Large-2407 and SGLang Mixtral-8x22B (README of the data). The traces are stored in the
-same folder as the table. If the plan has several replicas, each replica has one row and served every n-th
-request of the trace. Served outputs are shorter than those of the trace, so all outputs are shortened in
-proportion. The means of SGLang have wrong labels, so its sum of latencies is used instead.
+vLLM served Mistral-Large-2407 and SGLang Mixtral-8x22B (README of the data). All rows of vLLM are read as
+FP8, also 2TP and 4TP, whose labels do not state it: 16-bit weights do not fit on two devices, and four
+devices cannot read them in the measured 20 ms between tokens. The traces are stored in the same folder as
+the table. If the plan has several replicas, each replica has one row and served every n-th request of the
+trace. Served outputs are shorter than those of the trace, so all outputs are shortened in proportion. The
+means of SGLang have wrong labels, so its sum of latencies is used instead.
 """
 
 import csv
@@ -85,7 +87,7 @@ def _facts(traces: Traces, row: Mapping[str, str]) -> RowFacts:
         plan={
             "tensor_parallel": ranks,
             "expert_parallel": ranks if plan[5] == "EP" else 1,
-            "weights": "fp8" if plan[3] else "bf16",
+            "weights": "fp8" if row["engine"] == "vllm" else "bf16",
         },
         traffic={"trace": f"{_name(row)} of {row['file']}"},
         trace=_requests(row, plan, traces[_name(row)]),
