@@ -112,7 +112,7 @@ class Optimizer(StrictModel):
     step_host_s : float
         Time of the host in each step for schedulers, logging and loss scaling. It does not overlap with any
         work of the device.
-    sharded_operators : float
+    sharded_operators : int
         Number of operators that an optimizer written in Python dispatches for each trained tensor, one
         after another, while the device waits. Each takes `host.sharded_operator_s`. The optimizers of
         PyTorch need none: `foreach` and `fused` process all tensors in a few operators.
@@ -126,7 +126,7 @@ class Optimizer(StrictModel):
     matrices: Literal["distributed", "gathered"] = "distributed"
     fp32_gradients: bool = False
     step_host_s: float = Field(default=5e-3, ge=0)
-    sharded_operators: float = Field(default=0.0, ge=0)
+    sharded_operators: int = Field(default=0, ge=0)
 
     @property
     def states_dtype(self) -> str:

@@ -113,16 +113,16 @@ def least_log(name: str) -> float:
 
 
 def least_log_sigma(
-    inside_share: Callable[[float], float], most_factor: float, enough: float = INSIDE
+    inside_share: Callable[[float], float], most_factor: float, enough_fraction: float = INSIDE
 ) -> float:
     """Return the smallest sigma, to 1e-4, with which intervals contain enough runs. The method is
     bisection.
 
     `inside_share` returns the share of the runs that the intervals of a sigma contain; it grows with the
-    sigma. `enough` is the share that they must contain.
+    sigma. `enough_fraction` is the share that they must contain.
     """
     low, high = 0.0, most_factor
     while high - low > 1e-4:
         middle = (low + high) / 2.0
-        low, high = (low, middle) if inside_share(middle) >= enough else (middle, high)
+        low, high = (low, middle) if inside_share(middle) >= enough_fraction else (middle, high)
     return high
