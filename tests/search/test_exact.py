@@ -59,6 +59,19 @@ def test_a_plan_among_others_takes_what_it_takes_alone(name):
         assert many.fits == alone.memory.fits
 
 
+def test_a_plan_without_energy_differs_in_its_energy_alone():
+    (job, *_) = best_of("experts")
+
+    ((_, whole),) = play_each([job], load_book)
+    ((_, plain),) = play_each([job], load_book, energy=False)
+
+    assert whole.cost.energy is not None
+    assert plain.cost.energy is None
+    for name in ("step_time_s", "step_low_s", "step_high_s", "factors", "breakdown", "high_bytes"):
+        assert getattr(plain, name) == getattr(whole, name)
+    assert plain.cost.step_usd == whole.cost.step_usd
+
+
 def test_how_many_are_simulated_together_changes_nothing(monkeypatch):
     jobs = best_of("experts")[:12]
     together = dict(play_each(jobs, load_book))

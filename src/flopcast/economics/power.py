@@ -184,6 +184,7 @@ def _stage_peak_w(extra_w: Floats, begin_s: Floats, end_s: Floats, wait_w: float
     joules = np.zeros(len(times))
     np.cumsum(drawn * np.diff(times), out=joules[1:])
     window_s = min(WINDOW_S, step_s)
-    starts = np.clip(np.concatenate([times, times - window_s]), 0.0, step_s - window_s)
+    edges = times[np.append(True, times[1:] > times[:-1])]  # where a task begins as another ends, only once
+    starts = np.clip(np.concatenate([edges, edges - window_s]), 0.0, step_s - window_s)
     inside = np.interp(starts + window_s, times, joules) - np.interp(starts, times, joules)
     return float(inside.max() / window_s)
