@@ -111,9 +111,9 @@ def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
 
 
 def axis(report: Report) -> Axis:
-    """Return the axis of log(step / predicted step), which is as wide as the widest factor."""
-    reach = max(NINETY_PERCENT * abs(one.share) * one.log_sigma_factor for one in report.factors) or 1.0
-    return Axis(low=-reach, high=reach, start=LEFT, end=RIGHT)
+    """Return the axis of log(step / predicted step), which is as wide as the widest bar on each side."""
+    low, high = (max(one.sigmas[side] for one in report.factors) or 1.0 for side in (0, 1))
+    return Axis(low=-NINETY_PERCENT * low, high=NINETY_PERCENT * high, start=LEFT, end=RIGHT)
 
 
 def _drawing(report: Report) -> str:
@@ -128,8 +128,8 @@ def _drawing(report: Report) -> str:
     ]
     names = short_names(drawn_factors)
     for row, (one, name) in enumerate(zip(drawn_factors, names, strict=True)):
-        far = NINETY_PERCENT * abs(one.share) * one.log_sigma_factor
-        left, right = across.at(-far), across.at(far)
+        below, above = (NINETY_PERCENT * sigma for sigma in one.sigmas)
+        left, right = across.at(-below), across.at(above)
         middle = row * ROW_HEIGHT + ROW_HEIGHT / 2
         lines.append(
             f'<text x="{LEFT - 8}" y="{middle + 4.5:.1f}" text-anchor="end">{escape(name)}</text>'
