@@ -107,7 +107,7 @@ def test_a_file_larger_than_memory_is_refused_unread(tmp_path):
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_a_report_is_printed_on_a_terminal_of_any_encoding(path, encoding):
     called = environment(PYTHONIOENCODING=encoding)
 
