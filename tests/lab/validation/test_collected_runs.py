@@ -181,7 +181,7 @@ def test_of_the_seventh_collection_two_sources_are_near_and_one_is_not(found_7):
     assert (len(far), len(near)) == (34, 21)
     assert statistics.median(abs(row.relative_error) for row in near) <= 0.1
     assert all(row.covered for row in near)
-    assert statistics.median(row.relative_error for row in far) < -0.5
+    assert statistics.median(row.relative_error for row in far) < -0.45
 
 
 def test_adapters_without_autocast_are_in_fp32(found_6, found_7):

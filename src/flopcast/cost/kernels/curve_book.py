@@ -75,7 +75,7 @@ class CurveBook:
         >>> CurveBook(curves={}).find("b200", "gemm", launch_s=2e-6).calibrated
         False
         """
-        classes = (FallbackClass(name=name, log_sigma_factor=0.0), *_chain(name))
+        classes = (FallbackClass(name=name, log_sigma_factor=0.0), *_chain(name, owner))
         one = class_of(name)
         elsewhere = one.kind.other_device_log_sigma_factor
         # kernels of engines on another device are nearer than those of training, which know no few rows
@@ -104,11 +104,12 @@ class CurveBook:
         return self.curves.get((owner, name))
 
 
-def _chain(name: str) -> Iterator[FallbackClass]:
+def _chain(name: str, device: str) -> Iterator[FallbackClass]:
     """Yield the fallback classes in order, with their ratios multiplied and sigmas added in quadrature."""
     ratio, sigma, speed_up_ratio = 1.0, 0.0, None
     while (relative := FALLBACK_CLASSES.get(name)) is not None:
-        ratio, sigma = ratio * relative.time_ratio, float(np.hypot(sigma, relative.log_sigma_factor))
+        ratio *= relative.time_ratio_on(device)
+        sigma = float(np.hypot(sigma, relative.log_sigma_factor))
         speed_up_ratio = relative.speed_up_ratio or speed_up_ratio
         yield FallbackClass(
             name=relative.name, log_sigma_factor=sigma, time_ratio=ratio, speed_up_ratio=speed_up_ratio

@@ -11,8 +11,10 @@ A new kernel class is one line here until it is measured. Coordinates must agree
 may have fewer axes than the class has coordinates, never more.
 """
 
+from collections.abc import Mapping
+
 from flopcast.operators.formats import SPARSE_FRACTIONS
-from flopcast.records import dataclass
+from flopcast.records import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,17 +22,24 @@ class FallbackClass:
     """The class to borrow from, and the log-sigma that borrowing adds.
 
     If the class is also borrowed from another device, both log-sigmas are added in quadrature. `time_ratio`
-    is the time of the class, divided by its bound at the efficiency of the related class. `speed_up_ratio`
-    instead states how many times as fast as the related class it is, whatever the peak of its engine. A
-    class is `tested` if a measurement, of the kernel or of a whole run that depends on it, was compared
-    with a prediction; an untested class may have a sigma above 0.3.
+    is the time of the class, divided by its bound at the efficiency of the related class; `of_devices`
+    states it for devices on which both were measured, by the start of their names. `speed_up_ratio` instead
+    states how many times as fast as the related class it is, whatever the peak of its engine. A class is
+    `tested` if a measurement, of the kernel or of a whole run that depends on it, was compared with a
+    prediction; an untested class may have a sigma above 0.3.
     """
 
     name: str
     log_sigma_factor: float
     time_ratio: float = 1.0
+    of_devices: Mapping[str, float] = field(default_factory=dict)
     speed_up_ratio: float | None = None
     tested: bool = True
+
+    def time_ratio_on(self, device: str) -> float:
+        """Return the time ratio on a device: the measured one, or that of all devices."""
+        measured = (ratio for name, ratio in self.of_devices.items() if device.startswith(name))
+        return next(measured, self.time_ratio)
 
     def time_ratio_of(self, engine_ratio: float) -> float:
         """Return the ratio of the class's time to its time at the efficiency of the fallback class.
@@ -139,10 +148,17 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # experts' products as one product of all rows: the sigma is what stands between two devices
     "grouped_gemm": FallbackClass(name="gemm", log_sigma_factor=0.19),
     # products in fp32 without TF32. PyTorch's of 8192 columns and rows reach 0.88 times the fraction of the
-    # peak that those in 16 bits reach, in the mean of eight devices (0.57 on RTX 5090, 0.67 on RTX 4090,
-    # 0.76 on RTX PRO 6000, 0.78 on H20, 0.95 and 1.11 on H100 SXM and PCIe, 1.18 on V100, 1.30 on A100:
-    # zzc0721/torch-performance-test-data, issues 124, 78, 161, 77, 79, 95, 140 and 108)
-    "wide_gemm": FallbackClass(name="gemm", log_sigma_factor=0.29, time_ratio=1.13),
+    # peak that those in 16 bits reach, in the mean of eight devices (zzc0721/torch-performance-test-data,
+    # issues 124, 78, 161, 77, 79, 95, 140 and 108)
+    "wide_gemm": FallbackClass(
+        name="gemm",
+        log_sigma_factor=0.29,
+        time_ratio=1.13,
+        of_devices={
+            **{"rtx-5090": 1 / 0.57, "rtx-4090": 1 / 0.67, "rtx-pro-6000": 1 / 0.76, "h20-": 1 / 0.78},
+            **{"h100-sxm": 1 / 0.95, "h100-pcie": 1 / 1.11, "v100": 1 / 1.18, "a100": 1 / 1.30},
+        },
+    ),
     # dense products of experts side by side: in the three passes 0.92, 0.95 and 1.52 times as long as dense
     # products of the same node (data/peers/simumax, B200)
     "expert_gemm": FallbackClass(name="gemm", log_sigma_factor=0.12),
