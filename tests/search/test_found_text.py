@@ -209,7 +209,10 @@ def test_a_plan_stands_for_its_variants_as_far_as_they_are_tied_with_it():
     assert re.findall(r'^      --plan "(.*)"$', text, re.M) == [
         one.plan.short() for one in (first, other, slow)
     ]
-    told = "and 2 variants tied with it: rank_order=tp-cp-pp-dp (+1.0%); zero=1 (+2.0%)"
+    told = (
+        "and 2 variants that may be as good (in brackets: the difference from the best plan): "
+        "rank_order=tp-cp-pp-dp (+1.0%); zero=1 (+2.0%)"
+    )
     assert re.search(rf"^1 = .*\n.*\n.*\n      {re.escape(told)}\n2 = ", text, re.M)
 
 
@@ -229,7 +232,10 @@ def test_a_variant_says_which_words_of_the_plan_it_lacks():
     ranks = found(first, plain).plans
     group = sorted(ranks, key=lambda one: one.ratio)
 
-    assert variants_of(group) == "1 variant tied with it: without stage_layers and vpp (+3.0%)"
+    assert variants_of(group) == (
+        "1 variant that may be as good (in brackets: the difference from the best plan): "
+        "without stage_layers and vpp (+3.0%)"
+    )
     assert variants_of(group[:1]) == ""
 
 

@@ -27,10 +27,9 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     """Print the model of an exported graph as YAML.
 
     To read an exported file, flopcast runs no code, loads no pickles and reads no weights. It runs code
-    only for --module and for names such as timm:resnet50. With --module, flopcast calls a Python function
-    in your environment. The tensors that the function creates contain no data. The function returns a model
-    and the arguments of its forward method. For models of timm and transformers, the function may return
-    the model alone.
+    only for --module and for names such as timm:resnet50. With --module, flopcast calls your Python
+    function, which must return a model and the arguments of its forward method. For models of timm and
+    transformers, it may return the model alone. During this call, PyTorch allocates no memory for tensors.
 
     A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of the library timm,
     transformers or diffusers. The library creates the model without weights. For transformers and

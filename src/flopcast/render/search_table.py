@@ -150,13 +150,16 @@ def option(short: str) -> str:
     return f'--plan "{short}"'
 
 
+DIFFERENCE = "in brackets: the difference from the best plan"
+
+
 def variants_of(group: Group) -> str:
     """Return how many variants a plan has, and in which words the next ones differ; "" for none."""
     first, *others = group
     told = [f"{_changes(one, first)} ({behind(one)})" for one in others[:VARIANTS]]
     told += [f"{len(others) - VARIANTS} more"] if len(others) > VARIANTS else []
     count = f"{len(others)} variants" if len(others) > 1 else "1 variant"
-    return f"{count} tied with it: {'; '.join(told)}" if others else ""
+    return f"{count} that may be as good ({DIFFERENCE}): {'; '.join(told)}" if others else ""
 
 
 def _changes(one: Ranked, first: Ranked) -> str:

@@ -84,7 +84,7 @@ def question_lines(result: SearchResult) -> list[str]:
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
         + (
-            f" ({result.refined} of these {are} with other stages or less recompute)"
+            f" ({result.refined} of these {are} of other plans, with unequal stages or less recompute)"
             if result.refined
             else ""
         )
