@@ -99,14 +99,15 @@ def meant_count(text: str) -> str:
 
     `parse_tokens` can read the returned text.
 
-    >>> [meant_count(text) for text in ("two trillion", "$3m", "1,5T", "3M EUR")]
-    ['2T', '3M', '1.5T', '']
+    >>> [meant_count(text) for text in ("two trillion", "$3m", "1,5T", "3M EUR", "100 GB", "8 KiB")]
+    ['2T', '3M', '1.5T', '', '100B', '8k']
     """
     text = re.sub(
-        r"(?i)(?:us)?\$|\b(?:usd|us dollars?|dollars?|tokens?|samples?)\b", "", without_separators(text)
+        r"(?i)(?:us)?\$|\b(?:usd|us dollars?|dollars?|samples?)\b|tokens?\b", "", without_separators(text)
     )
     match = NUMBER.fullmatch(_DECIMAL_COMMA.sub(r"\1.\2", in_digits(text.strip())))
     word = match[2].lower().removesuffix("s") if match else ""
+    word = re.sub(r"^([kmgt])(?:i|ilo|ega|iga|era)?\s*(?:b|byte)?$", r"\1", word)  # "100 GB" of tokens
     if len(word) > 4:  # a misspelling
         from difflib import get_close_matches
 

@@ -25,6 +25,7 @@ _MOST_BELOW_EXAMPLE = 256
 _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )
+_LARGE = re.compile(r"\d\s*[gGtTpP]i?[bB]$")  # multiples of bytes, which change the size of a number
 _RATE = re.compile(r"-\d[\d.]*\s*/\s*\w+")
 _WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
 _MOST_DIGITS = 1e15  # larger numbers are no slips of the pen
@@ -49,6 +50,8 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
     ('0.5', '')
     >>> meant("four", whole), meant("4.5k", whole), meant("90%", "a number above 0 and at most 1")
     ('4', '4608', '0.9')
+    >>> [meant(wrong, "a whole number of tokens, such as 8192") for wrong in ("8 KiB", "1 MB", "8 GB")]
+    ['8192', '1048576', '']
     >>> meant("ture", "true or false"), meant("flota16", "float32, float16, auto"), meant("x", "a, b or c")
     ('true', 'float16', '')
     >>> meant("1 GB", "0, 1, 2 or 3"), meant("stage3", "0, 1 or 3"), meant("float6", "float16 or float64")
@@ -95,12 +98,12 @@ def _number(text: str, allowed: str, usual: re.Match[str] | None, *, whole: bool
     if not whole:  # a decimal comma
         text = re.sub(r"^(-?\d+),(\d\d?)$", r"\1.\2", text)
     try:
-        text = str(parse_length(re.sub(r"(?<=\d[kK])i?[bB]$", "", text)))
+        text = str(parse_length(re.sub(r"(?<=\d)\s*([kKmM])i?[bB]$", r"\1", text)))
     except ValueError:
         if re.fullmatch(r"-\d[\d.]* ?[kKmMbBtT]", text) and not whole:
             return text[1:]
         found = _WITH_UNIT.fullmatch(without_separators(text))
-        if found is None:
+        if found is None or ((usual or "tokens" in allowed) and _LARGE.search(text)):
             return ""
         text = found[1]
     number = float(text)

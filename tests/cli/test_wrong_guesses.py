@@ -112,6 +112,12 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "import deepspeed /dev/null": "check the path",
     f"{JOB} --tokens 15 trillion": "join it to its number: write --tokens 15T",
     f"{JOB} --tokens 1.5.2T": "set --tokens to 1.5T",
+    f"{JOB} --tokens 100GB": "set --tokens to 100B",
+    f"{JOB} --tokens '100 MB'": "set --tokens to 100M",
+    f"{JOB} --tokens '1.5 Gtokens'": "set --tokens to 1.5B",
+    f"{JOB} --tokens '100 tok/s'": "set --tokens to a value such as 1T",
+    f"{JOB} --seq '8 KiB'": "write 8192 in place of 8 KiB",
+    f"{JOB} --seq '8 GB'": "write a number such as --seq 4096",
     f"{JOB} --plan 'tp=2 gbs=4M tokens'": "set global_batch to 512",
     f"{JOB} --batch 4Mtok --seq 3000": "set --batch to 1328",
     "search llama-3.2-1b --gpus 16 --plan 'gbs=4M tokens'": "set global_batch to 512",
@@ -323,6 +329,10 @@ RL_STEP = (
     "training: {model: llama-3.1-8b, cluster: dgx-h100:1, batch: {seq: 2048}, plan: auto gbs=256}\n"
     "prompts: 128\nsamples: 8\n"
 )
+AXOLOTL = (
+    "base_model: meta-llama/Meta-Llama-3-8B\nsequence_len: 2048\nmicro_batch_size: 1\nlora_r: 16\n"
+    "lora_target_linear: true\nbf16: true\n"
+)
 IN_FILES = {  # a command line → a file, and the fix of its error; of several causes, those of its errors
     "sweep job.yaml": (
         "model: llama-3-8b\nplan: {tp: 2}\n",
@@ -399,6 +409,21 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
     ),
     "run llama-3.2-1b --gpus 8 --phases shares.yaml": (
         "phases:\n- {name: main, tokens: 95%}\n", "set tokens to 950B"
+    ),
+    "run llama-3.2-1b --gpus 8 --phases units.yaml": (
+        "phases:\n- {name: main, tokens: 100G B}\n", "set tokens to 100B"
+    ),
+    "sweep blank.yaml": ("model: llama-3.2-1b\nseq: [4 KiB]\n", "write 4096"),
+    "predict blank.yaml": (
+        "model: llama-3.2-1b\ncluster: dgx-h100:1\nbatch: {sequence_length: 8 KiB}\n",
+        "write 8192 in place of 8 KiB",
+    ),
+    "predict eight.yml --cluster dgx-h100:1": (
+        f"{AXOLOTL}adapter: qlora\nload_in_8bit: true\n",
+        "write load_in_4bit: true in place of load_in_8bit: true",
+    ),
+    "predict sixteen.yml --cluster dgx-h100:1": (
+        f"{AXOLOTL}adapter: qlora\n", "add load_in_4bit: true, or write adapter: lora"
     ),
     "sweep long.yaml": ("model: llama-3.2-1b\nseq: [4kb]\n", "write 4096"),
     "predict node.yaml": (

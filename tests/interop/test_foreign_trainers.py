@@ -270,9 +270,8 @@ def test_adapters_of_llama_factory_have_its_defaults(given, adapters):
     assert read(FACTORY, finetuning_type="lora", **given)["model"]["adapters"] == adapters
 
 
-@pytest.mark.parametrize("given", [{"load_in_4bit": True}, {}])
-def test_a_qlora_keeps_its_frozen_weights_in_four_bits(given):
-    data = read(AXOLOTL, adapter="qlora", lora_r=8, lora_target_linear=True, **given)
+def test_a_qlora_keeps_its_frozen_weights_in_four_bits():
+    data = read(AXOLOTL, adapter="qlora", lora_r=8, lora_target_linear=True, load_in_4bit=True)
 
     assert data["model"]["adapters"]["base_dtype"] == "nf4"
 
@@ -285,6 +284,11 @@ def test_a_qlora_keeps_its_frozen_weights_in_four_bits(given):
         (
             {"adapter": "qlora", "lora_r": 8, "lora_target_linear": True, "load_in_4bit": False},
             "load_in_4bit",
+        ),
+        ({"adapter": "qlora", "lora_r": 8, "lora_target_linear": True}, "load_in_4bit"),
+        (
+            {"adapter": "qlora", "lora_r": 8, "lora_target_linear": True, "load_in_8bit": True},
+            "load_in_8bit",
         ),
         ({"load_in_4bit": True}, "load_in_4bit"),
         ({"activation_offloading": True}, "activation_offloading"),

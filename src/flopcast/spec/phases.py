@@ -8,8 +8,7 @@ import re
 
 from pydantic import Field, field_validator
 
-from flopcast.meant_quantities import meant_count
-from flopcast.quantities import parse_tokens
+from flopcast.spec.run_length import read_count
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 
@@ -44,13 +43,11 @@ class StatedPhase(StrictModel):
     @field_validator("tokens", mode="before")
     @classmethod
     def _written(cls, value: object) -> object:
-        try:
-            return parse_tokens(value) if isinstance(value, str) else value
-        except ValueError as error:
-            share = re.fullmatch(r"([\d.]+) ?%", str(value))  # the shares of a run of 1T tokens
-            right = f"{float(share[1]) * 10:g}B" if share else meant_count(str(value)) or "1T"
+        if share := re.fullmatch(r"([\d.]+) ?%", str(value)):  # of a run of 1T tokens
+            allowed = "a number of tokens, such as 2e12, 2T or 300B"
             because = "a phase has a number of tokens, and no share of the run"
-            raise NotAllowedError(str(error), because, {"tokens": right}) from None
+            raise NotAllowedError(allowed, because, {"tokens": f"{float(share[1]) * 10:g}B"})
+        return read_count(value, "tokens") if isinstance(value, str) else value
 
 
 class StatedRun(StrictModel):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from flopcast.fixes import Fix
+from flopcast.fixes import Fix, set_to, such_as
 from flopcast.meant_quantities import meant_count
 from flopcast.quantities import parse_tokens, without_separators
 from flopcast.strict_model import NotAllowedError, StrictModel
@@ -17,6 +17,29 @@ from flopcast.units import Number, show_count
 
 ONE_OF = "tokens or samples"
 MOST = 10**18  # tokens or samples: ten thousand times those of the longest known runs
+
+
+def read_count(text: str, field: str) -> float:
+    """Return the number of tokens or samples that a text means, by the name of its field.
+
+    Raises
+    ------
+    NotAllowedError
+        The text is no number; the fix keeps its size, or is an example.
+    """
+    try:
+        return parse_tokens(text, "samples?|sequences?" if field == "samples" else "tok(?:en)?s?")
+    except ValueError:
+        right = meant_count(text)
+        number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?= ?[A-Za-z]$)", text)  # of "2X"
+        usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[field]
+        right = right or (f"{number[0]}{unit}" if number else "")
+        if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
+            begun = re.match(r"\d+\.\d+(?=[kMBT]?[./])|\d+(?=[kMBT]?/)", text)
+            right = begun[0] + "".join(re.findall(r"(?<=\d)[kMBT]\b", text)) if begun else ""
+        fix = set_to({field: right}) if right else such_as(field, usual)
+        allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not a number"
+        raise NotAllowedError(allowed, because, fix) from None
 
 
 class RunLength(StrictModel):
@@ -47,23 +70,7 @@ class RunLength(StrictModel):
     @classmethod
     def _written(cls, value: object, info: ValidationInfo) -> object:
         """Return the number that a text means."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return parse_tokens(
-                value, "samples?|sequences?" if info.field_name == "samples" else "tok(?:en)?s?"
-            )
-        except ValueError:
-            right = meant_count(value)
-            number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?= ?[A-Za-z]+$)", value)  # of "2X"
-            usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[info.field_name or ""]
-            right = right or (f"{number[0]}{unit}" if number else "")
-            if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
-                begun = re.match(r"\d+(?:\.\d+)?(?=[kMBT]?[./])", value)
-                right = begun[0] + "".join(re.findall(r"(?<=\d)[kMBT]\b", value)) if begun else ""
-            right = right or usual
-            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not a number"
-            raise NotAllowedError(allowed, because, {str(info.field_name): right}) from None
+        return read_count(value, str(info.field_name)) if isinstance(value, str) else value
 
     @field_validator("epochs", mode="before")
     @classmethod

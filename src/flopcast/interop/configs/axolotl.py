@@ -83,7 +83,12 @@ def _adapter(reader: JobReader) -> None:
     """Read adapters, over weights of 16 or 4 bits; without adapters, all weights are trained."""
     kind = reader.choice("adapter", ADAPTERS, "")
     four, eight = reader.flag("load_in_4bit"), reader.flag("load_in_8bit")
-    if eight:
+    because = "Axolotl trains QLoRA only over frozen weights in 4 bits"
+    has_other_bits = kind == "qlora" and eight and not reader.has("load_in_4bit")
+    if has_other_bits:
+        fix = "write load_in_4bit: true in place of load_in_8bit: true"
+        reader.fault("load_in_8bit", "false, because adapter is qlora", because, fix)
+    elif eight:
         reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if kind == "":
         if four:
@@ -95,11 +100,11 @@ def _adapter(reader: JobReader) -> None:
                 "adapter",
             )
         return
-    if kind == "qlora" and not four and reader.has("load_in_4bit"):
-        allowed = "true, because adapter is qlora"
-        because = "QLoRA stores the frozen weights in 4 bits"
-        reader.fault("load_in_4bit", allowed, because, "write true")
-    quantised = "load_in_4bit" if four else "adapter" if kind == "qlora" else ""
+    if kind == "qlora" and not four and not has_other_bits:
+        is_given, allowed = reader.has("load_in_4bit"), "true, because adapter is qlora"
+        fix = f"{'write' if is_given else 'add load_in_4bit:'} true, or write adapter: lora"
+        reader.fault("load_in_4bit", allowed, because, fix, "" if is_given else "is missing")
+    quantised = "load_in_4bit" if four else ""
     every = reader.flag("lora_target_linear") or reader.raw("lora_target_modules") == "all-linear"
     if not reader.has("lora_r"):
         reader.fault("lora_r", "a whole number", "an adapter needs a rank", "add lora_r: 16", "is missing")

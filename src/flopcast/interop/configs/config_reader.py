@@ -228,8 +228,9 @@ class ConfigReader:
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """Report a key that requests an unsupported feature."""
-        fine = "false" if self.raw(key) is True else " or ".join(map(str, self.keys.fine.get(key, ())))
-        allowed = ", or ".join(filter(None, ("another value" if fix else fine, "a file without this key")))
+        fine = "another value" if fix else " or ".join(map(str, self.keys.fine.get(key, ())))
+        fine = "false" if self.raw(key) is True else fine
+        allowed = ", or ".join(filter(None, (fine, "a file without this key")))
         self.fault(key, allowed, f"flopcast does not yet support {what}", fix or way_out(key))
 
     def assume(self, text: str, key: str = "") -> None:
