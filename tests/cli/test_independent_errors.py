@@ -233,6 +233,18 @@ CASES = [
     ("search llama-3.2-1b --engine vllm --gpus 4 --plan tp=3 --slo ttft=0", "", [
         "write ttft=2s", "set plan.tensor_parallel to 4"
     ]),
+    ("explain steptime llama-3.2-1b --gpus 8 --price 2.10", "", [
+        "remove --price, or run flopcast predict", "did you mean step?"
+    ]),
+    ("export megatorn llama-3.2-1b --gpus 8 --plan tp=3", "", [
+        "did you mean megatron?", "set tensor_parallel to 2"
+    ]),
+    ("catalog modles --gpus 8", "", [
+        "remove --gpus, or run flopcast predict", "run flopcast catalog models"
+    ]),
+    ("completion bsh --gpus 8", "", [
+        "remove --gpus, or run flopcast predict", "write bash in place of bsh"
+    ]),
     ("explain memroy llama-3.2-1b --gpus 8 --plan tp=3", "", [
         "set tensor_parallel to 2", "did you mean memory?"
     ]),

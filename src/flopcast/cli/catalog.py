@@ -1,11 +1,14 @@
 """`flopcast catalog`."""
 
 import textwrap
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from flopcast.cli.options import print_json, writes_document
 from flopcast.cli.suggestions import kinds, names_of_kind
+from flopcast.errors import Problem, SpecError
 
 WIDTH = 100  # of the lines of all names
 OTHER_WORDS = {  # that people use for a kind of the catalogue
@@ -38,8 +41,6 @@ def command(kind: str | None, name: str | None) -> None:
     flopcast catalog devices a100-sxm4-80gb
     flopcast catalog models HuggingFaceTB/SmolLM2-1.7B
     """
-    from flopcast.errors import SpecError, spec_error
-    from flopcast.files.nearest_names import nearest
     from flopcast.library import catalog
 
     if kind == "hub":
@@ -52,14 +53,8 @@ def command(kind: str | None, name: str | None) -> None:
             raise SpecError([catalog.unknown_name("models", str(name))])
         click.echo("\n".join(found))
         return
-    if kind is not None and kind not in catalog.KINDS:
-        kinds_known = (*catalog.KINDS, "hub")
-        near = nearest(kind, (*kinds_known, *OTHER_WORDS))
-        right = next((OTHER_WORDS.get(word, word) for word in near), "")
-        command = f"run flopcast catalog {right}{f' {name}' if name else ''}"
-        because = "the catalogue has no entries of this kind"
-        fix = command if right else "run flopcast catalog"
-        raise spec_error("KIND", kind, ", ".join(kinds_known), because, fix)
+    if wrong := _problems_of_kind({"kind": kind, "name": name}):
+        raise SpecError(wrong)
     if kind is not None and name is not None:
         alike = [one for one in catalog.names(kind) if name.lower() in one]
         if alike and catalog.known(kind, name) is None:
@@ -73,6 +68,24 @@ def command(kind: str | None, name: str | None) -> None:
     for each in catalog.KINDS:
         names = f"{each}: {', '.join(catalog.names(each))}"
         click.echo(textwrap.fill(names, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+
+
+def _problems_of_kind(named: Mapping[str, Any]) -> list[Problem]:
+    """Return the error of a kind of which the catalogue has no entries."""
+    from flopcast.files.nearest_names import nearest
+    from flopcast.library import catalog
+
+    kind, name, known = named["kind"], named["name"], (*catalog.KINDS, "hub")
+    if kind is None or kind in known:
+        return []
+    near = nearest(kind, (*known, *OTHER_WORDS))
+    right = next((OTHER_WORDS.get(word, word) for word in near), "")
+    because = "the catalogue has no entries of this kind"
+    fix = f"run flopcast catalog {right}{f' {name}' if name else ''}" if right else "run flopcast catalog"
+    return [Problem("KIND", kind, ", ".join(known), because, fix)]
+
+
+vars(command.callback)["problems_of_job"] = _problems_of_kind
 
 
 def _table(kind: str) -> str:

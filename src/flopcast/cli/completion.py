@@ -1,9 +1,13 @@
 """`flopcast completion`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from flopcast.cli.options import writes_document
 from flopcast.cli.suggestions import words
+from flopcast.errors import Problem, SpecError
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -24,12 +28,20 @@ def command(shell: str) -> None:
     from click.shell_completion import ShellComplete, get_completion_class
 
     from flopcast.cli.main import COMPLETE, group
-    from flopcast.errors import spec_error
 
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        because, fix = "flopcast writes scripts only for these shells", "choose one of them"
-        allowed = ", ".join(SHELLS)
-        raise spec_error("SHELL", shell, allowed, because, fix)
+        raise SpecError(_problems_of_shell({"shell": shell}))
     made = kind(group, {}, "flopcast", COMPLETE)
     click.echo(ShellComplete.source(made), nl=False)  # not its own, which runs the shell for its version
+
+
+def _problems_of_shell(named: Mapping[str, Any]) -> list[Problem]:
+    """Return the error of a shell for which there is no script."""
+    shell = named["shell"]
+    because, fix = "flopcast writes scripts only for these shells", "choose one of them"
+    wrong = Problem("SHELL", shell, ", ".join(SHELLS), because, fix)
+    return [wrong] if shell and shell not in SHELLS else []
+
+
+vars(command.callback)["problems_of_job"] = _problems_of_shell

@@ -3,13 +3,15 @@
 import re
 import shlex
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
-from flopcast.errors import Problem, SpecError, collected
+from flopcast.errors import InfeasibleError, Problem, SpecError, collected
 from flopcast.files.inputs import exists
 from flopcast.files.nearest_names import nearest
 from flopcast.requests.checked_request import check_after
@@ -17,6 +19,9 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
 from flopcast.requests.words import is_model
+
+if TYPE_CHECKING:
+    from flopcast.report.explain.explanation import Explanation
 
 option = DocumentedOptions(__name__)
 
@@ -28,16 +33,20 @@ OF_SERVING = ("ttft", "tpot", "iteration")
 
 
 def _check(what: str, request: JobRequest) -> None:
-    """Check the request, and whether WHAT misspells a number that every prediction has."""
+    """Check the request, and whether its prediction contains the number WHAT."""
     from flopcast.report.labels import COMPONENTS
 
     known, problems = {*USUAL, *OF_SERVING, *COMPONENTS}, list[Problem]()
+    is_job = exists(what) or is_model(what)
     near = [] if what in known or re.search(r"[.\[]", what) else nearest(what, known, least_ratio=NEAR)
-    if near and not (exists(what) or is_model(what)):
+    if near and not is_job:
         because, fix = "a prediction contains no number with this name", f"did you mean {near[0]}?"
         problems.append(Problem("WHAT", what, ", ".join(sorted(known)), because, fix))
     with collected(problems):
         check_after(what, request)
+    if not (problems or is_job or what in known):  # only the prediction knows all its numbers
+        with collected(problems), suppress(InfeasibleError):
+            _explained(what, request)
     if problems:
         raise SpecError(problems)
 
@@ -70,41 +79,41 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     With --engine, --traffic or --slo, WHAT is "ttft", "tpot", "iteration" or "memory", or a component or an
     operator of one iteration of the engine.
     """
-    from flopcast.api import predict
-    from flopcast.library.constants import shipped
-    from flopcast.library.curves import load_book
     from flopcast.render.assumption_lines import assumption_lines
     from flopcast.render.explanation import as_json, marked_text
-    from flopcast.report.explain.registry import explain
 
     if exists(what) or is_model(what):
         raise SpecError([_swapped(what, str(next(iter(request.files), "step")))])
+    explanation, assumptions = _explained(what, request)
+    assumed = assumption_lines(assumptions)
+    print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))
+
+
+def _explained(what: str, request: JobRequest) -> tuple["Explanation", tuple[str, ...]]:
+    """Return the explanation of a number of a prediction, and the assumptions of the prediction.
+
+    Raises
+    ------
+    SpecError
+        The request has errors, or its prediction contains no such number.
+    """
+    from flopcast.api import predict, predict_serving
+    from flopcast.library.constants import shipped
+    from flopcast.library.curves import load_book, load_serving_book
+    from flopcast.report.explain.registry import explain
+    from flopcast.requests.serving_request import answered
+    from flopcast.serving.explain import explain_serving
+
     if serves(request):
-        _explain_serving(what, request, wants_json)
-        return
+        served = answered(request, predict_serving)
+        book = load_serving_book(served.job.cluster)
+        return explain_serving(served, book, what), served.job.assumptions
     report = predict(resolve(request))
     sources = {
         constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
         for constant in shipped().constants
     }
-    explanation = explain(report, load_book(report.job.cluster), sources, what)
-    assumed = assumption_lines(report.assumptions)
-    print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))
-
-
-def _explain_serving(what: str, request: JobRequest, wants_json: bool) -> None:
-    """Explain a number of a prediction of serving."""
-    from flopcast.api import predict_serving
-    from flopcast.library.curves import load_serving_book
-    from flopcast.render.assumption_lines import assumption_lines
-    from flopcast.render.explanation import as_json, marked_text
-    from flopcast.requests.serving_request import answered
-    from flopcast.serving.explain import explain_serving
-
-    report = answered(request, predict_serving)
-    explanation = explain_serving(report, load_serving_book(report.job.cluster), what)
-    assumed = assumption_lines(report.job.assumptions)
-    print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))
+    return explain(report, load_book(report.job.cluster), sources, what), report.assumptions
 
 
 def _swapped(what: str, second: str) -> Problem:

@@ -38,8 +38,14 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 
 
 def _check(target: str, request: JobRequest) -> None:
-    """Check the job of a request; a format of an engine makes it a serving job."""
+    """Check the format, and the job of a request; a format of an engine makes it a serving job."""
     from flopcast.interop.exports.kinds import SERVING as ENGINES
+    from flopcast.interop.exports.kinds import kind_named
+
+    if target and not (exists(target) or is_model(target)):
+        found = problems_of(lambda: kind_named(target))
+        if found:
+            raise SpecError([*found, *problems_of(lambda: check_after(target, request))])
 
     if target in ENGINES and not serves(request) and not is_training_job(request):
         served = replace(request, engine=ENGINES[target].engine)
