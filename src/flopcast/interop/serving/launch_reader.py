@@ -42,8 +42,14 @@ request 8352 of DeepSpeed, without graphs. Without the host time of an iteration
 for each kernel. Other measurements give 24 us (Llama-3-8B, pull request 1401 of SGLang) to 77 us
 (Qwen2.5-Omni-7B on a shared server, issue 7960 of vLLM-Omni).
 """
-SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
-POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}  # as vLLM reads --max-model-len 8k
+SUFFIXED = re.compile(r"(\d+(?:\.\d+)?(?=[km])|\d+)([kKmM])")
+POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
+MAY_HAVE_SUFFIX = ("max-model-len", "max-num-batched-tokens")
+"""Counts that may be written as 8k: `human_readable_int` in vllm/engine/arg_utils.py reads only these.
+
+All other counts of vLLM, and those of SGLang (sglang/srt/server_args.py) and of TensorRT-LLM
+(tensorrt_llm/commands/serve.py), have the type int.
+"""
 
 
 class LaunchReader(ConfigReader):
@@ -91,8 +97,8 @@ class LaunchReader(ConfigReader):
                 self.fault(key, "a value", because, from_outside(setting.unknown), "is not stated")
 
     def tokens(self, key: str, default: int = 1) -> int:
-        """Return a number of tokens, which may be written as 8k (8000) or 8K (8192)."""
-        match = SUFFIXED.fullmatch(str(self.raw(key)))
+        """Return a count; some of vLLM's may be written as 8k (8000) or 8K (8192)."""
+        match = SUFFIXED.fullmatch(str(self.raw(key))) if key in MAY_HAVE_SUFFIX else None
         return round(float(match[1]) * POWERS[match[2]]) if match else self.count(key, default)
 
     def shown(self, key: str) -> str:
