@@ -176,6 +176,35 @@ def test_each_wrong_field_is_reported_with_the_edit_that_mends_it(words, fixes):
     assert all(fix in told(error)[field].fix for field, fix in fixes.items())
 
 
+def test_errors_in_the_values_of_an_unknown_field_are_reported_together_with_edits_that_work():
+    words = {
+        "model": "llama-3.1-8b",
+        "cluster": "dgx-h100",
+        "gpus": 1,
+        "engine": "vlm",
+        "slo": "tttf_p99=2s",
+    }
+    words |= {"traffic": "rate=-4/s prompt=2000 outptu=30"}
+    faults = json.loads(answer("api.serve", words, lambda _: None).body)["faults"]
+
+    assert [(each["field"], each["place"]) for each in faults] == [
+        (field, "request") for field in ("traffic", "outptu", "engine", "rate", "slo")
+    ]
+    assert faults[0]["edits"] == [{"rate": "4/s", "prompt": "2000"}]
+    del words["traffic"]
+    for each in faults:
+        words |= each["edits"][0]
+    assert answer("api.serve", words, lambda _: None).status == 200
+
+
+def test_a_setting_of_the_plan_that_stands_outside_is_added_to_the_plan():
+    with pytest.raises(SpecError) as error:
+        job_from(START | {"plan": "gbs=64", "optimizer": "adam9"})
+
+    assert told(error)["optimizer"].edits == ({"plan": "gbs=64 optimizer=adam9"},)
+    assert "plan.optimizer" in told(error)
+
+
 def test_a_length_may_be_written_as_people_write_it():
     assert job_from(START | {"seq": "8k"}).batch.sequence_length == 8192
 

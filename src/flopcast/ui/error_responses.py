@@ -22,7 +22,15 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.pool import Answer
-from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING, OF_TRAFFIC_FIELDS, REQUEST
+from flopcast.ui.request_values import (
+    OF_JOB,
+    OF_PLAN,
+    OF_SEARCH,
+    OF_SERVING,
+    OF_TRAFFIC_FIELDS,
+    REQUEST,
+    UNKNOWN,
+)
 
 JSON = "application/json"
 ARGUMENT = re.compile(r"^argument (?=\w+$)")  # the place of a value that has a field of its own
@@ -77,9 +85,23 @@ def errors_as_json(
 ) -> str:
     """Return errors as `flopcast --json` prints them."""
     named = [_with_short_field(without_options(each)) for each in problems]
-    named = [replace(each, where=ARGUMENT.sub("field ", each.where)) for each in named]
+    named = [replace(each, where=ARGUMENT.sub("field ", each.where) or REQUEST) for each in named]
+    named = [_with_right_values(each, named) for each in named]
     data = input_faults(named) if named else fault(kind, message, changes)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _with_right_values(problem: Problem, every: Sequence[Problem]) -> Problem:
+    """Return the problem of an unknown field; its fix has the right values of the fields that it means."""
+    if problem.fault != UNKNOWN or not problem.edits:
+        return problem
+    text, edit, right = str(problem.fix), dict(problem.edits[0]), dict[str, object]()
+    for other in every:
+        if other.fault != UNKNOWN and other.edits:
+            right |= {name or other.field: value for name, value in other.edits[0].items()}
+    for name in edit.keys() & right.keys():
+        text = text.replace(*(f'"{name}": {json.dumps(value)}' for value in (edit[name], right[name])))
+    return replace(problem, fix=Fix(text, (edit | {name: right.get(name, edit[name]) for name in edit},)))
 
 
 def _with_short_field(problem: Problem) -> Problem:

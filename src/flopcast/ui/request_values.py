@@ -46,6 +46,7 @@ PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
 USUAL_COUNTS = {"gbs": 512, "seq": 4096, "lora": 16, "qlora": 16, "requests": 1000, "max_tokens": 8192}
 Words = Mapping[str, object]
 REQUEST = "request"  # the place of errors in a request
+UNKNOWN = "is not a known field"
 ONLY_IN = {"serve": OF_SERVING, "search": OF_SEARCH, "diagnose": ("log",)}  # fields of other requests
 MOST_SHORT = 3  # letters of a name, most of which are similar to a degree of a plan
 OF_TRAFFIC_FIELDS = {"rate": "rate_per_s", "prompt": "prompt_tokens", "output": "output_tokens"}
@@ -60,8 +61,9 @@ def checked(
 ) -> tuple[dict[str, object], list[Problem]]:
     """Return the fields of a request whose name and type are right, and the errors of all others.
 
-    The remaining fields can still be checked, so that all errors are reported together. The default model
-    replaces a wrong one, because other fields can be checked only with some model.
+    The remaining fields can still be checked, so that all errors are reported together. They include the
+    fields that an unknown one means. The default model replaces a wrong one, because other fields can be
+    checked only with some model.
 
     Parameters
     ----------
@@ -70,9 +72,15 @@ def checked(
     """
     rest, problems = dict(words), []
     for name, value in words.items():
-        problem = _unknown(name, value, known) if name not in known else _mistyped(name, value, several)
-        if problem is not None:
-            problems.append(problem)
+        if name in known:
+            found = [] if (wrong := _mistyped(name, value, several)) is None else [wrong]
+        else:
+            found, meant = _unknown(name, words, known)
+            found += [wrong for key in meant if (wrong := _mistyped(key, meant[key], several))]
+            refused = {each.field for each in found}
+            rest |= {key: meant[key] for key in meant if key not in refused | (rest.keys() - {"plan"})}
+        if found:
+            problems += found
             del rest[name]
     model = text_of(rest, "model")
     unknown_model = model is not None and catalog.known("models", model) is None
@@ -83,8 +91,9 @@ def checked(
     return rest, problems
 
 
-def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
-    """Return the error for a field that the request may not have."""
+def _unknown(name: str, words: Words, known: Sequence[str]) -> tuple[list[Problem], Words]:
+    """Return the errors of a field that the request may not have, and the fields that it means."""
+    value = words[name]
     because = "unknown fields raise an error, so that none is silently ignored"
     meant = job_field(name)
     of_plan = short_name(meant, Plan.model_fields[meant]) if meant in Plan.model_fields else ""
@@ -95,11 +104,12 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
     near = [each for each in (MEANT.get(name), of_plan, of_batch, once) if each in known]
     near += [long[each] for each in (same_elsewhere(name, long),) if each] + similar
     other = next((path for path, names in ONLY_IN.items() if name in names), None)
-    fix = f"remove {name}"
+    fix, others = f"remove {name}", list[Problem]()
     if near:
         fix = Fix(f"did you mean {near[0]}?", ({str(near[0]): value},))
     elif of_plan and "plan" in known:
-        fix = Fix(f'write "plan": "{of_plan}={value}"', ({"plan": f"{of_plan}={value}"},))
+        plan = f"{words.get('plan') or ''} {of_plan}={value}".strip()
+        fix = Fix(f'write "plan": "{plan}"', ({"plan": plan},))
     elif name == "traffic" and "rate" in known:
         settings = value if isinstance(value, dict) else dict(re.findall(r"(\w+)=(\S+)", str(value)))
         usual = {"rate": "4/s", "prompt": "2000", "output": "300"}
@@ -107,11 +117,14 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
             key: each if re.search(r"\d", str(each)) else usual.get(key, each)
             for key, each in settings.items()
         }
-        settings = settings or usual
+        strange = {key: each for key, each in settings.items() if key not in known}
+        others = [each for key in strange for each in _unknown(key, strange, known)[0]]
+        settings = {key: each for key, each in settings.items() if key in known} or usual
         fix = Fix(f"write its settings as fields, such as {json.dumps(settings)[1:-1]}", (settings,))
     elif other is not None:
         fix = f"send the request to /api/v1/{other}, or remove {name}"
-    return Problem(name, value, ", ".join(known), because, fix, REQUEST, "is not a known field")
+    problem = Problem(name, value, ", ".join(known), because, fix, REQUEST, UNKNOWN)
+    return [problem, *others], problem.edits[0] if problem.edits else {}
 
 
 def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | None:
