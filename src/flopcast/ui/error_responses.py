@@ -100,7 +100,8 @@ def _with_right_values(problem: Problem, every: Sequence[Problem]) -> Problem:
         if other.fault != UNKNOWN and other.edits:
             right |= {name or other.field: value for name, value in other.edits[0].items()}
     for name in edit.keys() & right.keys():
-        text = text.replace(*(f'"{name}": {json.dumps(value)}' for value in (edit[name], right[name])))
+        wrong, new = (f'"{name}": {json.dumps(value)}' for value in (edit[name], right[name]))
+        text = text.replace(wrong, new)
     return replace(problem, fix=Fix(text, (edit | {name: right.get(name, edit[name]) for name in edit},)))
 
 
