@@ -31,8 +31,8 @@ def after_fix(data: object, problem: Problem) -> object:
     The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
     """
     path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
-    if not problem.edits or len(problem.edits[0]) > 1:
-        return data if problem.edits else _moved(data, problem)
+    if not path or not problem.edits or len(problem.edits[0]) > 1:
+        return data if problem.edits or not path else _moved(data, problem)
     ((name, value),) = problem.edits[0].items()
     if problem.fault == UNKNOWN_KEY:
         return _with_key(data, path, name, value, _written(problem.value))
