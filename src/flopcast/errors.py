@@ -9,6 +9,7 @@ FlopcastError            catch this to catch them all
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Protocol, TypeVar
 
 from flopcast.fixes import Edit, Fix, edits_of, in_place
 from flopcast.records import dataclass, replace
@@ -18,6 +19,17 @@ MISSING, MEANT = "is missing", "did you mean "
 SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|job):\d+$")  # the place of a value in a script
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
+
+
+class HasPlace(Protocol):
+    """Something with a place in a file, such as "job.yaml:3"."""
+
+    @property
+    def where(self) -> str:
+        """Return the place."""
+
+
+Placed = TypeVar("Placed", bound=HasPlace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,7 @@ class SpecError(FlopcastError, ValueError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
         repaired = (_with_variable(_with_meant(problem)) for problem in problems)
-        found = _each_cause(repaired)
+        found = in_order_of_lines(_each_cause(repaired))
         renamed = {problem.fix[len(MEANT) : -1] for problem in found if problem.fix.startswith(MEANT)}
         self.problems: tuple[Problem, ...] = tuple(
             each
@@ -107,6 +119,25 @@ class SpecError(FlopcastError, ValueError):
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
         """Rebuild from the faults: copies and other processes print them as this one does."""
         return SpecError, (self.problems,)
+
+
+def in_order_of_lines(found: Sequence[Placed]) -> list[Placed]:
+    """Return errors, or rows with errors, with those of one file in the order of its lines.
+
+    Errors without a line keep their positions, as do those of other files.
+
+    >>> places = ("a.yaml:3", "--gpus", "b.yaml:1", "a.yaml:2")
+    >>> [each.where for each in in_order_of_lines([Problem("x", 1, "", "", "", where) for where in places])]
+    ['a.yaml:2', '--gpus', 'b.yaml:1', 'a.yaml:3']
+    """
+    places = [each.where.rpartition(":") for each in found]
+    ordered = list(found)
+    for file in {file for file, _, line in places if file and line.isdecimal()}:
+        slots = [at for at, place in enumerate(places) if place[0] == file and place[2].isdecimal()]
+        by_line = sorted(slots, key=lambda at: int(places[at][2]))
+        for slot, at in zip(slots, by_line, strict=True):
+            ordered[slot] = found[at]
+    return ordered
 
 
 def _replaced(missing: Problem, problems: Sequence[Problem]) -> bool:

@@ -16,6 +16,8 @@ RUN = (
     "framework,year,step_time_s\n"
     "mine-1,mine,train,MyGPT 13B,H100,64,8192,32,2,1,1,512,bf16,Megatron-LM,2025,6.9"
 )
+TWO_WRONG = RUN.replace("MyGPT 13B", "Llama 3 8B").replace("H100", "H1OO")  # letters O
+TWO_WRONG += RUN.replace("MyGPT 13B", "Llama 3 8B").partition("\n")[2].replace("mine-1", "\nmine-2") + " s"
 TOO_MANY = RUN.replace("MyGPT 13B", "Llama 3 8B").replace(",32,2,", ",32,4,")  # ranks
 MEGATRON = (
     "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --tensor-model-paralel-size 2 --bf16 "
@@ -233,6 +235,15 @@ CASES = [
     ("search llama-3.2-1b --engine vllm --gpus 4 --plan tp=3 --slo ttft=0", "", [
         "write ttft=2s", "set plan.tensor_parallel to 4"
     ]),
+    ("predict job.yaml", "model: llama-3.2-1b\ncluster: dgx-h100:-2\nstack: megatron-cor\n"
+     "plan: {data_parallel: 8, tensor_parallel: two}\n", [
+        "write dgx-h100:2",
+        "did you mean megatron-core, megatron-core-2025 or megatron-core-2026?",
+        "write 2 in place of two",
+    ]),
+    ("validate --runs runs.csv", TWO_WRONG, [
+        "did you mean h100-pcie-80gb, h100-sxm5-64gb or h100-sxm5-80gb?", "write 6.9 in place of 6.9 s"
+    ]),
     ("explain steptime llama-3.2-1b --gpus 8 --price 2.10", "", [
         "remove --price, or run flopcast predict", "did you mean step?"
     ]),
@@ -269,7 +280,7 @@ CASES = [
         "did you mean zero_optimization?"
     ]),
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
-        "did you mean model?", "set zero to 3", "set gpus to 16", "set tensor_parallel to 4"
+        "did you mean model?", "set gpus to 16", "set zero to 3", "set tensor_parallel to 4"
     ]),
 ]  # fmt: skip
 

@@ -116,6 +116,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --tokens '100 MB'": "set --tokens to 100M",
     f"{JOB} --tokens '1.5 Gtokens'": "set --tokens to 1.5B",
     f"{JOB} --tokens '100 tok/s'": "set --tokens to a value such as 1T",
+    f"{JOB} --engine vllm --traffic 'rate=4/s prompt=2000 output=0'": "write 1",
     f"{JOB} --seq '8 KiB'": "write 8192 in place of 8 KiB",
     f"{JOB} --seq '8 GB'": "write a number such as --seq 4096",
     f"{JOB} --plan 'tp=2 gbs=4M tokens'": "set global_batch to 512",
@@ -365,7 +366,7 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
     "predict traffic.yaml": (
         "model: llama-3.2-1b\ncluster: dgx-h100\nengine: vllm\n"
         "traffic: {rate: 4, prompt: 2000, output: null}\n",
-        "write output: 2000",
+        "write output: 300",
     ),
     "import torchtitan b.toml --cluster dgx-h100 --gpus 7 --model llama-3-8b": (
         "[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 8\n",
@@ -561,7 +562,7 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
         "base_model: Qwen/Qwen2.5-7B-Instruct\nload_in_4bit: true\nadapter: lroa\nlora_r: -32\n"
         "lora_target_linear: true\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\n"
         "gradient_accumulation_steps: 4\noptimizer: adamw_bnb_8bits\n",
-        ["did you mean lora?", "did you mean adamw_bnb_8bit?", "write 32 in place of -32"],
+        ["did you mean lora?", "write 32 in place of -32", "did you mean adamw_bnb_8bit?"],
     ),
 }  # fmt: skip
 

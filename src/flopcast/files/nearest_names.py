@@ -33,9 +33,10 @@ def nearest(
     ['dgx-h100', 'h100-pcie-8']
     >>> nearest("meta-llama/Llama-3-8B", ["llama-3-70b", "llama-3-8b"])
     ['llama-3-8b']
-    >>> nearest("dpp", ["dp", "pp", "tp"]), nearest("xyz", ["dp"])
-    (['dp'], [])
+    >>> nearest("dpp", ["dp", "pp", "tp"]), nearest("xyz", ["dp"]), nearest("H1OO", ["h100-pcie", "h200"])
+    (['dp'], [], ['h100-pcie'])
     """
+    written = re.sub(r"(?<=\d)[oO]+(?![a-zA-Z])", lambda found: "0" * len(found[0]), written)  # "H1OO"
     plain, short = _plain(written), _squeezed(written)
     if not short:
         return []

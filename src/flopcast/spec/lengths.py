@@ -252,7 +252,8 @@ def _count(given: object) -> int:
     count_tokens = _number(given, thousand=1024)
     if not 1 <= count_tokens <= MOST_TOKENS or count_tokens != int(count_tokens):
         because = "a request has a prompt and an output of at least one token"
-        raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000")
+        near = max(1, round(count_tokens)) if count_tokens <= MOST_TOKENS else 2000
+        raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, str(near))
     return int(count_tokens)
 
 

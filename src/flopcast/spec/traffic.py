@@ -162,7 +162,7 @@ class Traffic(StrictModel):
             raise NotAllowedError("no value if a trace is given", _OF_A_TRACE, f"remove {short}")
         if not traced and value is None:
             because = "without a trace, flopcast does not know the lengths of requests"
-            raise NotAllowedError(FORMS, because, write(2000, short))
+            raise NotAllowedError(FORMS, because, write(2000 if short == "prompt" else 300, short))
         return value
 
     @field_validator("arrivals", "burstiness")

@@ -21,7 +21,7 @@ import numpy as np
 
 from flopcast.cost.constant_transfer import Context, context_of
 from flopcast.dtypes import Logs
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, in_order_of_lines
 from flopcast.files.package_table import read_table
 from flopcast.lab.validation.compare import ComparedStep
 from flopcast.lab.validation.diagnosis import Diagnosis, first_suspect
@@ -172,7 +172,9 @@ def compare_runs(
                 twice.append(run.id)
             else:
                 rows.append(row)
-    return Published(rows=with_baseline(rows), left_out=tuple(left_out), twice=tuple(twice))
+    return Published(
+        rows=with_baseline(rows), left_out=tuple(in_order_of_lines(left_out)), twice=tuple(twice)
+    )
 
 
 def with_baseline(rows: Sequence[ComparedRun]) -> tuple[ComparedRun, ...]:
