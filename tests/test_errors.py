@@ -183,7 +183,7 @@ def test_nothing_is_raised_that_a_caller_cannot_catch_as_ours_or_as_a_value_erro
 WRONG_CALLS = [  # a wrong call, a part of the reason, and the fix of its only error
     (lambda: flopcast.Space(gbs=512, tp=[1, 2, "x"]), "not a whole number", "leave out 'x'"),
     (
-        lambda: flopcast.serving_job(model="gpt2", gpus=1, engine="vllm", traffic={"rate": "4 rpx"}),
+        lambda: flopcast.serving_job(model="llama-3-8b", gpus=1, engine="vllm", traffic={"rate": "4 rpx"}),
         "requests per unit of time",
         "write rate=4/s",
     ),

@@ -314,8 +314,7 @@ def nodes_of(
     """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
-        allowed = "NAME, or NAME:NODES without blanks, where NODES is a whole number of at least 1"
-        because = f"{text.strip() or 'nothing'} is not such a number of nodes"
+        allowed, because = f"NAME, or NAME:NODES, where NODES is {WHOLE}", f"{text!r} is not such a number"
         fix: str = write(f"{own_name.strip()}:{whole_number(text.partition(':')[0], 1)}")
         if "," in name:
             fix = "describe the groups under cluster: in a job file, as docs/howto/unequal.md does"
