@@ -25,7 +25,9 @@ _MOST_BELOW_EXAMPLE = 256
 _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )
-_LARGE = re.compile(r"\d\s*[gGtTpP]i?[bB]$")  # multiples of bytes, which change the size of a number
+_LARGE = re.compile(
+    r"(?<![\d.])\d{1,3}(?:\.\d+)?\s*[gGtTpP]i?[bB]$"
+)  # the unit belongs to so small a number
 _RATE = re.compile(r"-\d[\d.]*\s*/\s*\w+")
 _WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
 _MOST_DIGITS = 1e15  # larger numbers are no slips of the pen
@@ -50,8 +52,8 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
     ('0.5', '')
     >>> meant("four", whole), meant("4.5k", whole), meant("90%", "a number above 0 and at most 1")
     ('4', '4608', '0.9')
-    >>> [meant(wrong, "a whole number of tokens, such as 8192") for wrong in ("8 KiB", "1 MB", "8 GB")]
-    ['8192', '1048576', '']
+    >>> [meant(wrong, "a whole number of tokens, such as 8192") for wrong in ("8 KiB", "4096 GB", "8 GB")]
+    ['8192', '4096', '']
     >>> meant("ture", "true or false"), meant("flota16", "float32, float16, auto"), meant("x", "a, b or c")
     ('true', 'float16', '')
     >>> meant("1 GB", "0, 1, 2 or 3"), meant("stage3", "0, 1 or 3"), meant("float6", "float16 or float64")

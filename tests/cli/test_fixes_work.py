@@ -163,7 +163,7 @@ UNDONE = {  # a slip in the file above → the fix, which undoes it
     ("batch:", "  batch:"): "remove the indentation of line 6",
     ("cluster:\n", ""): "add cluster: above line 2",
     ("mbs: 1,", "mbs: 1;"): "write , in place of ; in line 8, column 22",
-    ("gbs: 64", "gbs: [64] x"): "write 64 in place of [64]",
+    ("gbs: 64", "gbs: [64] x"): "write 64 in place of [64] x",
     ("dgx-h100", "dgx-h100:"): "remove the colon at the end of line 3",
     ("base", "bsae"): "did you mean base?",
     ("sequence_length", "sq"): "did you mean seq?",
@@ -212,4 +212,6 @@ def test_the_fix_of_brackets_is_where_the_indentation_says_that_they_are_wrong(t
 
     ended = flopcast("predict", path)
 
-    assert re.findall("fix: +(.*)", ended.err) == [BRACKETS[text]], ended.err
+    fixes = re.findall("fix: +(.*)", ended.err)
+    of_format = [each for each in fixes if each.startswith("describe the job with --model")]
+    assert [each for each in fixes if each not in of_format] == [BRACKETS[text]], ended.err

@@ -47,7 +47,8 @@ def in_brackets(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
     for listed in LISTED.finditer(place.text) if place.character != ":" else ():
         if place.at in listed.span():
             because = f"text stands beside the list {listed[0].strip()} in line {place.line(end)}"
-            fix = f"write {listed[1]} in place of {listed[0].strip()}"
+            beside = re.split(r"[,}\]\n]", place.text[listed.end() :], maxsplit=1)[0]
+            fix = f"write {listed[1]} in place of {(listed[0] + beside).strip()}"
             return SyntaxFault(place.line(end), because, fix)
     bare = BARE.fullmatch(place.content(end))
     if bare and place.text.lstrip().startswith("{"):
