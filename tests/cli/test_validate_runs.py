@@ -45,8 +45,8 @@ def test_json_holds_every_row_with_its_line_and_assumptions(table):
     (row,) = found["rows"]
     assert row["where"] == f"{table}:2"
     assert any("precision fp16" in told for told in row["assumptions"])
-    assert [entry["where"] for entry in found["left_out"]] == [f"{table}:4", f"{table}:3"]
-    assert [entry["id"] for entry in found["left_out"]] == ["a-3", "a-2"]
+    assert [entry["where"] for entry in found["left_out"]] == [f"{table}:3", f"{table}:4"]
+    assert [entry["id"] for entry in found["left_out"]] == ["a-2", "a-3"]
     assert found["all"]["rows"] == 1
 
 
