@@ -95,6 +95,7 @@ def unknown_key(
         and near in weighty
         and near not in given
         and long
+        and near.rpartition(".")[0] != key  # a section
         and (near.startswith(key) or edits(_snake(key), near) < MANY_EDITS)
     )
     named, part = next(_costly_names(key, value), ("", ""))

@@ -102,9 +102,11 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
         reader.put(("plan", "micro_batch"), _filled(reader, length, replicas, context), TOKENS)
         reader.put(("plan", "global_batch"), reader.count(BATCH, 256), BATCH)
     else:
-        if reader.has(OLDER_MICRO) and not reader.has(MICRO):
+        if reader.has(OLDER_MICRO):
             because = "old releases divide it by the data-parallel ranks, and newer ones ignore it"
-            reader.fault(OLDER_MICRO, MICRO, because, f"write {MICRO}, the sequences of a device")
+            fix = f"write {MICRO}, the sequences of a device"
+            fix = f"remove {OLDER_MICRO}" if reader.has(MICRO) else fix
+            reader.fault(OLDER_MICRO, MICRO, because, fix)
         reader.put_whole_batch((MICRO, 4), (BATCH, 256), replicas, "sequences")
     if not newer and reader.flag(DYNAMIC):
         reader.refuse(DYNAMIC, "micro-batches whose number of sequences varies")

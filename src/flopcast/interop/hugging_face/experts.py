@@ -10,7 +10,7 @@ which scale scores, change no predicted time.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from flopcast.interop.hugging_face.values import Reader, original_value
+from flopcast.interop.hugging_face.values import Reader
 
 Rule = Callable[[Reader], dict[str, object]]
 SIGMOIDS: Mapping[str, object] = {"router": "sigmoid", "selection_bias": True, "router_dtype": "fp32"}
@@ -239,11 +239,6 @@ def leading_dense_layers(
 
     def rule(read: Reader) -> tuple[int, ...]:
         leading, step = read.whole(key, default), read.count("moe_layer_freq", 1)
-        layers = read.size("layers", 30)
-        if leading > layers:
-            allowed = f"a whole number from 0 to {layers}, the number of layers"
-            read.fault(key, allowed, "these are the first layers", original_value(key, default))
-            leading = default
-        return tuple(i for i in range(layers) if i < leading or i % step)
+        return tuple(i for i in range(read.size("layers", 30)) if i < leading or i % step)
 
     return rule
