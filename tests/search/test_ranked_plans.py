@@ -68,7 +68,7 @@ class World:
             outside_ratio=np.zeros(plans.size),
         )
 
-    def play_each(self, jobs, book_of, kept):
+    def play_each(self, jobs, book_of, kept, *, energy=True):
         for place, job in enumerate(jobs):
             self.played.append(job.plan)
             step_s, used_bytes = self.row(job.plan)[1], self.row(job.plan)[2] * DEVICE_BYTES

@@ -95,8 +95,7 @@ def unknown_key(
         and near in weighty
         and near not in given
         and long
-        and near.rpartition(".")[0] != key  # a section
-        and (near.startswith(key) or edits(_snake(key), near) < MANY_EDITS)
+        and (_begins(key, near) or edits(_snake(key), near) < MANY_EDITS)
     )
     named, part = next(_costly_names(key, value), ("", ""))
     if slip:
@@ -118,6 +117,11 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
     if not near and snake != key:
         near = difflib.get_close_matches(snake, known, n=1, cutoff=least_fraction)
     return next(iter(near), None)
+
+
+def _begins(key: str, near: str) -> bool:
+    """Return whether a key is the beginning of a known one, and not the section of it."""
+    return near.startswith(key) and near.rpartition(".")[0] != key
 
 
 def _differing(key: str, near: str) -> str:
