@@ -45,9 +45,9 @@ def searched():
     """The answer, the progress that was told, and the key of every plan that was simulated."""
     heard, simulated = [], []
 
-    def recorded(jobs, book_of, kept):
+    def recorded(jobs, book_of, kept, **how):
         simulated.extend(plan_key(job) for job in jobs)
-        return play_each(jobs, book_of, kept)
+        return play_each(jobs, book_of, kept, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finding, "play_each", recorded)
