@@ -94,7 +94,7 @@ def test_all_errors_are_reported_together():
     [
         (LENGTHS, "concurrency", "exactly one of rate, concurrency and trace"),
         ("rate=4/s output=1", "prompt_tokens", "prompt=2000"),
-        ("rate=4/s prompt=1", "output_tokens", "output=2000"),
+        ("rate=4/s prompt=1", "output_tokens", "output=300"),
         (f"rate=0 {LENGTHS}", "rate_per_s", "above 0"),
         (f"rate=many {LENGTHS}", "rate_per_s", "rate=4/s"),
         (f"rate=-1/s {LENGTHS}", "rate_per_s", "above 0"),

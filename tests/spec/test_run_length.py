@@ -54,7 +54,7 @@ def test_commas_that_separate_no_thousands_are_refused(text):
         ({"tokens": "2T", "samples": 1000}, "run.samples", "leave out tokens or samples"),
         ({"epochs": 3}, "run.epochs", "add samples: 52000"),
         ({}, "run", "add samples or tokens"),
-        ({"samples": "many"}, "run.samples", "set samples to 52k"),
+        ({"samples": "many"}, "run.samples", "set samples to a value such as 52k"),
         ({"samples": 1.5}, "run.samples", "write 1 in place of 1.5"),
         ({"samples": 0, "epochs": 3}, "run.samples", "set samples to a value such as 52000"),
         ({"tokens": "0"}, "run.tokens", "set tokens to a value such as 1T"),
