@@ -257,7 +257,7 @@ def zero_of(name):
 
 @pytest.fixture
 def chromium():
-    """A headless Chromium for consecutive tests; they are skipped where there is none."""
+    """A headless Chromium that consecutive tests share. If none is installed, the tests are skipped."""
     from browser_at_hand import running_browser
 
     if not BROWSERS:

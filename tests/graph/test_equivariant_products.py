@@ -57,7 +57,7 @@ KERNELS_US = {  # sum of all kernels by degree, benchmarking/csv/nsight_profilin
 
 
 def over_grid(degree):
-    """The product of two functions by values at 90 · 89 places."""
+    """The product of two functions by multiplying their values at 90 · 89 points of a grid."""
     build, side, out = Builder(), 2 * degree + 1, 4 * degree + 1
 
     def table(*shape):
@@ -78,7 +78,10 @@ def over_grid(degree):
 
 
 def over_waves(degree):
-    """The same by a convolution of (4 · degree + 1)² complex coefficients: four real convolutions."""
+    """The product of two functions by a convolution of their (4 · degree + 1)² Fourier coefficients.
+
+    The coefficients are complex, so the graph has four convolutions of real numbers.
+    """
     build, side, out = Builder(), 4 * degree + 1, 8 * degree + 1
 
     def to_waves(name):

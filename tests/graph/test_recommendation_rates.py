@@ -1,4 +1,4 @@
-"""Published rates and device times of DLRM, against steps of a graph with the published shapes."""
+"""Predictions for graphs of DLRM, compared with published training rates and device times."""
 
 import csv
 from functools import cache

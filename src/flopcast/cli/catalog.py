@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flopcast.cli.options import print_json, writes_document
+from flopcast.cli.options import further_problems, print_json, writes_document
 from flopcast.cli.suggestions import kinds, names_of_kind
 from flopcast.errors import Problem, SpecError
 
@@ -22,10 +22,26 @@ OTHER_WORDS = {  # that people use for a kind of the catalogue
 }
 
 
+def _problems_of_kind(named: Mapping[str, Any]) -> list[Problem]:
+    """Return the error of a kind of which the catalogue has no entries."""
+    from flopcast.files.nearest_names import nearest
+    from flopcast.library import catalog
+
+    kind, name, known = named["kind"], named["name"], (*catalog.KINDS, "hub")
+    if kind is None or kind in known:
+        return []
+    near = nearest(kind, (*known, *OTHER_WORDS))
+    right = next((OTHER_WORDS.get(word, word) for word in near), "")
+    because = "the catalogue has no entries of this kind"
+    fix = f"run flopcast catalog {right}{f' {name}' if name else ''}" if right else "run flopcast catalog"
+    return [Problem("KIND", kind, ", ".join(known), because, fix)]
+
+
 @click.command("catalog")
 @click.argument("kind", required=False, shell_complete=kinds)
 @click.argument("name", required=False, shell_complete=names_of_kind)
 @writes_document
+@further_problems(_problems_of_kind)
 def command(kind: str | None, name: str | None) -> None:
     """List the entries of the catalogue, or show one entry with its sources.
 
@@ -68,24 +84,6 @@ def command(kind: str | None, name: str | None) -> None:
     for each in catalog.KINDS:
         names = f"{each}: {', '.join(catalog.names(each))}"
         click.echo(textwrap.fill(names, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
-
-
-def _problems_of_kind(named: Mapping[str, Any]) -> list[Problem]:
-    """Return the error of a kind of which the catalogue has no entries."""
-    from flopcast.files.nearest_names import nearest
-    from flopcast.library import catalog
-
-    kind, name, known = named["kind"], named["name"], (*catalog.KINDS, "hub")
-    if kind is None or kind in known:
-        return []
-    near = nearest(kind, (*known, *OTHER_WORDS))
-    right = next((OTHER_WORDS.get(word, word) for word in near), "")
-    because = "the catalogue has no entries of this kind"
-    fix = f"run flopcast catalog {right}{f' {name}' if name else ''}" if right else "run flopcast catalog"
-    return [Problem("KIND", kind, ", ".join(known), because, fix)]
-
-
-vars(command.callback)["problems_of_job"] = _problems_of_kind
 
 
 def _table(kind: str) -> str:

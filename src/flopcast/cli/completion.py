@@ -5,16 +5,25 @@ from typing import Any
 
 import click
 
-from flopcast.cli.options import writes_document
+from flopcast.cli.options import further_problems, writes_document
 from flopcast.cli.suggestions import words
 from flopcast.errors import Problem, SpecError
 
 SHELLS = ("bash", "zsh", "fish")
 
 
+def _problems_of_shell(named: Mapping[str, Any]) -> list[Problem]:
+    """Return the error of a shell for which there is no script."""
+    shell = named["shell"]
+    because, fix = "flopcast writes scripts only for these shells", "choose one of them"
+    wrong = Problem("SHELL", shell, ", ".join(SHELLS), because, fix)
+    return [wrong] if shell and shell not in SHELLS else []
+
+
 @click.command("completion")
 @click.argument("shell", metavar="bash|zsh|fish", shell_complete=words(*SHELLS))
 @writes_document
+@further_problems(_problems_of_shell)
 def command(shell: str) -> None:
     """Print the script that lets a shell complete commands, options and names of the catalogue.
 
@@ -34,14 +43,3 @@ def command(shell: str) -> None:
         raise SpecError(_problems_of_shell({"shell": shell}))
     made = kind(group, {}, "flopcast", COMPLETE)
     click.echo(ShellComplete.source(made), nl=False)  # not its own, which runs the shell for its version
-
-
-def _problems_of_shell(named: Mapping[str, Any]) -> list[Problem]:
-    """Return the error of a shell for which there is no script."""
-    shell = named["shell"]
-    because, fix = "flopcast writes scripts only for these shells", "choose one of them"
-    wrong = Problem("SHELL", shell, ", ".join(SHELLS), because, fix)
-    return [wrong] if shell and shell not in SHELLS else []
-
-
-vars(command.callback)["problems_of_job"] = _problems_of_shell

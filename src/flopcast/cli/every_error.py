@@ -164,7 +164,7 @@ class _Line:
 
     def problems_of_job(self) -> list[Problem]:
         """Return the errors of the job with corrected options, except errors that example values cause."""
-        check = getattr(self.context.command.callback, "problems_of_job", None)
+        check = getattr(self.context.command.callback, "further_problems", None)
         if check is None:
             return []
         named: dict[str, Any] = {

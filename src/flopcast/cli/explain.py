@@ -27,8 +27,6 @@ option = DocumentedOptions(__name__)
 
 NEAR = 0.75  # of letters in common, from which a word misspells the name of a number
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
-
-
 OF_SERVING = ("ttft", "tpot", "iteration")
 
 

@@ -13,7 +13,15 @@ import click
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.import_graph import graph, write_model
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
-from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, Decorator, out_option, with_all
+from flopcast.cli.options import (
+    CLUSTER_OR_NONE,
+    FILE,
+    OPTIONS,
+    Decorator,
+    further_problems,
+    out_option,
+    with_all,
+)
 from flopcast.cli.output_files import print_notes, print_or_write
 from flopcast.errors import SpecError, problems_of, spec_error
 from flopcast.files.yaml_text import Document
@@ -119,7 +127,7 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
         request, make = JobRequest(kind=kind or None, **fields), of_training(lambda document, _: document)
         return problems_of(lambda: made_from(request, make, assume_cluster=False))
 
-    vars(command)["problems_of_job"] = problems_of_job
+    further_problems(problems_of_job)(command)
     text = HELP.format(description=description, more=MORE.format(kind=kind))
     return click.command(kind, short_help=f"Convert {description}.", help=text)(with_all(options, command))
 

@@ -112,6 +112,21 @@ ARGUMENTS = (
 Found = TypeVar("Found")
 
 
+def further_problems(found: Callable[[dict[str, Any]], list["Problem"]]) -> Callable[[Command], Command]:
+    """Report errors of a command's options together with the errors that a function finds in its input.
+
+    Parameters
+    ----------
+    found : returns the errors of the command's input, given the values of its parameters by name
+    """
+
+    def decorated(command: Command) -> Command:
+        vars(command)["further_problems"] = found
+        return command
+
+    return decorated
+
+
 def job_options(
     *arguments: Decorator, without: Sequence[str] = (), check: Check | None = None, **options: Decorator
 ) -> Decorator:
@@ -164,7 +179,7 @@ def job_options(
             except SpecError as error:
                 raise SpecError([*error.problems, *problems_of_job(named)]) from error
 
-        vars(requested)["problems_of_job"] = problems_of_job
+        further_problems(problems_of_job)(requested)
         shown = {name: option for name, option in (OPTIONS | options).items() if name not in without}
         return with_all((*(arguments or ARGUMENTS), *shown.values()), requested)
 

@@ -98,12 +98,12 @@ def command(
 ) -> None:
     """Find the best plans to train a model on a cluster, or the best deployments to serve it.
 
-    The search estimates the step time of every plan, simulates the 32 plans with the best estimates and
-    variants of them, and ranks the simulated plans. If a plan has the mark "=", flopcast cannot say whether
-    it is slower than the best plan: the 90 % interval of the ratio of the two step times contains 1. The
-    first plan of the output has the fewest kinds of parallelism of all plans that are at most 2 % slower
-    than the best. If you give several clusters, numbers of GPUs or stacks, the output shows the best plan
-    for each, or why no plan is feasible.
+    The search first estimates the step time of every plan. It then simulates the 32 plans with the shortest
+    estimates, and variants of these plans, and ranks all simulated plans. If a plan has the mark "=",
+    flopcast cannot say whether it is slower than the best plan: the 90 % interval of the ratio of the two
+    step times contains 1. The first plan of the output has the fewest kinds of parallelism of all plans
+    that are at most 2 % slower than the best. If you give several clusters, numbers of GPUs or stacks, the
+    output shows the best plan for each, or why no plan is feasible.
 
     The option --plan sets fields of the plan ("tp=8") or lists the values to try ("tp=2,4"). The search
     tries all values of all other fields. If a job file contains a plan, the search keeps only its global

@@ -7,16 +7,23 @@ from typing import Any
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import FILE, print_found
+from flopcast.cli.options import FILE, further_problems, print_found
 from flopcast.errors import Problem, problems_of
 
 option = DocumentedOptions(__name__)
+
+
+def _problems_of_file(named: Mapping[str, Any]) -> list[Problem]:
+    from flopcast.interop.sharding.parameter_list import read_parameters
+
+    return problems_of(lambda: read_parameters(named["file"])) if named["file"] else []
 
 
 @click.command("shard")
 @click.argument("file", type=FILE, metavar="PARAMETERS")
 @option("--ranks", type=click.IntRange(min=2), required=True)
 @option("--json", "wants_json", is_flag=True)
+@further_problems(_problems_of_file)
 def command(file: Path, ranks: int, wants_json: bool) -> None:
     """Derive sharding rules for tensor parallelism from a list of parameters.
 
@@ -34,12 +41,3 @@ def command(file: Path, ranks: int, wants_json: bool) -> None:
 
     rules = sharding_rules(read_parameters(file), ranks)
     print_found(rules, wants_json, lambda found: as_json(found, ranks), lambda found: as_text(found, ranks))
-
-
-def _problems_of_file(named: Mapping[str, Any]) -> list[Problem]:
-    from flopcast.interop.sharding.parameter_list import read_parameters
-
-    return problems_of(lambda: read_parameters(named["file"])) if named["file"] else []
-
-
-vars(command.callback)["problems_of_job"] = _problems_of_file

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import Command, with_all
+from flopcast.cli.options import Command, further_problems, with_all
 from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.inputs import exists
 from flopcast.records import dataclass
@@ -118,8 +118,7 @@ def reads_tables(command: Command) -> Command:
         except SpecError as error:
             raise SpecError([*error.problems, *_problems_of_tables(named)]) from error
 
-    vars(checked)["problems_of_job"] = _problems_of_tables
-    return checked
+    return further_problems(_problems_of_tables)(checked)
 
 
 def _problems_of_tables(named: Mapping[str, Any]) -> list[Problem]:

@@ -148,7 +148,7 @@ def with_words(written: str, names: Collection[str], *, begun: bool = False) -> 
     """
     words = _words(written)
     found = {name: name for name in names if _has(_words(name), words, begun)}
-    for model in hub_models().values():
+    for model in {model.id: model for model in hub_models().values()}.values():  # each has several keys
         own, billions = _words(model.id), f"{model.parameters / 1e9:.0f}b"
         asked = words if billions in own else [word for word in words if word != billions]
         if _has(own, asked, begun):

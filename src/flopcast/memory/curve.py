@@ -241,7 +241,7 @@ def peak_of(curve: MemoryCurve) -> StagePeak:
 
 
 def _first_plan(sizes: dict[str, Floats]) -> dict[str, Floats]:
-    """Return the sizes of the first plan, without the axis over plans."""
+    """Return the sizes of the first plan. The arrays lose their first axis, which counts plans."""
     return {name: size[0] for name, size in sizes.items()}
 
 

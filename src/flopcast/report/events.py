@@ -182,10 +182,11 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MemoryLevels:
-    """The memory of a stage over one step: its state from each moment on, and the bytes in each state.
+    """How the allocated memory of a pipeline stage changes during one step.
 
-    `moments_s` rise, and `state` has one entry for each of them. `by_category` has an array of shape
-    (states,) for every category that the stage holds at any moment.
+    The memory is constant between two entries of `moments_s`, which are in ascending order. `state` has the
+    index of the state that begins at each of these moments. `by_category` has the bytes of every memory
+    category in each state, as arrays of shape (states,).
     """
 
     moments_s: Floats
@@ -194,7 +195,7 @@ class MemoryLevels:
 
     @property
     def total_bytes(self) -> Floats:
-        """Return the allocated bytes in each state, (states,)."""
+        """Return the sum of all categories in each state, as an array of shape (states,)."""
         total_bytes: Floats = np.add.reduce([*self.by_category.values()])
         return total_bytes
 

@@ -133,9 +133,10 @@ def after_fixes(
 def _all_fixed(
     problems: Sequence[Problem], document: Document
 ) -> tuple[Document, dict[str, str], dict[str, Path]]:
-    """Return a document after the fixes of problems.
+    """Return a document with the fixes of all these problems applied.
 
-    Also return the right values, and the paths of the keys that unknown ones mean, by field.
+    The second result has the corrected value of each field. The third has, for each unknown key, the path
+    of the key that was meant.
     """
     data, right, new = document.data, dict[str, str](), dict[str, Path]()
     lines, places = dict(document.lines), dict(document.places)

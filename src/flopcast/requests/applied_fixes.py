@@ -26,9 +26,11 @@ IN_PLAN = " in plan in place of it"  # ends the fix of a key that repeats settin
 
 
 def after_fix(data: object, problem: Problem) -> object:
-    """Return data after the first edit that a fix states; unchanged if it concerns other values.
+    """Return the data of a job with the first edit of a problem's fix applied.
 
-    The value, or the key, may stand in a text of several settings. Examples of whole parts are not used.
+    The wrong value, or the unknown key, may be part of a text with several settings, such as "dp=8 tp=3".
+    The data are returned unchanged if the edit changes another field, or if the fix is an example of a
+    whole section.
     """
     path, names = path_of(problem.field), [str(part) for part in path_of(problem.field)[-1:]]
     if not path or not problem.edits or len(problem.edits[0]) > 1:

@@ -18,10 +18,10 @@ Number = TypeVar("Number", int, Counts)
 
 
 def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
-    """Return the number of forward passes of a stage before its first backward pass.
+    """Return how many forward passes a pipeline stage runs before its first backward pass.
 
-    There are two for each following stage, and `stages` for every chunk but the last; a step may have
-    fewer.
+    A stage runs two of them for each stage that follows it, and `stages` for each of its chunks except the
+    last. A step with few micro-batches may have fewer forward passes than this number.
 
     >>> [warm_up(stage, stages=4, virtual=2) for stage in range(4)]
     [10, 8, 6, 4]

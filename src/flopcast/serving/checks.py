@@ -64,7 +64,7 @@ def _broken(job: ServingJob) -> list[Problem]:
 
 
 def _of_kinds(job: ServingJob, rule: Callable[[ServingJob], Iterator[Problem]]) -> Iterator[Problem]:
-    """Yield what is wrong with each kind of instance; the fields of a pool have its name in front."""
+    """Yield errors of each kind of instance. Names of fields begin with the name of their pool."""
     names = ("prefill", "decode") if job.plan.pools else ("",)
     for name, kind in zip(names, job.kinds, strict=True):
         for problem in rule(kind):
@@ -113,7 +113,7 @@ def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _of_devices(job: ServingJob) -> Iterator[Problem]:
-    """Yield what is wrong with the number of instances."""
+    """Yield errors in the number of instances."""
     plan, devices = job.plan, job.cluster.num_devices
     if plan.pools and plan.devices > devices:
         shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)

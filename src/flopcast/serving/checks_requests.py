@@ -50,7 +50,7 @@ def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
 
 
 def of_adapters(job: ServingJob) -> Iterator[Problem]:
-    """Yield what is wrong with the adapters that requests use."""
+    """Yield errors in the LoRA adapters of the deployment and of the traffic."""
     plan, traffic = job.plan, job.traffic
     if traffic.adapters and plan.adapter_rank is None:
         because, fix = "the rank of adapters determines their size", set_to({"plan.adapter_rank": 16})

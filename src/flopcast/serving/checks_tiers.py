@@ -71,7 +71,7 @@ def of_streaming(job: ServingJob) -> Iterator[Problem]:
 
 
 def _of_placement(job: ServingJob, streaming: Streaming | None, name: str) -> Iterator[Problem]:
-    """Yield what is wrong with the memories of one field."""
+    """Yield errors in the memory tiers that one field names."""
     value = getattr(job.plan, name)
     kinds = {"weights_on": "weights", "kv_on": "caches", "activations_on": "activations"}
     known: tuple[str, ...] = () if streaming is None else getattr(streaming, kinds[name])

@@ -225,8 +225,8 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # sequences (data/peers/infersim/gdn_decode.csv), where a sum attains 0.9; no other device was measured
     "delta_decode": FallbackClass(name="residual_add", log_sigma_factor=0.25, time_ratio=1.6),
     # Steps of Mamba-2 in vLLM move fp32 states at 0.78 of the bandwidth of H200, with 128 sequences of 64
-    # heads (142.7 us, pull request 44251). With the launch sizes before May 2026, they take 1.03 (H100),
-    # 1.15 (B300) and 1.32 times as long (H200; pull requests 48018 and 44251).
+    # heads (142.7 us, pull request 44251). Before May 2026, vLLM used other launch sizes, with which a step
+    # took 1.03 times as long on H100, 1.15 on B300 and 1.32 on H200 (pull requests 48018 and 44251).
     "state_space_decode": FallbackClass(name="residual_add", log_sigma_factor=0.25, time_ratio=1.2),
     # in training, instructions take longer than the curve of an engine's kernel (operators/gated_delta.py)
     "state_space": FallbackClass(name="gated_delta", log_sigma_factor=0.25),

@@ -45,10 +45,11 @@ for each kernel. Other measurements give 24 us (Llama-3-8B, pull request 1401 of
 SUFFIXED = re.compile(r"(\d+(?:\.\d+)?(?=[km])|\d+)([kKmM])")
 POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
 MAY_HAVE_SUFFIX = ("max-model-len", "max-num-batched-tokens")
-"""Counts that may be written as 8k: `human_readable_int` in vllm/engine/arg_utils.py reads only these.
+"""Options whose numbers may have a suffix, as in 8k.
 
-All other counts of vLLM, and those of SGLang (sglang/srt/server_args.py) and of TensorRT-LLM
-(tensorrt_llm/commands/serve.py), have the type int.
+vLLM parses these two options with `human_readable_int` (vllm/engine/arg_utils.py), and accepts only plain
+integers for all other counts. SGLang (sglang/srt/server_args.py) and TensorRT-LLM
+(tensorrt_llm/commands/serve.py) accept only plain integers for every count.
 """
 
 

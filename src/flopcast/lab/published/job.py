@@ -237,7 +237,10 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
 
 
 def _packed_by_default(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
-    """Return equal documents of the mean length in the software's data set, if the software packs them."""
+    """Return the lengths of the documents in a sequence if the software packs several documents.
+
+    All documents have the mean length of the data set that the software uses by default.
+    """
     for default in defaults:
         if default.document_tokens and run.sequence_length:
             count = max(1, round(run.sequence_length / default.document_tokens))
