@@ -110,9 +110,8 @@ def placeholder_gradients(programs: Programs) -> Floats:
     """
     if programs.stack.memory.writes_weight_gradients:
         return ZERO
-    shapes: list[
-        tuple[Counts, float, float, Counts]
-    ] = []  # numbers of a shape and their range; who holds it
+    # of each shape: its number in every plan, the smallest and the largest number, and which stages hold it
+    shapes: list[tuple[Counts, float, float, Counts]] = []
     total_bytes = ZERO
     for part, layer in enumerate(programs.layers):
         held = np.minimum(programs.stages.stage_counts[:, :, part], 1.0)

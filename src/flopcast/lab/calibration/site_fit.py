@@ -87,10 +87,7 @@ def _faster_side(sites: Sequence[SiteResiduals], of_unknowns: Mapping[str, float
 
     `of_unknowns` holds the sigmas of sites that are faster than predicted, by what is unknown about them.
     """
-    counts = [len(site.log_gap_factors) for site in sites]
-    weights = np.repeat([1.0 / count for count in counts], counts)
-    gaps = np.concatenate([site.log_gap_factors for site in sites])
-    own = np.concatenate([site.log_sigma_factors for site in sites])
+    counts, weights, gaps, own = _runs_of(sites)
     added = np.repeat(
         [np.linalg.norm([of_unknowns[each] for each in site.unknowns]) for site in sites], counts
     )
@@ -101,12 +98,21 @@ def _faster_side(sites: Sequence[SiteResiduals], of_unknowns: Mapping[str, float
     return least_log_sigma(above_share, 1.0, ABOVE_LOWER_BOUND)
 
 
+def _runs_of(sites: Sequence[SiteResiduals]) -> tuple[list[int], Counts, Logs, Logs]:
+    """Return the number of runs of each site, and the weight, the gap and the own sigma of each run.
+
+    The weights of the runs of a site add up to 1.
+    """
+    counts = [len(site.log_gap_factors) for site in sites]
+    weights = np.repeat([1.0 / count for count in counts], counts)
+    gaps = np.concatenate([site.log_gap_factors for site in sites])
+    return counts, weights, gaps, np.concatenate([site.log_sigma_factors for site in sites])
+
+
 def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
     """Return the most likely sigma of each unknown and side, for sites of one family."""
-    counts = [len(site.log_gap_factors) for site in sites]
-    gaps = np.concatenate([site.log_gap_factors for site in sites])[:, None]
-    own = np.concatenate([site.log_sigma_factors for site in sites])[:, None] ** 2
-    weights = np.repeat([1.0 / count for count in counts], counts)
+    counts, weights, gaps, own = _runs_of(sites)
+    gaps, own = gaps[:, None], own[:, None] ** 2
     holds = {
         unknown: np.repeat([float(unknown in site.unknowns) for site in sites], counts)[:, None]
         for unknown in UNKNOWNS
