@@ -36,28 +36,26 @@ FILES = {  # beside shared/data
 }
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
-OLDER = "development: the uncertainty of older releases was fitted on this table"
-AFTER_ERROR = "development: nothing was fitted on this table, but we corrected a cause of its error"
-AFTER_BLIND = "development: nothing was fitted on this table, but we corrected causes of its blind errors"
-ON_H100 = "`streamed_s` was fitted on H100; all other constants were fitted on aiconfigurator"
+DEVELOPMENT = "development"
+ON_H100 = "left out, but `streamed_s` was fitted on H100"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
     (POINTS, FITTED, "", "catalogue"),
-    (POINTS, "left out: constants fitted on other models", "--leave-one-model-out", "model"),
-    (POINTS, "left out: constants fitted on other devices", "--leave-one-generation-out", "device"),
+    (POINTS, "left out: constants of other models", "--leave-one-model-out", "model"),
+    (POINTS, "left out: constants of other devices", "--leave-one-generation-out", "device"),
     (POINTS, "never fitted: only benchmarks of kernels", "--no-constants", "none"),
     ("serving/mlenergy_llm.csv", ON_H100, "", "catalogue"),
-    ("serving/mlperf_inference_v5.1_llm.csv", OLDER, "", "catalogue"),
-    ("serving/apex_h100_mistral.csv", OLDER, "", "catalogue"),
-    ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", AFTER_ERROR, "", "catalogue"),
-    ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", AFTER_ERROR, "", "catalogue"),
+    ("serving/mlperf_inference_v5.1_llm.csv", DEVELOPMENT, "", "catalogue"),
+    ("serving/apex_h100_mistral.csv", DEVELOPMENT, "", "catalogue"),
+    ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", DEVELOPMENT, "", "catalogue"),
+    ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", DEVELOPMENT, "", "catalogue"),
     (OFFLOADED, "fitted on A6000; never fitted on T4", "", "catalogue"),
-    (OFFLOADED, "left out: copy rates fitted on other models", "--leave-one-model-out", "model"),
+    (OFFLOADED, "left out: copy rates of other models", "--leave-one-model-out", "model"),
     (OFFLOADED, "never fitted: default rates", "--no-constants", "none"),
-    (DEPLOYMENTS, OLDER, "", "catalogue"),
-    (COLLECTED, AFTER_BLIND, "", "catalogue"),
-    (COLLECTED_2, AFTER_BLIND, "", "catalogue"),
-    (COLLECTED_3, AFTER_BLIND, "", "catalogue"),
-    (COLLECTED_4, AFTER_BLIND, "", "catalogue"),
+    (DEPLOYMENTS, DEVELOPMENT, "", "catalogue"),
+    (COLLECTED, DEVELOPMENT, "", "catalogue"),
+    (COLLECTED_2, DEVELOPMENT, "", "catalogue"),
+    (COLLECTED_3, DEVELOPMENT, "", "catalogue"),
+    (COLLECTED_4, DEVELOPMENT, "", "catalogue"),
 )
 WITH_OLDER = (DEPLOYMENTS, "serving/apex_h100_mistral.csv", "serving/mlperf_inference_v5.1_llm.csv")
 BETWEEN_TOKENS = ("silicon_tpot_ms", "median_itl_ms", "tpot_mean_ms", "mean_tpot_s")
@@ -124,10 +122,9 @@ def equal_jobs(runs):
             errors += [abs(np.median(values) / value - 1) for value in values] if len(values) > 1 else []
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
-            f"For some jobs, `{quantity}` was measured several times with the same settings and launch"
-            f" command. The median difference between these {len(errors)} values and the median of their"
-            f" job is {median}, and the 90th percentile is {ninth}. Predictions of these values cannot have"
-            " smaller errors."
+            f"For some jobs, `{quantity}` was measured several times. The median difference between these"
+            f" {len(errors)} values and the median of their job is {median}, and the 90th percentile is {ninth}."
+            " No prediction can have smaller errors for these values."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts

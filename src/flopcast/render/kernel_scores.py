@@ -88,6 +88,8 @@ def as_markdown(score: Score) -> str:
 def _summary(score: Score) -> Iterator[str]:
     """Yield the introduction of the page, and the mean over classes compared with published results."""
     headings = ("rows left out of the fit", "classes", "mean error", "median error", "inside 90 %", *OTHERS)
+    means = mean_by_split(score.results)
+    shown = {split: f"{means[split]['mape']:.1%}" if split in means else "–" for split in SPLITS}
     rows = [
         (
             f"{split}: {TEXTS['splits'][split]}",
@@ -96,9 +98,13 @@ def _summary(score: Score) -> Iterator[str]:
             f"{mean['coverage']:.0%}",
             *(f"{errors[split]:.1%}" if split in errors else "" for errors in OTHERS.values()),
         )
-        for split, mean in mean_by_split(score.results).items()
+        for split, mean in means.items()
     ]
-    yield from (TEXTS["head"], "", *markdown_rows(headings, rows, "<>>>>" + ">" * len(OTHERS)))
+    yield from (
+        TEXTS["head"].format(**shown),
+        "",
+        *markdown_rows(headings, rows, "<>>>>" + ">" * len(OTHERS)),
+    )
     yield TEXTS["beside"]
 
 
@@ -141,7 +147,17 @@ def _steps(score: Score) -> Iterator[str]:
 
 
 def _left_out(score: Score) -> Iterator[str]:
-    """Yield broken rows with their reasons."""
-    rows = [(r.device, r.kernel_class, r.rows, r.because) for r in score.rejected]
-    headings = ("device", "class", "rows", "reason")
-    yield from (TEXTS["left_out"], "", *markdown_rows(headings, rows, "<<><"))
+    """Yield each reason for which rows were left out, with the number of rows of each class."""
+    by_reason: dict[str, dict[str, int]] = {}
+    for each in score.rejected:
+        classes = by_reason.setdefault(each.because, {})
+        classes[each.kernel_class] = classes.get(each.kernel_class, 0) + each.rows
+    rows = [
+        (reason, sum(classes.values()), ", ".join(f"`{name}` {rows}" for name, rows in classes.items()))
+        for reason, classes in by_reason.items()
+    ]
+    yield from (
+        TEXTS["left_out"],
+        "",
+        *markdown_rows(("reason", "rows", "rows of each class"), rows, "<><"),
+    )
