@@ -123,8 +123,8 @@ def equal_jobs(runs):
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
             f"For some jobs, `{quantity}` was measured several times. The median difference between these"
-            f" {len(errors)} values and the median of their job is {median}, and the 90th percentile is {ninth}."
-            " No prediction can have smaller errors for these values."
+            f" {len(errors)} values and the median of their job is {median}, and the 90th percentile is"
+            f" {ninth}. No prediction can have smaller errors for these values."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts

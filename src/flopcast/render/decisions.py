@@ -109,7 +109,17 @@ def decisions_as_text(judged: Judged) -> str:
 
 def decisions_as_markdown(judged: Judged) -> str:
     """Return the page of the documentation, without its last line break."""
-    return as_markdown(TEXTS["head"], LEGEND, _all_tables(judged))
+    return as_markdown(TEXTS["head"].format(result=_result(judged)), LEGEND, _all_tables(judged))
+
+
+def _result(judged: Judged) -> str:
+    """Return a sentence on the sweeps that vary only the plan."""
+    way: Constants = "others" if "others" in judged else next(iter(judged))
+    sweeps = [sweep for sweep in judged[way] if sweep.free == "plan"]
+    if not sweeps:
+        return ""
+    sentence: str = TEXTS["result"]
+    return sentence.format(number=len(sweeps), constants=TEXTS["constants"][way], **of_sweeps(sweeps))
 
 
 def _all_tables(judged: Judged) -> Iterator[PrintedTable]:

@@ -75,7 +75,12 @@ def from_one_run_as_text(calibrated: Calibrated) -> str:
 
 def from_one_run_as_markdown(calibrated: Calibrated) -> str:
     """Return the page of the documentation, without its last line break."""
-    return as_markdown(TEXTS["head"], LEGEND, tables(calibrated))
+    falls = [
+        TEXTS["falls"].format(family=TEXTS["families"][family], **statistics_of(guesses))
+        for family in FAMILIES
+        if (guesses := _of_family(calibrated["others"], family))
+    ]
+    return as_markdown(TEXTS["head"].format(falls=" and ".join(falls)), LEGEND, tables(calibrated))
 
 
 def from_one_run_as_json(calibrated: Calibrated) -> dict[str, object]:

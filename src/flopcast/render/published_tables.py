@@ -36,8 +36,18 @@ COLUMNS, OF_FAMILY = TEXTS["columns"], TEXTS["of_family"]  # a page has more roo
 
 def runs_as_markdown(published: Published) -> str:
     """Return docs/accuracy/runs.md and its like, without the last line break."""
-    head = f"{TEXTS['head']}\n\n**{published.constants_sentence}**\n\nThe columns of the tables are:"
+    opening = TEXTS["head"].format(errors=_median_errors(published))
+    head = f"{opening}\n\n**{published.constants_sentence}**\n\nThe columns of the tables are:"
     return as_markdown(head, LEGEND, tables(published))
+
+
+def _median_errors(published: Published) -> str:
+    """Return the median error of the rows of each kind of model, as a list in words."""
+    texts = [
+        f"{errors['median']:.1%} for {errors['rows']:.0f} {TEXTS['runs_of'][family]}"
+        for family, errors in by_family(published.rows).items()
+    ]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts or ["–"])
 
 
 def tables(published: Published) -> Iterator[PrintedTable]:

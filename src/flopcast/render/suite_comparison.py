@@ -5,6 +5,7 @@ Elsewhere: how a row is predicted (lab/validation/compare.py, memory.py), errors
 (lab/validation/statistics.py).
 """
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -108,7 +109,11 @@ def _resident_error(row: ComparedRow) -> float:
 
 def as_markdown(comparisons: Sequence[ComparedSuite]) -> str:
     """Return the page `docs/accuracy/suites.md`: every row, every class of component, what was fitted."""
-    lines = [TEXTS["head"]]
+    errors = (
+        f"{statistics.mean(abs(row.relative_error) for row in each.rows):.1%} for `{each.suite.name}`"
+        for each in comparisons
+    )
+    lines = [TEXTS["head"].format(errors=", ".join(errors))]
     for comparison in comparisons:
         lines += ["", *_markdown_of(comparison)]
     return "\n".join(lines) + "\n"

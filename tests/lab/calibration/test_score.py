@@ -514,7 +514,7 @@ def test_the_page_lists_what_was_left_out_with_its_reason():
 
     page = as_markdown(score([subject(stream())], [entry], silent))
 
-    assert "| a100-sxm4-80gb | gelu | 3 | defect 0: half of it |" in page
+    assert "| defect 0: half of it | 3 | `gelu` 3 |" in page
 
 
 def test_the_text_has_one_line_for_each_result():
