@@ -45,21 +45,29 @@ WAYS = (  # kind of score, option of the command, choice of constants
     ("left out: device", "--leave-one-generation-out", "device"),
     ("benchmarks of single kernels", "--no-constants", "none"),
 )
+LEFT_OUT = {"family": "model families", "device": "device"}  # names in TEXT
 HEADINGS = ("table", "score", "rows", "median", "mean", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of models that are not decoders
 
 This page compares predicted and measured step times of CNNs, vision transformers, diffusion
-transformers, detection models and recommendation models. Each row of the first table shows the errors
-for one table of measurements in data/graphs. The columns are:
+transformers, detection models and recommendation models. If the predicted model family is left out of the
+fit, the median errors of the tables are {family}. If the predicted device is left out, they are {device}.
 
-- *score*: the step times on which the efficiencies of kernels were fitted. A *fitted* prediction uses
-  efficiencies that were fitted on all step times. For *left out: device*, the fit excluded all
-  measurements on the predicted device. For *left out: model families*, the model families were divided
-  into five parts, and the fit excluded the part with the predicted family. For *benchmarks of single
-  kernels*, no efficiency was fitted on step times. The *baseline* multiplies the multiply-adds of a model
-  by the median ratio of step time to multiply-adds in the same table.
+The first table has five rows for each table of measurements in data/graphs, one for each way to choose the
+efficiencies of kernels:
+
+- *fitted*: the efficiencies were fitted to all step times, including the predicted ones.
+- *left out: device*: the efficiencies were fitted without the measurements on the predicted device.
+- *left out: model families*: the model families were divided into five parts, and the efficiencies were
+  fitted without the part that contains the predicted family.
+- *benchmarks of single kernels*: no efficiency was fitted to step times.
+- *baseline*: a simple model, which multiplies the multiply-adds of a network by the median ratio of step
+  time to multiply-adds in the same table.
+
+The other columns are:
+
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.
-- *bias*: median of predicted / measured, minus 1; negative if the predicted times are too short.
+- *bias*: median of predicted / measured, minus 1. It is negative if the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
 
 `python tests/graph_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same
@@ -68,14 +76,14 @@ numbers by device, table and family.
 {tables}
 ## Constants
 
-The efficiencies of kernels in exported graphs (`catalog/graphs/efficiencies.json`) are fitted constants:
-they were fitted on the step times of the tables above. With `--no-constants`, flopcast uses data sheets
-and benchmarks of single kernels instead (`cost/graph_kernels/priors.py` names the source of each
-number). Predictions of MLPerf's rows use no fitted constants.
+The efficiencies of kernels in exported graphs (`catalog/graphs/efficiencies.json`) were fitted to the
+step times of the tables above. With `--no-constants`, flopcast uses data sheets and benchmarks of single
+kernels instead. `cost/graph_kernels/priors.py` names the source of each number. Predictions of MLPerf's
+rows use no fitted constants.
 
 For each device, we fitted one factor for the compute rate and one factor for the memory bandwidth. The
-column *sigma* shows the standard deviation of the logarithm of a predicted step time, estimated from the
-errors with model families left out.
+column *sigma* shows the standard deviation of the logarithm of a predicted step time. It was estimated
+from the errors with model families left out.
 
 {constants}
 ## Known properties of the errors
@@ -84,12 +92,12 @@ errors with model families left out.
 REMARKS = """\
 ### How far the scores can be trusted
 
-- No score on this page is blind: we had seen the errors of these tables when we chose the kinds of
-  kernels and the effects that flopcast predicts.
-- Before any fit on these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
+- No score on this page is blind, because we had seen the errors of these tables when we chose the kinds
+  of kernels and the effects that flopcast predicts.
+- Before any fit to these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
   (diffusion transformers) and 60 % (MLPerf).
-- The tables contain only one device for training, one for compiled models, and one CPU. If one of these
-  devices is left out of the fit, flopcast predicts its times from benchmarks of single kernels.
+- The tables contain only one device for training, one for compiled models, and one CPU. If this device is
+  left out of the fit, flopcast predicts its times from benchmarks of single kernels.
 
 ### What the predictions contain
 
@@ -101,23 +109,23 @@ REMARKS = """\
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
 - In training, cuDNN's batch norm reaches only about half as many bytes per second in NCHW layout as in
   NHWC layout, according to a benchmark on an RTX 2070 SUPER, an A100 and a V100
-  (`cost/graph_kernels/priors.py` names the source). With equal rates in both layouts, the median error of
-  training in NCHW with the device left out would be 22 % instead of 13 %.
+  (`cost/graph_kernels/priors.py` names the source). If flopcast assumed equal rates in both layouts, the
+  median error of training in NCHW (device left out) would be 22 % instead of 13 %.
 - If a model multiplies a tensor by a gate or a scale, the backward pass runs several kernels to compute
   the gradient of this tensor. In training, activations such as SiLU copy their input if they run in place
-  (tools/autograd of PyTorch). Without these gradient kernels and copies, the median error of training in
-  NHWC with the device left out would be 15 % instead of 12 %.
+  (tools/autograd of PyTorch). If flopcast omitted these kernels and copies, the median error of training
+  in NHWC (device left out) would be 15 % instead of 12 %.
 - For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
   for each kernel (`host_s`), and 0.1 ms for each all-to-all and for each step of ring attention
   (`hop_s`). Without these two times, the predicted times to generate images would be 51 % too short.
 - On a CPU, flopcast adds 30 us to the time of each kernel (`call_s`), because PyTorch calls each kernel
   of a compiled graph from Python. We chose these 30 us after we had seen the measurements.
 - In NeuSight's tables, the accumulation of gradients (`sum_acc_ms`) runs one kernel for each parameter,
-  as in PyTorch. With one kernel for all parameters, the median error with the device left out would be
-  16 % instead of 14 %. We chose one kernel for each parameter after we had seen the errors.
-- The measured diffusion transformers ran in xDiT, which uses FlashAttention-2. Its kernels use only
-  instructions of Ampere. flopcast assumes that a multiprocessor of the B200 executes these instructions
-  as fast, at the same clock, as a multiprocessor of the H100.
+  as in PyTorch. If flopcast assumed one kernel for all parameters, the median error (device left out)
+  would be 16 % instead of 14 %. We chose one kernel for each parameter after we had seen the errors.
+- The measured diffusion transformers ran in xDiT with FlashAttention-2, whose kernels use only
+  instructions of Ampere. flopcast assumes that multiprocessors of the B200 and of the H100 execute these
+  instructions equally fast at the same clock.
 - In diffusion transformers, rotary embeddings, norms and SANA's linear attention run in fp32, and
   flopcast predicts their times in fp32.
 - The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
@@ -126,28 +134,27 @@ REMARKS = """\
 ### Known causes of large errors
 
 - If the predicted device is left out of the fit, the predicted times are 18 % too long on the RTX 4090
-  and 15 % too short on the RTX Pro 6000 Max-Q, for an unknown reason.
-- In training on the RTX 3090, kernels move bytes at 0.84 of the rate that they reach in inference. With
-  the device left out, the predicted training times are therefore 5 to 8 % too short for vision
-  transformers (ViT, DeiT), and 15 % too short for EfficientNet. With the device left out, the predicted
-  training times of RegNet and NFNet in NHWC layout are 71 % too short, because we found no other device
-  on which the gradients of grouped convolutions were measured.
-- On CPUs, without fitted constants, the predicted times are 57 to 60 % too short (median), because we
-  have no benchmarks of single kernels on a CPU.
+  and 15 % too short on the RTX Pro 6000 Max-Q. We do not know why.
+- In training on the RTX 3090, kernels move bytes at 0.84 of the rate that they reach in inference. If
+  this device is left out of the fit, the predicted training times are therefore 5 to 8 % too short for
+  vision transformers (ViT, DeiT), and 15 % too short for EfficientNet. For RegNet and NFNet in NHWC
+  layout, they are 71 % too short, because the gradients of grouped convolutions were measured on no other
+  device.
+- Without fitted constants, the predicted times on CPUs are 57 to 60 % too short (median), because we have
+  no benchmarks of single kernels on a CPU.
 - Submissions of DLRM state the throughput of the whole run, which includes the time of 20 evaluations per
   epoch. On two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
   example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
 - If the H100 or the B200 is left out of the fit, the predicted times to generate images are 19 % too long
   on the H100 and 22 % too short on the B200 (median). With batches of four or more images on one device,
-  the measured speed of the B200 is only 1.31 to 1.48 times that of the H100. In benchmarks of single GEMMs,
-  the B200 is 2.05 times as fast as the H100, and its memory bandwidth is 2.3 times as high. We do not know
-  the reason for this difference. The tables contain no third device.
+  the B200 is measured to be only 1.31 to 1.48 times as fast as the H100. In benchmarks of single GEMMs, it
+  is 2.05 times as fast, and its memory bandwidth is 2.3 times as high. We do not know the reason for this
+  difference. The tables contain no third device.
 - flopcast does not predict R-GAT. In the published
   [configurations](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/benchmarks/rgat),
-  devices sample up to 5, 10 and 15 neighbours of a vertex and store the features of the vertices. The
-  submissions do not state how many different vertices a batch contains, so the number of features that
-  are fetched and multiplied is unknown.
+  devices sample up to 5, 10 and 15 neighbours of a vertex. The submissions do not state how many different
+  vertices a batch contains, so we do not know how many features a step fetches and multiplies.
 """
 
 
@@ -226,6 +233,13 @@ def scores_table(runs):
     return "\n".join(lines) + "\n"
 
 
+def medians_of(table, score):
+    """Return the lowest and the highest median error of a score in the table of all scores."""
+    lines = [line.split(" | ") for line in table.splitlines()]
+    found = [float(cells[3].split()[0]) for cells in lines if cells[1].startswith(score)]
+    return f"{min(found):.1f} to {max(found):.1f} %"
+
+
 def constants_table():
     """Return the Markdown table of fitted numbers by kind of software."""
     lines = ["| software | fitted on | rows | factors of devices (compute, memory) | sigma |"]
@@ -296,8 +310,10 @@ if __name__ == "__main__":
         shipped_efficiencies.cache_clear()
     changed = sum(1 for run in runs if not run.facts and run.rows is None and run.source == "timm")
     remarks = REMARKS.format(changed=changed)
+    tables = scores_table(runs)
+    medians = {name: medians_of(tables, f"left out: {score}") for name, score in LEFT_OUT.items()}
     PAGE.write_text(
-        TEXT.format(tables=scores_table(runs), constants=constants_table(), remarks=remarks),
+        TEXT.format(tables=tables, constants=constants_table(), remarks=remarks, **medians),
         encoding="utf-8",
     )
     sys.stdout.write("written: compare with git diff\n")

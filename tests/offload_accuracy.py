@@ -35,16 +35,19 @@ WAYS = (  # kind of score, option of the command, choice of constants
 HEADINGS = ("quantity", "score", "rows", "mean", "median", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of offload
 
-This page compares predictions with measured runs that offload states to host memory or drives. Each row
-of a table shows the errors of one measured quantity: the time of an iteration, of the forward pass
+This page compares predictions with measured runs that offload states to host memory or drives. For 162 runs
+of DeepSpeed ZeRO-3 with offload to host memory, the median error of the iteration time is {model} if the
+predicted model is left out of the fit, and {sheets} if nothing is fitted.
+
+Each row of a table shows the errors of one measured quantity: the time of an iteration, of the forward pass
 (`fwd`), of the backward pass (`bwd`), of the optimizer update, or of copies between drives and host
 memory (`swap_in`, `swap_out`). The columns are:
 
-- *score*: the runs on which the constants were fitted. A *fitted* prediction uses constants that were
-  fitted on all runs. For *left out*, the fit excluded the model, the data folder or the device generation
-  of the predicted run. For *data sheets*, nothing was fitted.
+- *score*: the runs to which the constants were fitted. *Fitted*: all runs. *Left out*: all runs except
+  those with the model, the data folder or the device generation of the predicted run. *Data sheets*:
+  nothing was fitted.
 - *mean*, *median*, *p90*: mean, median and 90th percentile of |predicted − measured| / measured.
-- *bias*: median of predicted / measured, minus 1; negative if the predicted times are too short.
+- *bias*: median of predicted / measured, minus 1. It is negative if the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
 
 `python tests/offload_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same
@@ -56,9 +59,8 @@ numbers by machine, model and method.
 ### How far the scores can be trusted
 
 - No score on this page is blind. Even the first predictions of the 162 runs of
-  `zero3_offload_runs.csv` used constants that other authors had fitted on these runs. The mean errors of
-  the first predictions were 17.3 % (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and
-  40.0 % (update).
+  `zero3_offload_runs.csv` used constants that other authors had fitted to these runs. Their mean errors
+  were 17.3 % (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and 40.0 % (update).
 - For optimizer states on NVMe drives, the first predictions used a drive bandwidth that was fitted to the
   predicted runs. The mean errors of the update were 12 % (DeepSpeed) and 14 % (MLP-Offload).
 - All scores are partly development scores, because we made these assumptions after we had seen the
@@ -76,11 +78,11 @@ numbers by machine, model and method.
     - in each layer, the device waits for DeepSpeed's host code: 0.88 ms in the forward pass, and 2.9 ms in
       the backward pass.
 - `python tests/offload_accuracy.py rates` prints the fitted rates of copies and updates on each machine. It
-  fits these rates on the runs without interleaved updates (in interleaved updates, host and device update
-  parameters in turn). For the scores *left out*, we fitted all constants again, except the rates of the
-  network and of pinned copies, and the host times for each layer and for each step.
+  fits these rates to the runs without interleaved updates. (In an interleaved update, host and device
+  update parameters in turn.) For the scores *left out*, all constants were fitted again, except the rates
+  of the network and of pinned copies, and the host times for each layer and for each step.
 - If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
-  were fitted on another generation: on A100 for predictions of H100, and on H100 for predictions of A100.
+  were fitted to another generation: to A100 for predictions of H100, and to H100 for predictions of A100.
 - For the score *data sheets*, flopcast assumes that copies reach the full bandwidth of their link, and
   that optimizer updates reach the full bandwidth of the memory.
 - According to the logs of `zero3_offload_runs.csv`, all runs on several nodes and most runs on one node
@@ -90,23 +92,22 @@ numbers by machine, model and method.
 ### Known causes of large errors
 
 - With tensor parallelism on two nodes, the measured forward and backward passes take 24 to 50 % longer than
-  predicted. If all-gathers of parameters did not overlap with kernels in these runs (`prefetch_units: 0`
-  in the stack), the predicted times would be 1 to 6 % too short. We found nothing in the code of DeepSpeed
-  or in the scripts of the runs that prevents this overlap with tensor parallelism, so flopcast still
-  predicts it. Without tensor parallelism, all-gathers do overlap: the errors of the same model on two nodes
-  are at most 7 %.
+  predicted. Without overlap of all-gathers and kernels (`prefetch_units: 0` in the stack), the predicted
+  times would be only 1 to 6 % too short. However, we found nothing in DeepSpeed's code or in the scripts of
+  the runs that prevents this overlap, so flopcast still predicts it. Without tensor parallelism, the errors
+  of the same model on two nodes are at most 7 %.
 - With four tensor-parallel ranks and one replica on one node, the measured backward pass takes 80 % longer
-  than predicted, for an unknown reason.
+  than predicted. We do not know why.
 - For a 13B model with interleaved updates on one device of 40 GB, the measured backward pass takes up to
   80 % longer than predicted. A possible reason is that the memory of the device is nearly full: parameters
   alone need 22 GB.
 - On Polaris, the measured updates take 2 to 15 % longer than predicted with one rank on a host, and 5 to
-  10 % less time than predicted with four ranks. DeepSpeed 0.13.3 copies new parameters from memory that is
-  not pinned ([pull request 5301](https://github.com/deepspeedai/DeepSpeed/pull/5301)), but flopcast assumes
-  pinned memory.
-- For the runs with optimizer states on drives, we first assumed that the feed-forward layers were four
-  times as wide as the hidden size. The largest error of an update was then 34 %. With the sizes in the
-  scripts of the runs, the largest error is 11 % (*left out*). This is a development score.
+  10 % less time than predicted with four ranks. A possible reason is that flopcast assumes pinned memory,
+  but DeepSpeed 0.13.3 copies new parameters from memory that is not pinned
+  ([pull request 5301](https://github.com/deepspeedai/DeepSpeed/pull/5301)).
+- For the runs with optimizer states on drives, the largest error of an update is 11 % (*left out*). This is
+  a development score: we read the sizes of the feed-forward layers in the scripts of the runs after we had
+  seen an error of 34 % with other sizes.
 - For MLP-Offload, flopcast assumes that each rank keeps the states of 32 subgroups in host memory, because
   the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.
 """
@@ -262,5 +263,9 @@ if __name__ == "__main__":
         print_rates()
         sys.exit()
     tables = "\n".join(table_of(name, runs_of) for name, runs_of in TABLES.items())
-    PAGE.write_text(TEXT.format(tables=tables), encoding="utf-8")
+    medians = {
+        name: next(line.split(" | ")[4] for line in tables.splitlines() if f"| {score} (" in line)
+        for name, score in (("model", "left out: model"), ("sheets", "data sheets"))
+    }
+    PAGE.write_text(TEXT.format(tables=tables, **medians), encoding="utf-8")
     sys.stdout.write("written: compare with git diff\n")
