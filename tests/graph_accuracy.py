@@ -61,8 +61,8 @@ efficiencies of kernels:
 - *left out: model families*: the model families were divided into five parts, and the efficiencies were
   fitted without the part that contains the predicted family.
 - *benchmarks of single kernels*: no efficiency was fitted to step times.
-- *baseline*: a simple model, which multiplies the multiply-adds of a network by the median ratio of step
-  time to multiply-adds in the same table.
+- *baseline*: a simple model that multiplies the multiply-adds of a network by the median ratio of step time
+  to multiply-adds in the same table.
 
 The other columns are:
 
@@ -82,7 +82,7 @@ kernels instead. `cost/graph_kernels/priors.py` names the source of each number.
 rows use no fitted constants.
 
 For each device, we fitted one factor for the compute rate and one factor for the memory bandwidth. The
-column *sigma* shows the standard deviation of the logarithm of a predicted step time. It was estimated
+column *sigma* shows the standard deviation of the logarithm of a predicted step time. We estimated sigma
 from the errors with model families left out.
 
 {constants}
@@ -108,7 +108,7 @@ REMARKS = """\
 - A 16-bit convolution in NCHW layout also transposes its input and its output.
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
 - In training, cuDNN's batch norm reaches only about half as many bytes per second in NCHW layout as in
-  NHWC layout, according to a benchmark on an RTX 2070 SUPER, an A100 and a V100
+  NHWC layout. This ratio comes from a benchmark on an RTX 2070 SUPER, an A100 and a V100
   (`cost/graph_kernels/priors.py` names the source). If flopcast assumed equal rates in both layouts, the
   median error of training in NCHW (device left out) would be 22 % instead of 13 %.
 - If a model multiplies a tensor by a gate or a scale, the backward pass runs several kernels to compute
@@ -142,8 +142,8 @@ REMARKS = """\
   device.
 - Without fitted constants, the predicted times on CPUs are 57 to 60 % too short (median), because we have
   no benchmarks of single kernels on a CPU.
-- Submissions of DLRM state the throughput of the whole run, which includes the time of 20 evaluations per
-  epoch. On two nodes, the predicted times of DLRM are 15 % too short.
+- Submissions of DLRM state the throughput of the whole run, including the time of 20 evaluations per epoch.
+  On two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
   example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
 - If the H100 or the B200 is left out of the fit, the predicted times to generate images are 19 % too long

@@ -59,8 +59,8 @@ numbers by machine, model and method.
 ### How far the scores can be trusted
 
 - No score on this page is blind. Even the first predictions of the 162 runs of
-  `zero3_offload_runs.csv` used constants that other authors had fitted to these runs. Their mean errors
-  were 17.3 % (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and 40.0 % (update).
+  `zero3_offload_runs.csv` used constants that other authors had fitted to these runs. The first mean
+  errors were 17.3 % (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and 40.0 % (update).
 - For optimizer states on NVMe drives, the first predictions used a drive bandwidth that was fitted to the
   predicted runs. The mean errors of the update were 12 % (DeepSpeed) and 14 % (MLP-Offload).
 - All scores are partly development scores, because we made these assumptions after we had seen the
@@ -77,8 +77,8 @@ numbers by machine, model and method.
     - reductions of gradients do not overlap with kernels;
     - in each layer, the device waits for DeepSpeed's host code: 0.88 ms in the forward pass, and 2.9 ms in
       the backward pass.
-- `python tests/offload_accuracy.py rates` prints the fitted rates of copies and updates on each machine. It
-  fits these rates to the runs without interleaved updates. (In an interleaved update, host and device
+- `python tests/offload_accuracy.py rates` prints the fitted rates of copies and updates on each machine.
+  These rates are fitted to the runs without interleaved updates. (In an interleaved update, host and device
   update parameters in turn.) For the scores *left out*, all constants were fitted again, except the rates
   of the network and of pinned copies, and the host times for each layer and for each step.
 - If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
@@ -105,9 +105,9 @@ numbers by machine, model and method.
   10 % less time than predicted with four ranks. A possible reason is that flopcast assumes pinned memory,
   but DeepSpeed 0.13.3 copies new parameters from memory that is not pinned
   ([pull request 5301](https://github.com/deepspeedai/DeepSpeed/pull/5301)).
-- For the runs with optimizer states on drives, the largest error of an update is 11 % (*left out*). This is
-  a development score: we read the sizes of the feed-forward layers in the scripts of the runs after we had
-  seen an error of 34 % with other sizes.
+- For the runs with optimizer states on drives, the largest error of an update is 11 % (*left out*). This
+  error is a development score, because we read the sizes of the feed-forward layers in the scripts of the
+  runs after we had seen an error of 34 % with other sizes.
 - For MLP-Offload, flopcast assumes that each rank keeps the states of 32 subgroups in host memory, because
   the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.
 """
