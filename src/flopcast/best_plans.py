@@ -104,7 +104,10 @@ def _space(space: object) -> Space:
     if isinstance(space, Space):
         return space
     if not isinstance(space, str | Mapping | None):
-        allowed, because = "a flopcast.Space, a mapping or a text", "the space names fields of plans"
+        allowed, because = (
+            "a flopcast.Space, a mapping or a text",
+            "a search space states values for the fields of a plan",
+        )
         raise spec_error("space", space, allowed, because, 'write space="tp=1,2 gbs=512"')
     fields = space_values(plan_words(space)) if isinstance(space, str) else space or {}
     return build(Space, Document("space", fields, {}), fields)

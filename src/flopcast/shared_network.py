@@ -152,7 +152,10 @@ def _check(jobs: Sequence[Job], ratio: Number) -> None:
     """Raise SpecError for everything that is wrong with the jobs and the ratio."""
     problems = []
     if not 2 <= len(jobs) <= MOST_JOBS:
-        because = "flopcast considers every subset of jobs that share a network"
+        because = (
+            "flopcast computes the slowdown for every subset of the jobs, and each further job doubles "
+            "their number"
+        )
         problems.append(
             Problem("jobs", len(jobs), f"2 to {MOST_JOBS}", because, "name another number of jobs")
         )

@@ -488,7 +488,10 @@ def test_the_exchange_of_context_may_be_given_for_each_layer_and_is_that_of_the_
 
 @pytest.mark.parametrize(
     ("kinds", "told"),
-    [("p2p p2p", []), ("p2p a2a", ["p2p in every layer, also in those with a2a (run.sh:11)"])],
+    [
+        ("p2p p2p", []),
+        ("p2p a2a", ["p2p in every layer, including layers for which the script states a2a (run.sh:11)"]),
+    ],
 )
 def test_layers_that_exchange_context_otherwise_than_the_first_are_told(kinds, told):
     assumptions = document_of(f"--context-parallel-size 2 --cp-comm-type {kinds}").data["assumptions"]

@@ -95,5 +95,5 @@ def test_relative_positions_of_t5_go_with_ranks_that_share_sequences():
 
 
 def test_a_ring_is_refused():
-    with pytest.raises(SpecError, match="cross-attention in a ring of ranks is not supported yet"):
+    with pytest.raises(SpecError, match="ring attention is not supported yet for cross-attention"):
         job("dp=4 cp=2 mbs=4 gbs=32 precision=fp16", stack=STACK)

@@ -67,7 +67,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "expert_launch": FactorKind(
         "launch time of one GEMM for each expert",
-        "prior: a launch from C++ costs a fifth of one from Python",
+        "prior: a launch from C++ takes a fifth of the time of a launch from Python",
     ),
     "host": FactorKind("speed of the host", "prior: the usual difference between hosts"),
     "host_step": FactorKind("work of the host in each step", "prior: the usual difference between hosts"),
@@ -128,7 +128,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "checkpoint_handover": FactorKind(
         "time until ranks have handed over what a checkpoint saves",
-        "prior: some thousand objects in Python and a barrier",
+        "prior: the time to handle a few thousand Python objects, and a barrier",
     ),
     "checkpoint_interference": FactorKind(
         "training speed lost while checkpoints are written in the background",
@@ -139,7 +139,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "rollouts": FactorKind(
         "time of rollouts in reinforcement learning",
-        "prior: the usual error of a load that nobody measured",
+        "prior: the usual error for a load that was not measured",
     ),
     "loader": FactorKind(
         "speed of a stage of data loading", "prior: the usual error of a time that a user states"

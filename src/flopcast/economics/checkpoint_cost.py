@@ -151,8 +151,9 @@ def _period(cost: CheckpointCost) -> list[Problem]:
         return []
     slower = f", while training is {times.background_fraction:.0%} slower" * bool(times.background_fraction)
     because = (
-        f"a checkpoint of {show_memory(cost.saved.total_bytes)} takes {show_seconds(times.write_s)} to"
-        f" write{slower}, and the next one cannot begin earlier"
+        f"writing a checkpoint of {show_memory(cost.saved.total_bytes)} takes "
+        f"{show_seconds(times.write_s)}{slower}, and the next checkpoint cannot begin before this "
+        "write ends"
     )
     if checkpoint.every_steps is not None:
         least = math.ceil(times.least_work_s / cost.step_s)

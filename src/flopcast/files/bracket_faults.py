@@ -112,7 +112,7 @@ def _other_bracket(place: Place, opening: str, whole: str) -> SyntaxFault:
     lacking = place.text.count(opening) > place.text.count(closing)
     if place.text.count(wrong) < place.text.count(place.character) and not lacking:
         because = f"no {wrong} is open where {place.character} stands"
-        fix = f"add {wrong} where the {NOUNS[wrong]} begins that ends {here}"
+        fix = f"add {wrong} at the beginning of the {NOUNS[wrong]} that ends {here}"
         return SyntaxFault(place.line(place.at), because, fix)
     if lacking and place.text.count(wrong) == place.text.count(place.character):
         because, fix = f"{whole} has no {closing}", f"add {closing} before the {place.character} {here}"

@@ -12,7 +12,7 @@ from flopcast.render.trained_text import subject_lines
 from flopcast.report.checkpoint_report import CheckpointReport, Resharded
 from flopcast.units import counted, nine_digits, show_memory, show_seconds
 
-NO_PROGRESS = "none: devices fail before the job has restarted"
+NO_PROGRESS = "none: the devices fail again before the job has restarted"
 
 
 def checkpoint_lines(cost: CheckpointCost) -> list[str]:

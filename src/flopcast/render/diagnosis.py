@@ -92,7 +92,10 @@ def _unexplained(found: SlowStep) -> str:
     """Return a sentence about the seconds that no measurement explains."""
     text = f"{show_seconds(found.unexplained_s)} of the difference: the measurements do not show its cause"
     if any(one.basis in ("predicted", "unsettled") for one in found.suspects):
-        text += "; predicted suspects do not explain it, because the prediction includes them"
+        text += (
+            "; suspects with a predicted cost do not explain it, because the predicted step already "
+            "contains their cost"
+        )
     return text
 
 

@@ -189,9 +189,7 @@ def _marked(row: Sequence[str], heading: Sequence[str], one: Ranked) -> list[str
 def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
     """Return the sentence on the first plan, and what each of the others takes more time in."""
     first = result.plans[0]
-    lines = [
-        'why (compared with plan 1; "=" marks ties: the 90 % interval of the ratio to the best contains 1)'
-    ]
+    lines = ['why (compared with plan 1; "=" marks plans that may be as good as the best plan)']
     for number, (one, *_) in enumerate(groups, 1):
         lost = search_reasons.reason_lost(one, first) or "no component takes longer"
         reasons = search_reasons.sentence_of(one, result).split("; ") if one is first else [lost]

@@ -245,8 +245,9 @@ def memory_warnings(memory: MemoryReport) -> list[str]:
         )
         if not memory.programs.stack.memory.verified:
             warnings[-1] += (
-                ". The interval is wide because measured peaks of such frameworks differ from predictions"
-                " by so much. If a run of yours needs the expected memory, set stack.memory.verified=true"
+                ". The interval is wide, because measured peaks of such frameworks often differ from "
+                "predictions. If one of your runs needed the expected memory, set "
+                "stack.memory.verified=true"
             )
     return warnings + [_of_tier(tier) for tier in memory.tiers if tier.verdict != "fits"]
 

@@ -178,7 +178,7 @@ def _varied(changes: Sequence[str]) -> list[tuple[str, ...]]:
 def _limited(watts: object) -> tuple[str, ...]:
     """Return the change that sets the power limit of a device; none if no limit is given."""
     if re.fullmatch(r"[\d.]+(,[\d. W]+)+", str(watts)):
-        allowed, because = "one limit", "each limit stands behind an option of its own"
+        allowed, because = "one limit", "each power limit needs an option of its own"
         limits = re.findall(r"[\d.]+", str(watts))
         fix = f"write {' '.join(f'--power-limit {each}W' for each in limits)}"
         raise spec_error("--power-limit", watts, allowed, because, fix)

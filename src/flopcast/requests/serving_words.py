@@ -125,7 +125,7 @@ def refuse_other_words(words: dict[str, object], document: Document) -> None:
         elif name in ("prefill", "decode") and not (value is None or isinstance(value, dict)):
             has_both = words.keys() >= {"prefill", "decode"} and isinstance(value, int)
             allowed = f"{name}.tp={value}" if has_both else "prefill.tp=2 decode.tp=4"
-            because = "a pool has degrees and replicas, each of which is a setting of its own"
+            because = "the degrees and the number of replicas of a pool are separate settings"
         else:
             continue
         where = document.where(("plan", name))

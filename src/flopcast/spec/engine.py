@@ -57,7 +57,10 @@ class Overlap(StrictModel):
         given = (self.given_fraction, self.network_ratio, self.memory_ratio or self.network_ratio)
         sizes = {len(each) for each in given}
         if len(sizes) > 1:
-            because = "entry i of each list belongs to the same share of the multiprocessors"
+            because = (
+                "the i-th entries of the three lists belong together: they describe the same share of "
+                "the multiprocessors"
+            )
             raise NotAllowedError(
                 "three lists of the same length", because, "write lists of the same length"
             )

@@ -68,7 +68,7 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
         value, back = rows[row][column], rows[column][row]
         pair = f"from node {row} to node {column}"
         if not isfinite(value) or value <= 0:
-            because = f"every pair of nodes needs a measured bandwidth, also {pair}"
+            because = f"the matrix has no bandwidth {pair}, but flopcast needs one for every pair of nodes"
             yield MatrixFault(row, column, value, "above 0", because, f"change it to the bandwidth {pair}")
         elif isfinite(back) and back > 0 and value > MOST_ASYMMETRY_RATIO * back:
             allowed = (

@@ -108,7 +108,7 @@ def _of_word(word: str) -> dict[str, object]:
             )
         because, meant = _with_commas(word) or (because, meant)
         if kind == "auto":
-            because = "auto stands alone, and only flopcast search tries placements and chooses one"
+            because = "auto cannot be combined with other entries, and only flopcast search supports it"
             fix = set_to("run flopcast search with --offload auto", {"offload": meant})
             raise NotAllowedError(allowed, because, fix)
         raise NotAllowedError(allowed, because, {"offload": meant})

@@ -126,7 +126,7 @@ class Outer(StrictModel):
             right = {"topk": self.chunk} | swapped
             raise NotAllowedError(f"topk of at most {self.chunk}, the chunk", because, right)
         if self.index_bits is not None and not self.topk:
-            because = "peers that send all values in order send no positions"
+            because = "without topk, peers send all values in order, and no positions"
             raise NotAllowedError("no index_bits without topk", because, "remove index_bits")
         return self
 

@@ -45,7 +45,7 @@ class StatedPhase(StrictModel):
     def _written(cls, value: object) -> object:
         if share := re.fullmatch(r"([\d.]+) ?%", str(value)):  # of a run of 1T tokens
             allowed = "a number of tokens, such as 2e12, 2T or 300B"
-            because = "a phase has a number of tokens, and no share of the run"
+            because = "the length of a phase is a number of tokens, not a share of the run"
             raise NotAllowedError(allowed, because, {"tokens": f"{float(share[1]) * 10:g}B"})
         return read_count(value, "tokens") if isinstance(value, str) else value
 

@@ -224,7 +224,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.partition_activations",
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
         allowed="false, unless recompute is full",
-        because="partition_activations divides the inputs that full recompute keeps",
+        because=(
+            "partition_activations shards the saved inputs of blocks, and only full recompute saves "
+            "nothing but these inputs"
+        ),
         fix={"recompute": "full"},
     ),
     Rule(

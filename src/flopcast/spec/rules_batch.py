@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: sum(c.batch.lengths) == c.batch.sequence_length,
         value=lambda c: f"{sum(c.batch.documents)} tokens",
         allowed=lambda c: f"lengths that add up to sequence_length = {c.batch.sequence_length}",
-        because="the documents and the padding, which is written as a document, fill the sequence",
+        because="the documents must fill the whole sequence; write padding as a document",
         fix=lambda c: f"change documents to [{c.batch.sequence_length}], or to lengths with this sum",
     ),
     Rule(
@@ -156,7 +156,10 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: counted(len(c.batch.ranks), "kind") + " of ranks",
         allowed="no value, because micro_batches is given",
-        because="micro_batches is one list for all ranks, but ranks has a list for each kind of ranks",
+        because=(
+            "micro_batches holds one list for all ranks, and ranks holds separate lists, so only one "
+            "of the two can be given"
+        ),
         fix="remove one of the two",
     ),
     Rule(
@@ -186,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: f"{sum(ranks.count for ranks in c.batch.ranks)} ranks",
         allowed=lambda c: f"counts that add up to data_parallel = {first(c.plans.data_parallel)}",
-        because="the counts must add up to the number of data-parallel ranks",
+        because="every data-parallel rank belongs to exactly one entry of ranks",
         fix=lambda c: f"change counts until their sum is {first(c.plans.data_parallel)}",
     ),
     Rule(

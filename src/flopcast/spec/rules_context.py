@@ -74,7 +74,10 @@ RULES: tuple[Rule, ...] = (
             f"a degree for which the number of slices (now {first(parts(c))}) divides "
             f"sequence_length = {c.batch.sequence_length}"
         ),
-        because="all slices are equally long, and each rank holds one, or two in zigzag order",
+        because=(
+            "context parallelism divides a sequence into slices of equal length; a rank holds one "
+            "slice, or two in zigzag order"
+        ),
         fix=lambda c: {"context_parallel": _most_ranks(c)},
     ),
     Rule(
@@ -113,7 +116,10 @@ RULES: tuple[Rule, ...] = (
                 else f"context_exchange is {c.structure.context_exchange}"
             )
         ),
-        because="materialised attention needs context_exchange ring and a stack with ring_scores",
+        because=(
+            "with context parallelism, materialised (unfused) attention needs context_exchange: ring "
+            "and a stack with ring_scores"
+        ),
         fix=({"context_parallel": 1}, {"stack.attention_kernel": "flash"}),
     ),
     Rule(
@@ -134,7 +140,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_exchange",
         holds=lambda c: _alone(c) | (not _sloped(c) or not exchanges(c, "ring")),
         allowed="all_gather or all_to_all, because the model adds positions to its scores (ALiBi, T5)",
-        because="a ring of ranks whose attention adds positions to its scores is not supported yet",
+        because="ring attention is not supported yet for attention that adds positions to its scores",
         fix={"context_exchange": "all_gather"},
     ),
     Rule(

@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
             (c.plans.context_parallel == 1) | (not c.model.has_encoder or not exchanges(c, "ring"))
         ),
         allowed="all_gather or all_to_all, because the model has an encoder",
-        because="cross-attention in a ring of ranks is not supported yet",
+        because="ring attention is not supported yet for cross-attention",
         fix={"context_exchange": "all_gather"},
     ),
     Rule(
@@ -87,7 +87,10 @@ RULES: tuple[Rule, ...] = (
             f"a degree for which the number of slices (now {first(parts(c))}) divides "
             f"source_length = {c.batch.source_tokens}"
         ),
-        because="all slices of the source are equally long; each rank holds one, or two in zigzag order",
+        because=(
+            "context parallelism divides the encoder's sequence into slices of equal length; a rank "
+            "holds one slice, or two in zigzag order"
+        ),
         fix={"context_parallel": 1},
     ),
     Rule(
@@ -97,7 +100,7 @@ RULES: tuple[Rule, ...] = (
             or c.batch.source_tokens % c.plans.tensor_parallel == 0
         ),
         allowed="false, unless tensor_parallel divides source_length",
-        because="sequence parallelism also gives every rank the same number of tokens of the encoder",
+        because="sequence parallelism also divides the encoder's sequence evenly over the ranks",
         fix={"sequence_parallel": False},
     ),
 )

@@ -162,7 +162,10 @@ RULES: tuple[Rule, ...] = (
             | (c.structure.recompute != "full")
         ),
         allowed="none or unless_full_recompute, because recompute is full",
-        because="under full recompute, all-to-alls cannot overlap with another micro-batch",
+        because=(
+            "with full recompute, the all-to-alls of experts cannot overlap with the compute of "
+            "another micro-batch"
+        ),
         fix=({"stack.experts.exchange_overlap": "unless_full_recompute"}, {"recompute": "none"}),
     ),
 )

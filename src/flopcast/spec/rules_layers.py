@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
             "give all data-parallel ranks equal shares of the "
             f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch"
         ),
-        because="the devices of a stage and the sequences of a micro-batch are the same for all blocks",
+        because="all blocks of a stage run on the same devices and process the same sequences",
         fix={"layers": "none"},
     ),
     Rule(

@@ -145,7 +145,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.zero",
         holds=lambda c: c.structure.zero >= 2 or not _overlaps_updates(c),
         allowed="2 or 3, because the stack sets offload.overlaps_updates",
-        because="gradients reach the host layer by layer only if they are sharded",
+        because="only sharded gradients are copied to the host layer by layer",
         fix={"zero": 2},
     ),
     Rule(
@@ -172,7 +172,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.structure.order_rule.splits_backward and _has(c, "activations")),
         allowed="no offload of activations, because the schedule is a zero-bubble schedule",
         because=(
-            "fetching offloaded activations twice, for separate weight gradients, is not supported yet"
+            "zero-bubble schedules would fetch offloaded activations twice (in the tasks B and W), "
+            "which is not supported yet"
         ),
         fix=lambda c: _without(c, _only(c, "activations")),
     ),

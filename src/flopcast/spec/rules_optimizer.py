@@ -40,8 +40,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _least(c)[0] >= 0,
         allowed=lambda c: f"at least {c.stack.optimizer.state_bytes - _least(c)[0]:g} bytes",
         because=(
-            "this field is the size of AdamW's states in fp32, and other fields of stack.optimizer set "
-            "smaller dtypes"
+            "this field is the size of AdamW's states in fp32; set smaller data types in other fields "
+            "of stack.optimizer"
         ),
         fix={"state_bytes": "12 B"},
     ),
@@ -50,8 +50,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.stack.optimizer.moved_bytes == 0 or _least(c)[1] > 0,
         allowed=lambda c: f"0, or more than {c.stack.optimizer.moved_bytes - _least(c)[1]:g} bytes",
         because=(
-            "this field is AdamW's memory traffic with states in fp32, and other fields of "
-            "stack.optimizer set smaller dtypes"
+            "this field is AdamW's memory traffic with states in fp32; set smaller data types in other "
+            "fields of stack.optimizer"
         ),
         fix={"moved_bytes": "30 B"},
     ),

@@ -128,7 +128,10 @@ RULES: tuple[Rule, ...] = (
             f"bf16, because the {_tokens(c)[0, 0]:g} tokens of a micro-batch are not a multiple of "
             f"{_multiple(c)}"
         ),
-        because="the GEMMs of weight gradients need whole blocks of tokens, each with one scale",
+        because=(
+            "in the GEMMs of weight gradients, a block of tokens shares one scale, so a micro-batch "
+            "must consist of whole blocks"
+        ),
         fix={"precision": "bf16"},
     ),
     Rule(

@@ -82,7 +82,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.data_shard",
         holds=_whole_expert_shards,
         allowed=lambda c: f"0 (all ranks), or a multiple of {_whole_sets(c)}",
-        because="a shard group (data_shard · cp · tp ranks) holds whole sets of experts (ep · etp ranks)",
+        because=(
+            "each shard group (data_shard · cp · tp ranks) must contain complete sets of experts, and "
+            "a set takes ep · etp ranks"
+        ),
         fix={"data_shard": 0},
     ),
     Rule(

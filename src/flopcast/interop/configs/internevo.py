@@ -124,7 +124,10 @@ def _weights(reader: JobReader, weight: int, sequence: int, replicas: int) -> No
     group, rest = divmod(weight, sequence)
     if rest or not group or replicas % group:
         allowed = f"a multiple of the {sequence} ranks of a sequence that divides {sequence * replicas}"
-        because = "a group of weights consists of whole sequences, and every rank is in one group"
+        because = (
+            "a group of ranks that shards weights holds whole sequences, and every rank is in exactly "
+            "one group"
+        )
         reader.fault(key, allowed, because, f"write {sequence * replicas}")
         return
     reader.put(("plan", "zero"), 3, key)

@@ -314,7 +314,9 @@ class JobReader(ConfigReader):
         if not self.options.lengths:
             values = "rollout.traffic='prompt=400 output=300' training.batch.sequence_length=700"
             way = f"state the lengths of your data by values such as {values}"
-            self.assume(f"every sequence has {tokens} tokens, the most that can occur; {way}", key)
+            self.assume(
+                f"every sequence is predicted with {tokens} tokens, the largest possible length; {way}", key
+            )
 
     def put_scorers(self, key: str, *, reference: bool, rewards: bool) -> None:
         """Put the models that process each answer of a rollout once into a step."""

@@ -282,7 +282,7 @@ def _batch(reader: JobReader, length: int, replicas: int, sequences: int) -> Non
         return
     whole = sequences * reader.required(BATCH)
     if whole % replicas:
-        because = f"{replicas} replicas train as many sequences"
+        because = f"each of the {replicas} replicas trains on the same number of sequences"
         reader.fault(BATCH, f"a multiple of {replicas}", because, f"write {replicas}")
     share = max(whole // replicas, 1)
     each = reader.filled_micro_batch((tokens, reader.count(tokens, length)), length, share)

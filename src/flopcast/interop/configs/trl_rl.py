@@ -63,7 +63,7 @@ def _rollout(reader: JobReader) -> None:
         reader.put(part, reader.degree("data_parallel"), PROCESSES)
     if not reader.flag(ENGINE):
         reader.put(("rollout", "engine"), "hugging-face", ENGINE)
-        reader.assume("the model of the training generates, without a serving engine", ENGINE)
+        reader.assume("the trained model itself generates the answers, without a serving engine", ENGINE)
         return
     if not reader.has(MODE):
         because = "vLLM then runs on further devices, whose number this file does not state"

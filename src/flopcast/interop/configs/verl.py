@@ -95,7 +95,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     if context > 1:
         reader.put(("plan", "context_exchange"), "all_to_all", context_key)
         if not unpadded:
-            because = "ranks share sequences only where padding is removed"
+            because = "ranks can share a sequence only if padding is removed"
             name = packed if reader.has(packed) else context_key
             reader.fault(name, "true", because, f"write {PACKED[newer]}: true")
     if newer and reader.flag(DYNAMIC, True):
@@ -103,7 +103,10 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
         reader.put(("plan", "global_batch"), reader.count(BATCH, 256), BATCH)
     else:
         if reader.has(OLDER_MICRO):
-            because = "old releases divide it by the data-parallel ranks, and newer ones ignore it"
+            because = (
+                "old releases of veRL divide this number by the number of data-parallel ranks, and "
+                "newer releases ignore it"
+            )
             fix = f"write {MICRO}, the sequences of a device"
             fix = f"remove {OLDER_MICRO}" if reader.has(MICRO) else fix
             reader.fault(OLDER_MICRO, MICRO, because, fix)
@@ -142,7 +145,7 @@ def _filled(reader: JobReader, length: int, replicas: int, context: int) -> int:
     """Return the number of sequences that fill each micro-batch up to its limit on tokens."""
     total = reader.count(BATCH, 256)
     if total % replicas:
-        because = f"{replicas} replicas run as many sequences"
+        because = f"each of the {replicas} replicas runs the same number of sequences"
         fix = f"write {nearest_multiples(total, replicas)}"
         reader.fault(BATCH, f"a multiple of {replicas}", because, fix)
     share = max(total // replicas, 1)

@@ -301,7 +301,10 @@ def checked(
         tower = "a decoder without a vision tower"
         raise SpecError([not_expressible("model.vision", "a vision tower", tower, target, fix)])
     if job.model.family == "hybrids":
-        fix = "export the plan with another model, and state the hybrid in the settings of the framework"
+        fix = (
+            "choose a model with attention in all blocks, and describe the hybrid in the settings of "
+            "the framework"
+        )
         raise SpecError(
             [not_expressible("model.blocks", "linear attention", "blocks with attention", target, fix)]
         )

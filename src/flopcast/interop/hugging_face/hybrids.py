@@ -224,7 +224,7 @@ def kda_layers(read: Reader) -> tuple[int, ...]:
     allowed = f"a list of numbers of layers, from 1 to {number}"
     listed = read.entries(KDA_LAYERS, lambda each: type(each) is int and 1 <= each <= number, allowed)
     if listed is None and KDA_LAYERS not in read.values:
-        because = "it says which layers have linear attention"
+        because = "this list states which layers have linear attention"
         read.fault(KDA_LAYERS, allowed, because, f"add {KDA_LAYERS}", "is missing")
     return tuple(sorted(layer - 1 for layer in listed or []))
 
@@ -322,7 +322,7 @@ def _kinds(read: Reader) -> list[str]:
         return [KINDS[kind] for kind in listed]
     if pattern is None:
         allowed = "one letter for each layer"
-        because = "it says which layers the model has"
+        because = "this key states the kind of each layer"
         fix = f"add {PATTERN}"
         read.fault(PATTERN, allowed, because, fix, "is missing")
         return []

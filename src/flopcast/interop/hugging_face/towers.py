@@ -61,7 +61,7 @@ def _heads(read: Reader, key: str, usual: int, width: int) -> int:
     """Return the number of heads, which divides the width of the tower."""
     heads = read.count(key, usual)
     if width % heads:
-        because = f"the heads divide the width of the tower, {width}"
+        because = f"the number of heads must divide the width of the tower, {width}"
         read.fault(key, f"a divisor of {width}", because, set_to({key: nearest_divisor(width, heads)}))
         return 1
     return heads

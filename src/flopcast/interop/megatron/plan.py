@@ -107,8 +107,8 @@ def _exchange(args: JobBuilder, context: str) -> None:
     if len(kinds) > 1:
         args.assume(
             (
-                f"context parallelism uses {kinds[0]} in every layer, also in those with "
-                f"{', '.join(kinds[1:])}"
+                f"context parallelism uses {kinds[0]} in every layer, including layers for which the "
+                f"script states {', '.join(kinds[1:])}"
             ),
             EXCHANGE,
         )

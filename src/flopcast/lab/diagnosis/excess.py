@@ -87,7 +87,7 @@ def compared(
         found_s = seconds if seconds > ROUNDING * report.step_time_s else 0.0
         ours_s, excess = max(0.0, predicted.get(part, 0.0)), named[part]
         extra_s = found_s - ours_s
-        text = f"{seen} {show_seconds(found_s)} for {excess.part}, and {show_seconds(ours_s)} are predicted"
+        text = f"{seen} {show_seconds(found_s)} for {excess.part}; flopcast predicts {show_seconds(ours_s)}"
         if extra_s < LEAST_EXCESS * report.step_time_s:
             cleared.append(text)
             continue

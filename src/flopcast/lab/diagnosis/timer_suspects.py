@@ -199,8 +199,8 @@ def _straggler(report: Report, timers: Mapping[Part, TimedPart]) -> Suspect | No
         cost_s=most_s - expected * least_s,
         basis="measured",
         evidence=(
-            f"{who} computes {show_seconds(most_s)} a step and the fastest {show_seconds(least_s)}:"
-            f" a ratio of {most_s / least_s:.2f}{unequal}",
+            f"{who} computes for {show_seconds(most_s)} in each step, and the fastest rank for "
+            f"{show_seconds(least_s)}: a ratio of {most_s / least_s:.2f}{unequal}",
         ),
         change=f"find the slow rank{f' ({switch})' if switch else ''}, and compare its clocks, temperature"
         " and power with those of the others",
