@@ -79,7 +79,8 @@ def job(
     Raises
     ------
     SpecError, InfeasibleError
-        All errors in the file and the parameters; or no plan was given, and no plan fits into memory.
+        All errors in the file and the parameters. If no plan was given and no plan fits into memory:
+        InfeasibleError.
 
     Examples
     --------

@@ -76,7 +76,7 @@ MEANS = '("power over its maximum")'
         ("delay_s: 0 ms", "a quantity above 0 s", "smaller values are not possible"),
         ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values are not possible"),
         ("blades: many", "a whole number from 2 to 9", "the value is not a whole number"),
-        ("mode: 7", "fast or slow", "flopcast supports no other value"),
+        ("mode: 7", "fast or slow", "flopcast supports only these values"),
         (
             "{mode: slow, delay_s: 1 ms}",
             "a delay_s of 1 s or more, where the mode is slow",

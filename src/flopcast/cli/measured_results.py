@@ -22,7 +22,10 @@ from flopcast.lab.samples.sites import site_text
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner
 
-HOSTS = "the host factor is the launch time of kernels on this host divided by that on the reference host"
+HOSTS = (
+    "the host factor is the launch time of kernels on this host divided by the launch time on the "
+    "reference host"
+)
 
 
 def write_site(

@@ -101,9 +101,9 @@ def command(
     The search first estimates the step time of every plan. It then simulates the 32 plans with the shortest
     estimates, and variants of these plans, and ranks all simulated plans. If a plan has the mark "=",
     flopcast cannot say whether it is slower than the best plan: the 90 % interval of the ratio of the two
-    step times contains 1. The first plan of the output has the fewest kinds of parallelism of all plans
-    that are at most 2 % slower than the best. If you give several clusters, numbers of GPUs or stacks, the
-    output shows the best plan for each, or why no plan is feasible.
+    step times contains 1. The first plan of the output is the recommended plan: a simple plan that is at
+    most 2 % slower than the best. If you give several clusters, numbers of GPUs or stacks, the output shows
+    the best plan for each, or why no plan is feasible.
 
     The option --plan sets fields of the plan ("tp=8") or lists the values to try ("tp=2,4"). The search
     tries all values of all other fields. If a job file contains a plan, the search keeps only its global

@@ -113,7 +113,8 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
     if not isinstance(document.data, dict):
         because = "a grid is a mapping from names of axes to values"
         fix = (
-            "write the keys of one scenario at the top level, without hyphens, and several values as a list"
+            "write the keys of a scenario at the top level, without hyphens; write several values "
+            "of a key as a list"
         )
         raise SpecError([_fault(document, "grid", document.data, "a mapping", because, fix)])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}

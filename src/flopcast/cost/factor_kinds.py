@@ -59,7 +59,7 @@ KINDS: Mapping[str, FactorKind] = {
         is_lever=False,
     ),
     "attention_generation": FactorKind(
-        "version of the attention kernel", "speed-ups that the papers on the kernels state"
+        "version of the attention kernel", "the speed-ups that the papers about these kernels state"
     ),
     "exchange": FactorKind(
         "speed of the all-to-all between experts",

@@ -105,16 +105,16 @@ def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> LostT
     restart_s, checkpoint_s = reliability.restart_s, reliability.checkpoint_s
     if restart_s + checkpoint_s >= mean_s:
         raise InfeasibleError(
-            f"{num_devices} devices fail every {show_seconds(mean_s)}, and a restart and a checkpoint take"
-            f" {show_seconds(restart_s + checkpoint_s)}: the run would make almost no progress. Use fewer"
-            " devices, or change cluster.reliability"
+            f"one of the {num_devices} devices fails every {show_seconds(mean_s)}, and a restart and a "
+            f"checkpoint take {show_seconds(restart_s + checkpoint_s)}: the run would make almost no "
+            "progress. Use fewer devices, or change cluster.reliability"
         )
     interval_s = reliability.checkpoint_interval_s or best_interval_s(checkpoint_s, mean_s)
     if (interval_s + checkpoint_s) / mean_s > 100:
         raise InfeasibleError(
-            f"{num_devices} devices fail every {show_seconds(mean_s)}, and checkpoints are"
-            f" {show_seconds(interval_s)} apart, so the run would rarely complete one. Shorten"
-            " cluster.reliability.checkpoint_interval_s"
+            f"one of the {num_devices} devices fails every {show_seconds(mean_s)}, and checkpoints are "
+            f"{show_seconds(interval_s)} apart, so the run would rarely reach the next checkpoint. "
+            "Shorten cluster.reliability.checkpoint_interval_s"
         )
     failures = (f"failures[{cluster}]", reliability.failures_log_sigma_factor)
     restart = (f"restart[{cluster}]", reliability.restart_log_sigma_factor)

@@ -126,15 +126,10 @@ def _of_line(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
         return _without_colon(place, place.at)
     rows = [(len(row) - len(row.lstrip()), row) for row in place.text.split("\n")[:line]]
     if line > 2 and rows[-2][0] >= column > rows[-3][0] + 1 and rows[-3][1].rstrip().endswith(":"):
-        because = (
-            f"line {line - 1} is indented with {_blanks(rows[-2][0])}, but the line below it is "
-            "indented with fewer"
-        )
+        because = f"line {line - 1} is indented with {_blanks(rows[-2][0])}, and the next line with fewer"
         return SyntaxFault(line - 1, because, _indent(line - 1, column - 1))
-    because = (
-        f"the line begins with {_blanks(column - 1)}, but the mapping that it continues (line {above}) "
-        f"is indented with {_blanks(blanks)}"
-    )
+    because = f"the mapping of line {above} begins with {_blanks(blanks)}, but this line with "
+    because += _blanks(column - 1)
     return SyntaxFault(line, because, _indent(line, blanks))
 
 

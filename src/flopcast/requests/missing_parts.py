@@ -65,7 +65,7 @@ def missing_part(key: str, where: str) -> Problem:
         file = "a job file, or " if key == "model" else ""
         fix = f"add {file}--{key} NAME, such as --{key} {USUAL[key]}"
     if key == "cluster":  # which only a measured run has to name (resolve.py)
-        because = "to compare a measured run, flopcast predicts it on the cluster on which it ran"
+        because = "flopcast needs the cluster on which the run was measured"
         fix = "add --cluster NAME, the machine of the run"
     return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
 

@@ -274,7 +274,10 @@ def _of_handoff(plan: "RlPlan", rollout: "ServingJob") -> Iterator[Problem]:
         yield Problem("handoff_over", "nvme", allowed, because, fix)
     elif plan.handoff_over != "link" and storage_of(rollout.cluster, plan.handoff_over) is None:
         field = f"rollout.{FIELDS[plan.handoff_over]}"
-        because = "the cluster describes no such storage, whose rates set the time of the handoff"
+        because = (
+            "the cluster does not describe this storage, and flopcast needs its rates to predict the "
+            "handoff"
+        )
         allowed = f"{', '.join(['link', *known])}, unless {field} is described"
         fix = set_to({"handoff_over": "link"}, f"describe {field}")
         yield Problem("handoff_over", plan.handoff_over, allowed, because, fix)

@@ -115,8 +115,8 @@ class Space(StrictModel):
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan. The schedule "auto" is 1F1B, or interleaved 1F1B if stages have several chunks. If an
         option has no effect (such as sequence parallelism with one rank), the search tries the plan only
-        without this option. By default, recompute is not selective if only attention would be recomputed
-        and the stack's kernel stores no scores, since this frees almost no memory.
+        without this option. By default, the search does not try selective recompute of attention alone on
+        stacks whose attention kernel stores no scores, because it would free almost no memory.
     inner_steps : tuple of int
         Numbers of steps of peers between two exchanges. By default, the number of the job's plan.
     offload : tuple

@@ -158,7 +158,10 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     yield from _of_latents(job)
     yield from _of_residual(job)
     if plan.expert_messages == "hidden" and plan.data_parallel == 1:
-        because = "without data-parallel groups, no tokens are sent to experts on other ranks"
+        because = (
+            "without data-parallel groups, no tokens are sent to experts on other ranks, so no "
+            "messages can be hidden"
+        )
         fix = set_to({"plan.expert_messages": "exposed"})
         yield Problem(
             "plan.expert_messages", "hidden", "exposed, unless plan.data_parallel is above 1", because, fix

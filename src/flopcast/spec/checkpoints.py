@@ -177,7 +177,9 @@ def _of_text(given: object) -> object:
     for word, (key, value) in zip(words, meanings(words, _setting, given, " "), strict=True):
         if key in found:
             raise NotAllowedError(
-                "each setting only once", f"{word} sets a field that another word sets", f"leave out {word}"
+                "each setting only once",
+                f"{word} sets a field that another word already sets",
+                f"leave out {word}",
             )
         found[key] = value
     return found

@@ -106,7 +106,7 @@ def _strategies(given: object) -> object:
 def _of_word(word: str) -> dict[str, object]:
     found = WORD.fullmatch(word)
     if found is None:
-        raise _fault(f"{word!r} has another form", EXAMPLE)
+        raise _fault(f"{word!r} does not have this form", EXAMPLE)
     own: dict[str, object] = {"first": int(found[1]), "last": int(found[2] or found[1])}
     for each in re.split(r":(?=\w+=)", found[3])[1:]:
         short, _, value = each.partition("=")

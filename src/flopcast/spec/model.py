@@ -47,8 +47,8 @@ class Model(StrictModel):
     context_length : int
         Number of tokens of the longest sequence for which the model was made; 0 if it is not known.
     trained_length : int
-        Number of tokens of the sequences in most of the published pretraining, if these are shorter; 0 if
-        it is not known.
+        Sequence length of most of the published pretraining, if shorter than `context_length`; 0 if not
+        known.
     trained_precision : Precision or None
         Precision of the published training run if it was in 8 or 4 bits.
     learned_positions : int

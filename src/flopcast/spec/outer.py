@@ -214,7 +214,7 @@ def _of_text(given: object) -> object:
     found: dict[str, object] = {}
     for word, fields in zip(words, meanings(words, _setting, given), strict=True):
         if found.keys() & fields.keys():
-            because = f"{word} sets a field that another word sets"
+            because = f"{word} sets a field that another word already sets"
             raise NotAllowedError("each setting only once", because, f"leave out {word}")
         found |= fields
     return found

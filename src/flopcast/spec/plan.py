@@ -69,7 +69,7 @@ class Plan(StrictModel):
     whole_tables : int
         With `tables`: tables with at most this many elements are not sharded; each rank holds a copy.
     halo : float
-        If ranks share a graph: vertices of other ranks that a rank reads, per vertex of its own.
+        If ranks share a graph: vertices of other ranks that a rank reads, divided by the rank's own.
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
@@ -95,10 +95,10 @@ class Plan(StrictModel):
         Activations that the backward pass recomputes. "full:block:4" is short for recompute "full" with
         recompute_method "block" and recompute_layers 4.
     recompute_method : str
-        Blocks that full recompute applies to. "uniform": all, in groups of which only the input is kept.
+        Blocks that full recompute applies to. "uniform": all, in groups; a group keeps only its input.
         "block": the first blocks of every chunk. "every": every n-th block, where n is `recompute_layers`.
     recompute_layers : int
-        Number of blocks in a group ("uniform"), of recomputed blocks in a chunk ("block"), or n of "every".
+        "uniform": number of blocks in a group. "block": recomputed blocks in a chunk. "every": see above.
     recompute_modules : tuple of str
         Modules that selective recompute applies to. By default, the `selective_groups` of the stack.
     recompute_blocks : tuple of int
@@ -120,8 +120,8 @@ class Plan(StrictModel):
         What is offloaded: "optimizer:host,activations:nvme:0.5" keeps optimizer states in host memory and
         half of the activations on NVMe drives. By default, nothing is offloaded.
     rank_order : str
-        Order in which ranks are numbered, the axis of neighbouring ranks first. By default as in
-        Megatron-LM.
+        Order of the axes in which ranks are numbered. Neighbouring ranks differ in the first axis. By
+        default, the order of Megatron-LM.
 
     Examples
     --------

@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"model.blocks[{min(_indexers(c))}].mixer.index.top_k",
         holds=lambda c: not _indexers(c),
         allowed="no index in training",
-        because="the training of sparse attention is not supported yet, only its serving",
+        because="flopcast predicts only the serving of models with sparse attention, not their training",
         fix=lambda c: f"{_dense(c)}, to train with attention to all tokens",
     ),
     Rule(

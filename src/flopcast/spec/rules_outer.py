@@ -119,8 +119,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"cluster.tiers[{_unequal_directions(c)[0]}].receive_bytes_per_s",
         holds=lambda c: not _unequal_directions(c),
-        allowed="no value, except on the last tier of a cluster whose peers fit inside the tier before it",
-        because="collectives inside a peer are only supported on links with two equal directions",
+        allowed=(
+            "no value; only the last tier, between the peers, may have it, and each peer must fit "
+            "inside the tier before it"
+        ),
+        because="inside a peer, flopcast supports only links with the same bandwidth in both directions",
         fix="remove receive_bytes_per_s, and set bytes_per_s to the slower direction",
     ),
 )

@@ -133,7 +133,7 @@ RULES: tuple[Rule, ...] = (
             f"({listed(divisors(first(c.plans.data_parallel)))}) that also divide the number of ranks over "
             "which optimizer states are sharded"
         ),
-        because="each of these groups is a part of a group over which optimizer states are sharded",
+        because="each of these groups must lie inside one group over which optimizer states are sharded",
         fix=_divided,
     ),
     Rule(

@@ -9,7 +9,9 @@ from flopcast.layers.traced import Traced
 from flopcast.spec.checks import Rule, first
 from flopcast.spec.model import Model
 
-RANKS = "the embedding tables are sharded over the expert-parallel ranks, which are the data-parallel ranks"
+RANKS = (
+    "embedding tables are sharded over all data-parallel ranks, and expert_parallel must state their number"
+)
 
 
 def has_tables(model: Model) -> bool:
@@ -66,14 +68,17 @@ RULES: tuple[Rule, ...] = (
         field="plan.halo",
         holds=lambda c: (c.structure.halo <= c.plans.data_parallel - 1) | (c.plans.data_parallel == 1),
         allowed=lambda c: f"at most {first(c.plans.data_parallel) - 1}, the number of other ranks",
-        because="each other rank has as many vertices as this one",
+        because=(
+            "all ranks hold equal numbers of vertices, so a rank cannot read more than all other ranks "
+            "hold together"
+        ),
         fix=lambda c: {"halo": first(c.plans.data_parallel) - 1},
     ),
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: bool(not c.structure.halo) | (c.plans.expert_parallel == c.plans.data_parallel),
         allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
-        because="the expert-parallel ranks, which are all data-parallel ranks, share the graph",
+        because="all data-parallel ranks share the graph, and expert_parallel must state their number",
         fix=lambda c: {"expert_parallel": first(c.plans.data_parallel)},
     ),
 )

@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.stage_layers",
         holds=lambda c: bool(np.all(np.array(_given(c)[1:-1]) > 0)),
         value=lambda c: written_list(_given(c)),
-        allowed="1 or more in all chunks but the first and the last chunk, which may have 0",
+        allowed="at least 1 in every chunk, except in the first and the last chunk, which may have 0",
         because="a chunk without blocks must hold at least the embedding or the head",
         fix=_fix,
     ),

@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.images and _all_list_images(c)),
         value=lambda c: images_text(c.batch.images),
         allowed="no value, because each micro-batch states its images",
-        because="batch.images is a default for micro-batches that state no images",
+        because="batch.images applies only to micro-batches that do not state their own images",
         fix="remove batch.images",
         about_lists=True,
     ),

@@ -90,7 +90,10 @@ class RunLength(StrictModel):
     def _of_known_data(cls, value: Number | None, info: ValidationInfo) -> Number | None:
         known = {"tokens", "samples"} - info.data.keys() or any(info.data.values())
         if value is not None and not known:
-            because = "an epoch is one pass over the data, whose size is not given"
+            because = (
+                "flopcast cannot compute the length of a run from the number of epochs without the "
+                "size of an epoch"
+            )
             raise NotAllowedError(
                 f"together with {ONE_OF}", because, Fix("add samples: 52000", ({"samples": 52000},))
             )
@@ -99,7 +102,9 @@ class RunLength(StrictModel):
     @model_validator(mode="after")
     def _stated(self) -> "RunLength":
         if self.tokens is None and self.samples is None:
-            raise NotAllowedError(ONE_OF, "the length of a run needs one of them", "add samples or tokens")
+            raise NotAllowedError(
+                ONE_OF, "a run needs a length, in tokens or in samples", "add samples or tokens"
+            )
         return self
 
     def total_tokens(self, sample_tokens: Number) -> Number:

@@ -185,7 +185,7 @@ def _nearest(document: Document) -> str:
     keys = KINDS[best].keys or keys_of(best)
     names = [".".join(map(str, path)) for path, _ in flattened(document.data)]
     known = sum(keys.knows(key) for key in names)
-    return f" ({best}, the nearest, has {known} of {len(names)})"
+    return f" (the most similar format, {best}, has {known} of the {len(names)} keys)"
 
 
 def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:

@@ -122,7 +122,7 @@ class JobReader(ConfigReader):
         if self.options.devices and stated not in (None, self.options.devices):
             self.assume(f"{self.options.devices} devices as requested, instead of {stated} in the file")
         if devices == self.options.whole and not (self.options.devices or stated):
-            self.assume(f"{devices} devices, the whole cluster: the file and --gpus state no number")
+            self.assume(f"{devices} devices, all of the cluster, because no number of devices is stated")
             self.other_ranks = f", or add --gpus N: without it, all {devices} devices of the cluster train"
         if devices is None:
             because = "flopcast needs the number of devices to compute the data-parallel degree"
@@ -231,7 +231,9 @@ class JobReader(ConfigReader):
             self.fault(key, f"at least {least}", because, f"write {key}: {least}")
             return 1
         number = next((size for size in range(min(most // length, share), 0, -1) if share % size == 0), 1)
-        text = f"micro-batches of {number} sequences, which fill at most {most} tokens if all have {length}"
+        text = (
+            f"micro-batches of {number} sequences of up to {length} tokens, together at most {most} tokens"
+        )
         self.assume(text, key)
         return number
 
@@ -314,9 +316,7 @@ class JobReader(ConfigReader):
         if not self.options.lengths:
             values = "rollout.traffic='prompt=400 output=300' training.batch.sequence_length=700"
             way = f"state the lengths of your data by values such as {values}"
-            self.assume(
-                f"every sequence is predicted with {tokens} tokens, the largest possible length; {way}", key
-            )
+            self.assume(f"every sequence has {tokens} tokens, the largest possible length; {way}", key)
 
     def put_scorers(self, key: str, *, reference: bool, rewards: bool) -> None:
         """Put the models that process each answer of a rollout once into a step."""

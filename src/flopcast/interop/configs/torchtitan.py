@@ -92,7 +92,7 @@ def _check_sizes(reader: JobReader) -> None:
         ("model_spec.model.dim", model.hidden),
     ):
         if reader.has(key) and reader.count(key, size) != size and not reader.faulty(key):
-            because = f"{name}, which is the model of this flavor, has {size}"
+            because = f"the catalogue describes the model of this flavor as {name}, which has {size}"
             reader.fault(key, str(size), because, "add --model config.json, the config of this model")
 
 

@@ -107,7 +107,10 @@ def _split(reader: JobReader, key: str, stages: int, layers: int | None) -> None
     starts = [0, *(int(point[1]) for point in points if point), layers or 0]
     held = [after - before for before, after in pairwise(starts)]
     if not all(points) or layers is None or min(held) < 1 or len(held) % stages:
-        allowed = f"names of layers in order, layers.N, that make a multiple of {stages} chunks"
+        allowed = (
+            "names of layers in the order of the model, such as layers.8, with which the number of "
+            f"chunks is a multiple of {stages}"
+        )
         reader.fault(key, allowed, "each name is the first layer of a chunk", "remove it")
         return
     if len(held) > stages:

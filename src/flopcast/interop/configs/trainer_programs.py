@@ -84,6 +84,9 @@ def check_program(reader: JobReader) -> None:
     known = reader.has(*SHARDING) or any(reader.below(key) for key in SHARDING)
     if not name or known or UNSHARDED.search(name.lower()):
         return
-    because = "it states how parameters are sharded, and flopcast opens only files that are given to it"
+    because = (
+        "this file states how parameters are sharded, and flopcast opens only the files that you name "
+        "in the command"
+    )
     fix = f"run flopcast predict {reader.document.name} {name}"
     reader.fault(FILE, "a file that is given after the script", because, fix)

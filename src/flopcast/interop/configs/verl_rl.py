@@ -156,7 +156,9 @@ def _batch(reader: JobReader, replicas: int) -> None:
     reader.put(("batch", "sequence_length"), longest, ANSWER, PROMPT)
     reader.note_longest(longest, ANSWER)
     if not reader.flag(PACKED):
-        reader.assume(f"{PACKED} is off: the training computes {longest} tokens of every answer", PACKED)
+        reader.assume(
+            f"{PACKED} is off, so the training computes {longest} tokens for every answer", PACKED
+        )
     whole, context = reader.count(MINI, 256) * reader.count(SAMPLES, 1), reader.degree("context_parallel")
     tokens, key = (MOST_TOKENS, reader.count(MOST_TOKENS, 16384)), reader.first(*MICRO)
     if reader.flag(DYNAMIC):
@@ -169,7 +171,7 @@ def _batch(reader: JobReader, replicas: int) -> None:
             reader.fault(key, f"a multiple of {replicas}", because, f"write {MICRO[0]} instead")
         each = max(each // replicas, 1)
     if whole % (each * replicas):
-        allowed = f"prompts whose number of answers is a multiple of {each * replicas}"
+        allowed = f"a number of prompts with which the number of answers is a multiple of {each * replicas}"
         because = f"{replicas} replicas run whole micro-batches of {each} sequences"
         reader.fault(MINI, allowed, because, f"write {each * replicas}")
     reader.put(("plan", "micro_batch"), each, key, MOST_TOKENS)

@@ -220,7 +220,9 @@ def _llama4(read: Reader, _: Reader, hidden: int) -> Tower:
     tower["blocks"][0]["mixer"]["rotary_fraction"] = 1.0
     ratio = float(str(read.value("part", ("pixel_shuffle_ratio",), 0.5)))
     inner = (read.count("projector_input_dim", 4096), read.count("projector_output_dim", 4096))
-    _check_width(read, "vision_output_dim", inner[1], "this is projector_output_dim")
+    _check_width(
+        read, "vision_output_dim", inner[1], "this key must have the value of projector_output_dim"
+    )
     read.used.add("multi_modal_projector_bias")  # no matrix of the projector has a bias
     return tower | {
         "merge": max(1, round(1.0 / ratio)),
@@ -239,7 +241,7 @@ def _pixtral(read: Reader, merge: int) -> Tower:
     width, patch = read.count("hidden_size", 1024), _size(read, "patch_size", 16)
     act = str(read.value("text", ("hidden_act",), "gelu"))
     heads = _heads(read, "num_attention_heads", 16, width)
-    _check_width(read, "head_dim", width // heads, "the heads divide the width of the tower")
+    _check_width(read, "head_dim", width // heads, "the number of heads must divide the width of the tower")
     block = _block(
         read, heads, read.count("intermediate_size", 4096), act, gated=True, bias=False, norm="rmsnorm"
     )
@@ -261,7 +263,7 @@ def _mistral3(read: Reader, whole: Reader, hidden: int) -> Tower | None:
     tower = _pixtral(read, whole.count("spatial_merge_size", 2))
     bias = whole.flag("multimodal_projector_bias", False)
     if bias:
-        because = "the norm and the matrix that merges patches have none"
+        because = "the norm and the matrix that merges patches have no bias"
         whole.fault(
             "multimodal_projector_bias", "false", because, set_to({"multimodal_projector_bias": False})
         )

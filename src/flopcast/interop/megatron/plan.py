@@ -123,7 +123,10 @@ def _batch(args: JobBuilder) -> None:
     micro = args.required("--micro-batch-size")
     args.put(("plan", "micro_batch"), micro, "--micro-batch-size")
     if not args.has("--global-batch-size"):
-        args.assume(f"--global-batch-size {micro * args.replicas}, Megatron-LM's default: one micro-batch")
+        args.assume(
+            f"--global-batch-size {micro * args.replicas}, Megatron-LM's default: one micro-batch for "
+            "each replica"
+        )
     total = args.count("--global-batch-size", micro * args.replicas)
     args.put(("plan", "global_batch"), total, "--global-batch-size")
     if args.has("--rampup-batch-size"):
@@ -223,7 +226,7 @@ def _modules(args: JobBuilder) -> None:
     """Read the modules of selective recompute, if the flags name others than the core of attention."""
     named = [word.text for word in args.words(MODULES_FLAG)]
     for name in (name for name in named if name not in MODULES):
-        because = "selective recompute repeats modules of a layer, and other modules are not supported yet"
+        because = "flopcast supports selective recompute only for these modules of a layer"
         args.fault(MODULES_FLAG, name, ", ".join(MODULES), because, f"remove {name}")
     modules = [MODULES[name] for name in named if name in MODULES]
     if modules and modules != ["core_attention"]:
