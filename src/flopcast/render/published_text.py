@@ -33,10 +33,10 @@ def _lines(published: Published) -> Iterator[str]:
     if rows:
         yield published.constants_sentence
         yield "Columns: errors of step times (predicted over measured − 1). full: rows without assumptions."
-        yield "trivial: error of FLOP and bubble over the mean efficiency of similar rows. width: median"
-        yield "half-width of the 90 % intervals. memory: median error of published memory peaks. once: mean"
-        yield "error if repeats of a configuration count once. repeat, release: differences between equal"
-        yield "measurements, within a release and between releases."
+        yield "trivial: error of a baseline that divides FLOP and bubble by the mean efficiency of similar"
+        yield "rows. width: median half-width of the 90 % intervals. memory: median error of published"
+        yield "memory peaks. once: mean error if repeats of a configuration count once. repeat, release:"
+        yield "differences between equal measurements, within a release and between releases."
         yield f"{'':{NAME_WIDTH}}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
         for source, members in by_source(rows).items():
             yield _line(source, of_rows(members))

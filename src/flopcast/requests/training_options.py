@@ -195,7 +195,7 @@ def with_usual_targets(document: Document, request: JobRequest) -> Document:
     if not targets:
         option = "--lora" if request.qlora is None else "--qlora"
         because = "adapters of experts, of latent attention and of traced blocks are not supported yet"
-        allowed = "models whose blocks all have plain attention or a plain MLP"
+        allowed = "a model in which every block has plain attention or a plain MLP"
         raise spec_error(option, adapters.get("rank"), allowed, because, f"leave out {option}")
     changed = document.with_part("model", merged(model, {"adapters": {"targets": list(targets)}}))
     return assuming(changed, (f"adapters on all linear layers: {', '.join(targets)}",))

@@ -144,7 +144,10 @@ def _over_files_s(
     if storage is None:
         field, because = (
             FIELDS[plan.handoff_over],
-            "the handoff takes as long as files are written and read",
+            (
+                "the handoff takes the time to write and read files, so flopcast needs the rates of "
+                "the storage"
+            ),
         )
         fix = f"describe {field}, or set handoff_over to link"
         raise spec_error(field, None, "a storage with rates", because, fix, fault="is missing")

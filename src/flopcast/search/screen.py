@@ -241,7 +241,7 @@ def _nothing(size: int) -> Screened:
 def of_lists(job: Job) -> Problem:
     """Return the fault of a plan for a job that lists its micro-batches: another plan has other ones."""
     field = "batch.ranks" if job.batch.ranks else "batch.micro_batches"
-    allowed = "no list of micro-batches if flopcast compares plans or chooses one"
+    allowed = "no list of micro-batches, unless the job states a whole plan"
     because = "a list of micro-batches fits only one plan, and flopcast would choose another"
     whole = f"one whole plan for {job.cluster.num_devices} devices (degrees, mbs and gbs)"
     fix = f"predict {whole}, or remove {field}"

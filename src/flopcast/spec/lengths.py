@@ -208,7 +208,10 @@ def _drawn(name: str, first: str, second: str, longest: str = "") -> Lengths:
     mean, most = _count(first), _count(longest) if longest else MOST_TOKENS
     if mean >= most:
         allowed = "lognormal(MEAN, SIGMA, LONGEST) with MEAN below LONGEST"
-        because = "the mean of lengths is below the longest length; if all are equal, write one number"
+        because = (
+            "the mean of the lengths must be below the longest length; if all lengths are equal, write "
+            "one number"
+        )
         raise _fault(allowed, because, f"{most}")
     return Lengths(distribution="lognormal", mean_tokens=mean, log_sigma_factor=sigma, most_tokens=most)
 
