@@ -79,8 +79,7 @@ def job(
     Raises
     ------
     SpecError, InfeasibleError
-        All errors in the file and the parameters. If no plan was given and no plan fits into memory:
-        InfeasibleError.
+        The input is wrong (all errors are listed), or no plan was given and no plan fits into memory.
 
     Examples
     --------
