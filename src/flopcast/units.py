@@ -78,19 +78,22 @@ def show_memory(size_bytes: Number) -> str:
     return f"{_digits(size, 3)} {prefix}B" if prefix else f"{size:g} B"
 
 
-FAR_RATIO = 100.0  # of a bound to what it bounds: in the same unit it would have too many digits
+FAR_RATIO = 30.0  # of a bound to what it bounds, or of this to the bound: it has a unit of its own
 
 
 def show_seconds(value: Number, like: Number | None = None) -> str:
     """Return seconds in a readable unit: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
 
     Seconds up to two minutes, minutes up to two hours, hours up to two days. Bounds have the unit of what
-    they bound, `like`: "102 s to 2.93 min" is hard to compare. A bound far above has a unit of its own.
+    they bound, `like`: "102 s to 2.93 min" is hard to compare. A bound far from it has a unit of its own.
 
     >>> show_seconds(0.0174), show_seconds(5400), show_seconds(102.0, like=134.0)
     ('17.4 ms', '90.0 min', '1.70 min')
+    >>> show_seconds(0.972, like=242.0), show_seconds(37.4, like=0.375)
+    ('972 ms', '37.4 s')
     """
-    size = abs(value if like is None or abs(value) > FAR_RATIO * abs(like) else like)
+    far = like is None or not abs(like) / FAR_RATIO <= abs(value) <= abs(like) * FAR_RATIO
+    size = abs(value if far else like or 0.0)
     for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
         if size < limit:
             return _seconds(value, size) if unit == "s" else f"{_plain(value / scale)} {unit}"

@@ -42,6 +42,9 @@ OWN = {  # kind → how to describe an entry that the catalogue does not have
     "models": "For another model, give its Hugging Face config.json, or its export (.pt2 or .onnx)",
     "devices": "For another device, change a similar one: {base: h100-sxm5-80gb, memory_bytes: 90 GB}",
 }
+OTHER_NAMES = {  # kind → letters and numbers of a name that people use → entry
+    "engines": {"trtllm": "tensorrt-llm", "tensorrt": "tensorrt-llm", "transformers": "hugging-face"},
+}
 MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
 
@@ -73,7 +76,7 @@ def _names_in(place: "Traversable", before: str = "") -> Iterator[str]:
 @lru_cache(maxsize=16)
 def _by_plain_name(kind: str) -> Mapping[str, str]:
     """Return the names of one kind, keyed by their letters and numbers."""
-    return {letters(name): name for name in names(kind)}
+    return OTHER_NAMES.get(kind, {}) | {letters(name): name for name in names(kind)}
 
 
 @lru_cache(maxsize=4096)
@@ -89,6 +92,8 @@ def known(kind: str, written: str) -> str | None:
     ('dgx-h100', 'llama-2-7b')
     >>> known("models", "opt-1.3b"), known("models", "qwen3-235b"), known("models", "own/model")
     ('opt-1.3b', 'qwen3-235b-a22b', None)
+    >>> known("engines", "TRT-LLM")
+    'tensorrt-llm'
     >>> known("clusters", "RTX 4090"), known("clusters", "h100")  # a device of one cluster, and of several
     ('rtx-4090-8', None)
     """

@@ -20,8 +20,9 @@ from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s, r
 from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows
 
 _NAMES = read_table(__package__, "names.yaml")["mlperf"]
-CLUSTERS, MODELS, LENGTHS = (_NAMES[name] for name in ("clusters", "models", "lengths"))
-ENGINES = {"TensorRT": "tensorrt-llm", "vLLM": "vllm"}  # by the first word of the software
+CLUSTERS, MODELS, LENGTHS, ENGINES, PER_CARD = (
+    _NAMES[name] for name in ("clusters", "models", "lengths", "engines", "devices_per_accelerator")
+)
 BUILT = "TensorRT "  # builds engines, whose kernels a C++ runtime launches
 WHOLE_ANSWER = 20_000  # tokens: LoadGen takes only the first token and the whole answer, at most this long
 FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "INT4": "int4", "UINT4": "int4"}
@@ -49,9 +50,13 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
 
 def _unsupported(row: Mapping[str, str]) -> str:
     """Return why a row cannot be predicted; empty if it can be predicted."""
+    if not row["accelerator"]:
+        return "accelerator is empty: the processors of the host compute, which no catalogue entry describes"
+    if " (x" in row["accelerator"]:
+        return f"accelerator = {row['accelerator']}: replicas on different devices are not supported"
     if row["accelerator"] not in CLUSTERS:
         return f"accelerator = {row['accelerator']} has no cluster in the catalogue"
-    if row["software"].split()[0] not in ENGINES:
+    if _engine(row["software"]) is None:
         return f"software = {row['software'].split(',')[0]} has no engine in the catalogue"
     if row["model"] not in MODELS:
         return f"the catalogue has no model {row['model']}"
@@ -62,6 +67,11 @@ def _unsupported(row: Mapping[str, str]) -> str:
     return ""
 
 
+def _engine(software: str) -> Mapping[str, str] | None:
+    """Return the engine and, if a product stands for one, its release."""
+    return next((engine for name, engine in ENGINES.items() if software.startswith(name)), None)
+
+
 def _era(software: str) -> str:
     """Return the release that a row states; "" for submitters' own builds, whose scheduling differs.
 
@@ -69,12 +79,13 @@ def _era(software: str) -> str:
     ('0.9.0', '')
     """
     match = re.match(r"vLLM (\d+\.\d+\.\d+)(?!\S*\+mlperf)", software)
-    return match[1] if match else ""
+    return match[1] if match else (_engine(software) or {}).get("release", "")
 
 
 def _facts(row: Mapping[str, str]) -> RowFacts:
-    devices = int(row["nodes"]) * int(row["accelerators"])
-    model = MODELS[row["model"]]
+    cards = int(row["nodes"]) * int(row["accelerators"])
+    devices = cards * PER_CARD.get(row["accelerator"], 1)
+    model, engine = MODELS[row["model"]], _engine(row["software"]) or {}
     prompt, output = LENGTHS[model]
     traffic: dict[str, object] = {"prompt_tokens": prompt, "output_tokens": output}
     if row["scenario"] == "Offline":
@@ -86,7 +97,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     return RowFacts(
         model=model,
         cluster=CLUSTERS[row["accelerator"]],
-        engine=ENGINES[row["software"].split()[0]],
+        engine=engine["engine"],
         era=_era(row["software"]),
         plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
         traffic=traffic,
