@@ -361,6 +361,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "rtx-4090-24gb": (16, 2),
     "rtx-4080-16gb": (16, 2),
     "rtx-3090-24gb": (16, 2),
+    "h200-nvl-141gb": (16, 4),  # lanes of PCIe 5.0 between the bridges
     "h100-pcie-80gb": (16, 4),  # lanes of PCIe 5.0
     "rtx-pro-6000-96gb": (16, 4),
     "tpu-v5e-16gb": (4, 50),  # links of a 2D torus
@@ -394,6 +395,12 @@ def test_two_dies_of_a_package_are_joined_by_four_links():
     assert (dies.devices, dies.bytes_per_s) == (2, pytest.approx(4 * 50e9))
 
 
+def test_a_bridge_joins_four_h200_nvl_by_18_links_of_nvlink():
+    bridge = catalog.cluster("h200-nvl-8").tiers[0]
+
+    assert (bridge.devices, bridge.bytes_per_s) == (4, pytest.approx(18 * 25e9))
+
+
 CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machine or the instance
     **dict.fromkeys(
         ("dgx-h100", "dgx-h200", "dgx-b200", "eos", "hgx-h100", "hgx-h800", "hgx-h20", "meta-24k-roce"),
@@ -425,6 +432,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     "gb300-nvl72": (4, 800),
     "gh200-nvl2": (2, 400),
     "h100-pcie-8": (2, 400),
+    "h200-nvl-8": (4, 400),
     "gaudi2-8": (24, 100),  # three ports of each
     "gaudi3-8": (24, 200),
     "aws-trn2": (16, 200),
