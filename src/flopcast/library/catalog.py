@@ -43,7 +43,7 @@ OWN = {  # kind → how to describe an entry that the catalogue does not have
     "devices": "For another device, change a similar one: {base: h100-sxm5-80gb, memory_bytes: 90 GB}",
 }
 OTHER_NAMES = {  # kind → letters and numbers of a name that people use → entry
-    "engines": {"trtllm": "tensorrt-llm", "tensorrt": "tensorrt-llm", "transformers": "hugging-face"},
+    "engines": {"trtllm": "tensorrt-llm", "tensorrt": "tensorrt-llm", "transformers": "hugging-face"}
 }
 MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")

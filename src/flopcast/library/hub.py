@@ -26,6 +26,13 @@ NEAR = 0.9  # of letters in common, from which an unknown name is a misspelling 
 TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
+STORED = {  # part of a model's name → the format in which that copy of it is stored
+    r"nvfp4|fp4": "nvfp4",
+    r"mxfp4": "mxfp4",
+    r"fp8(-dynamic|-kv|-block|-static-pertensor)?": "fp8",
+    r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4": "int4",
+}
+_SUFFIX = {re.compile(rf"[-_.]({text})(?=$|[-_.])", re.IGNORECASE): kept for text, kept in STORED.items()}
 _CACHED = re.compile(r".*models--([^/]+?)--([^/]+).*")
 PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
     "metallama38b": "llama-3-8b",
@@ -102,13 +109,25 @@ def hub_model(written: str) -> HubModel | None:
     return next(filter(None, map(hub_models().get, (plain, last, TUNED.sub("", last)))), None)
 
 
+def stored_copy(written: str) -> tuple[str, str]:
+    """Return a model's name without the format in which this copy is stored, and the format, or "".
+
+    >>> stored_copy("nvidia/Llama-3.1-70B-Instruct-FP8"), stored_copy("meta-llama/Llama-3.1-8B")
+    (('nvidia/Llama-3.1-70B-Instruct', 'fp8'), ('meta-llama/Llama-3.1-8B', ''))
+    """
+    for suffix, kept in _SUFFIX.items():
+        if (plain := suffix.sub("", written)) != written:
+            return plain, kept
+    return written, ""
+
+
 def known_model(written: str, entries: Mapping[str, str]) -> str | None:
     """Return the entry of the catalogue, or the id of the hub, that the name of a model means, or None.
 
-    The owner on the hub, and suffixes for tuning or storage, are ignored. A release with another vocabulary
-    has another number and is another model. If no entry matches, the name may be an id of the hub: the
-    result is the entry with the same shapes or, if there is none, the id itself. Words may be missing at
-    the end of a name if all models whose names begin with the other words have the same shapes.
+    The owner on the hub, suffixes for tuning, and formats of stored copies are ignored. A release with
+    another vocabulary has another number and is another model. If no entry matches, the name may be an id
+    of the hub: the result is the entry with the same shapes or, if there is none, the id itself. Words may
+    be missing at the end of a name if all models whose names begin with the others have the same shapes.
 
     Parameters
     ----------
@@ -128,6 +147,8 @@ def known_model(written: str, entries: Mapping[str, str]) -> str | None:
         begun = with_words(written, entries.values(), begun=True)
         if len(begun) == 1:
             known, on_hub = begun[0], hub_models().get(begun[0].lower())
+    if not known and on_hub is None and (copy := stored_copy(written))[1]:
+        return known_model(copy[0], entries)
     return known if on_hub is None else on_hub.same_as or on_hub.id
 
 

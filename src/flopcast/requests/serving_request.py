@@ -16,7 +16,6 @@ from flopcast.library import catalog
 from flopcast.library.curves import load_serving_book
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.engine_releases import engine_of_release, release_in_name
-from flopcast.library.published_formats import published_formats
 from flopcast.library.traffic_text import slo_of, traffic_words
 from flopcast.requests.cluster_options import with_usual_size
 from flopcast.requests.drafting_words import with_drafting
@@ -24,6 +23,7 @@ from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from
+from flopcast.requests.served_formats import as_stored, with_formats
 from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving, refuse_other_words
 from flopcast.search.deployments.choose import chosen_deployment
 from flopcast.serving.checks import broken_rules, serving_problems
@@ -174,7 +174,8 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
     if release_age(job.engine):
         known = f"constants were fitted to releases of {job.engine.fitted_from} and later"
         notes.append(f"engine {job.engine.label}: {known}, so the intervals are wider")
-    job, chosen = (complete or with_degree)(_without_unused_tower(job, notes))
+    job = as_stored(_without_unused_tower(job, notes), document.data.get("model"), notes)
+    job, chosen = (complete or with_degree)(job)
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 
 
@@ -262,7 +263,7 @@ def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
     """
     if "tensor_parallel" in job.plan.model_fields_set or job.plan.pools:
         return with_degree(job)
-    formatted, notes = _with_formats(job)
+    formatted, notes = with_formats(job)
     chosen = chosen_deployment(formatted, load_serving_book(job.cluster), _beginning_of_trace(job))
     if chosen is None:
         return with_degree(job)
@@ -284,7 +285,7 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     The degree is the smallest power of two whose cache has room for several of the longest requests or, if
     none has, the largest that is possible.
     """
-    job, notes = _with_formats(job)
+    job, notes = with_formats(job)
     if "tensor_parallel" in job.plan.model_fields_set or job.plan.pools:
         return job, notes
     tokens = ROOM * _longest(job.traffic)
@@ -309,30 +310,6 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
             "search compares other plans"
         ),
     ]
-
-
-def _with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
-    """Return the job with the limits of its engine on the device and with number formats, and notes.
-
-    Formats are those in which the model was published, for the engine if it has checkpoints of its own.
-    """
-    stated, device = job.plan.model_fields_set, job.cluster.node.device
-    engine = job.engine.on_device(device.name, device.memory_bytes)
-    job, notes = job.model_copy(update={"engine": engine}), []
-    if "weights" not in stated:
-        published = published_formats(job.model.name)
-        plan = job.plan.model_copy(
-            update={
-                "weights": published.weights,
-                "expert_weights": job.plan.expert_weights or published.expert_weights,
-            }
-        )
-        job = job.model_copy(update={"plan": plan})
-        notes.append(f"weights {published.weights}, the format in which the model was published")
-    if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
-        job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})
-        notes.append(f"cache fp8, as in published checkpoints in {job.plan.weights} for this engine")
-    return job, notes
 
 
 def _longest(traffic: Traffic) -> int:

@@ -122,6 +122,20 @@ def test_a_plan_that_is_not_stated_is_the_one_that_flopcast_chooses(tmp_path):
     assert "Own" in refused.reason
 
 
+def test_a_card_may_hold_two_devices_and_a_product_may_contain_an_engine(tmp_path):
+    cards = {"accelerator": "[MAXSUN] MS-Intel Arc Pro B60 Dual 48G Turbo", "accelerators": "4"}
+    cards |= {"software": "vLLM 0.9.0", "weights": "UINT4"}
+    product = {"software": "Mango LLMBoost AI Enterprise Platform, ROCm 6.12.12"}
+    others = [{"accelerator": "MI325X (x16), MI300X (x8)"}, {"accelerator": ""}]
+    rows = [ML_PERF | changes for changes in (cards, product, *others)]
+    dual, boosted, mixed, host = SERVING.read(written(tmp_path / "mlperf.csv", rows))
+
+    assert dual.job.replicas * dual.job.plan.devices == 8
+    assert boosted.job.engine.name == "vllm-0.8"  # LLMBoost 2025-08 runs vLLM 0.9.0
+    assert "different devices" in mixed.reason
+    assert "the host computes" in host.reason
+
+
 def test_a_replica_serves_its_share_of_a_trace(tmp_path):
     requests = [
         {"trace": "short_05", "arrival_s": str(second), "prompt_tokens": "100", "output_tokens": "50"}

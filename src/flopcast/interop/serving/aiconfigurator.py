@@ -18,8 +18,8 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import set_to
-from flopcast.interop.serving.launch_reader import published_in, stored_copy
 from flopcast.library import catalog
+from flopcast.library.published_formats import stored_formats
 from flopcast.units import Number
 
 NAME = "aiconfigurator"
@@ -173,11 +173,11 @@ class _Experiment:
                 "is missing",
             )
             return ""
-        entry, stored = stored_copy(str(name))
-        if stored and not published_in(entry, stored):
-            self._stored = stored
+        entry = catalog.known("models", str(name))
+        if entry and (formats := stored_formats(str(name), entry)):
+            self._stored = stored = formats.weights
             self._notes.append(f"weights in {stored}, according to the name {name}")
-        return entry or catalog.known("models", str(name).lower().replace("_", "-")) or str(name)
+        return entry or str(name)
 
     def _check_roles(self) -> None:
         """Report pools with different models, machines or engines, because a job has one of each."""

@@ -18,17 +18,9 @@ from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.megatron.arguments import from_outside
 from flopcast.interop.serving.settings import LaunchKeys, Setting
 from flopcast.library import catalog
-from flopcast.library.published_formats import published_formats
+from flopcast.library.published_formats import published_in, stored_formats
 from flopcast.records import replace
 
-PUBLISHERS = ("meta-llama", "deepseek-ai", "Qwen", "mistralai", "openai", "google", "moonshotai", "zai-org")
-STORED = {  # part of a model's name → the format in which that copy of it is stored
-    r"nvfp4|fp4": "nvfp4",
-    r"mxfp4": "mxfp4",
-    r"fp8(-dynamic|-kv|-block|-static-pertensor)?": "fp8",
-    r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4": "int4",
-}
-_SUFFIX = {re.compile(rf"[-_.]({text})(?=$|[-_.])", re.IGNORECASE): kept for text, kept in STORED.items()}
 CACHES = meanings(
     {"bf16": "auto bf16 bfloat16 fp16 float16", "fp8": "fp8 fp8_e4m3 fp8_e5m2 fp8_e4m3fn fp8_inc"}
 )
@@ -153,7 +145,7 @@ class LaunchReader(ConfigReader):
                 )
             return None
         name = name.rstrip("/")
-        entry, stored = stored_copy(name)
+        entry = catalog.known("models", name)
         if self.named_model is None:
             if entry is None and name[0] in "/.~" and not exists(name):
                 allowed = "a folder with a config.json, or a name that `flopcast catalog models` lists"
@@ -162,8 +154,11 @@ class LaunchReader(ConfigReader):
             self.put(("model",), entry or name, key)
             if entry and entry not in name.lower():
                 self.assume(f"the model {name} is {entry} in the catalogue", key)
-        if stored:
-            self._put_weights(stored, entry, key)
+        if entry and (formats := stored_formats(name, entry)):
+            self.put(("plan", "weights"), formats.weights, key)
+            if formats.expert_weights:
+                self.put(("plan", "expert_weights"), formats.expert_weights, key)
+            stored = formats.expert_weights or formats.weights
             self.assume(f"weights in {stored}, according to the name {name}", key)
         return entry
 
@@ -265,35 +260,7 @@ class LaunchReader(ConfigReader):
             self.fault(
                 key, "the name of a model of the Hugging Face hub", because, f"add {key}", "is missing"
             )
-        return _entry(name) or name
-
-
-def stored_copy(name: str) -> tuple[str | None, str]:
-    """Return the entry of a model, and the format of this copy if its name states one.
-
-    >>> stored_copy("nvidia/Llama-3.1-70B-Instruct-FP8"), stored_copy("meta-llama/Llama-3.1-8B")
-    (('llama-3.1-70b', 'fp8'), ('llama-3.1-8b', ''))
-    """
-    if (entry := catalog.known("models", name)) is not None:
-        return entry, ""
-    for suffix, kept in _SUFFIX.items():
-        plain = suffix.sub("", name)
-        if plain != name and (entry := _entry(plain)) is not None:
-            return entry, kept
-    return None, ""
-
-
-def published_in(entry: str | None, kept: str) -> bool:
-    """Return whether the weights of a model were published in a format of this kind."""
-    published = published_formats(entry or "")
-    return kept[:3] in {published.weights[:3], (published.expert_weights or "")[:3]}
-
-
-def _entry(name: str) -> str | None:
-    """Return the entry of a model for the name of a copy by another publisher."""
-    last = name.rpartition("/")[2]
-    tried = (name, *(f"{publisher}/{last}" for publisher in PUBLISHERS))
-    return next((entry for each in tried if (entry := catalog.known("models", each))), None)
+        return catalog.known("models", name) or name
 
 
 def has_experts(entry: str | None) -> bool | None:

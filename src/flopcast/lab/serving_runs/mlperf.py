@@ -50,21 +50,18 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
 
 def _unsupported(row: Mapping[str, str]) -> str:
     """Return why a row cannot be predicted; empty if it can be predicted."""
-    if not row["accelerator"]:
-        return "accelerator is empty: the processors of the host compute, which no catalogue entry describes"
-    if " (x" in row["accelerator"]:
-        return f"accelerator = {row['accelerator']}: replicas on different devices are not supported"
-    if row["accelerator"] not in CLUSTERS:
-        return f"accelerator = {row['accelerator']} has no cluster in the catalogue"
-    if _engine(row["software"]) is None:
-        return f"software = {row['software'].split(',')[0]} has no engine in the catalogue"
-    if row["model"] not in MODELS:
-        return f"the catalogue has no model {row['model']}"
-    if row["weights"] not in FORMATS:
-        return f"weights = {row['weights']} is not supported yet"
-    if row["scenario"] != "Offline" and not row["target_qps"]:
-        return "target_qps, the rate of arrivals, is missing"
-    return ""
+    device, software, model = row["accelerator"], row["software"], row["model"]
+    reasons = {
+        "accelerator is empty: the host computes, and no entry of the catalogue describes it": not device,
+        f"accelerator = {device}: replicas on different devices are not supported": " (x" in device,
+        f"accelerator = {device} has no cluster in the catalogue": device not in CLUSTERS,
+        f"software = {software.split(',')[0]} has no engine in the catalogue": _engine(software) is None,
+        f"the catalogue has no model {model}": model not in MODELS,
+        f"weights = {row['weights']} is not supported yet": row["weights"] not in FORMATS,
+        "target_qps, the rate of arrivals, is missing": row["scenario"] != "Offline"
+        and not row["target_qps"],
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _engine(software: str) -> Mapping[str, str] | None:

@@ -1,0 +1,47 @@
+"""The number formats of a serving job that its request does not state.
+
+Answers: in which formats does a deployment keep its weights and its cache if the plan does not say?
+Elsewhere: formats of publications and of copies (library/published_formats.py), degrees
+(serving_request.py).
+"""
+
+from flopcast.library.published_formats import published_formats, stored_formats
+from flopcast.spec.serving_job import ServingJob
+
+
+def as_stored(job: ServingJob, written: object, notes: list[str]) -> ServingJob:
+    """Return the job with the formats that the written name of its model states; a note says so.
+
+    Formats of the plan take precedence over the name.
+    """
+    found = stored_formats(written, job.model.name) if isinstance(written, str) else None
+    if found is None or "weights" in job.plan.model_fields_set:
+        return job
+    formats = {"weights": found.weights, "expert_weights": job.plan.expert_weights or found.expert_weights}
+    shown = f"expert_weights {found.expert_weights}" if found.expert_weights else f"weights {found.weights}"
+    notes.append(f"{shown}, the format of {written}")
+    return job.model_copy(update={"plan": job.plan.model_copy(update=formats)})
+
+
+def with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
+    """Return the job with the limits of its engine on the device and with number formats, and notes.
+
+    Formats are those in which the model was published, for the engine if it has checkpoints of its own.
+    """
+    stated, device = job.plan.model_fields_set, job.cluster.node.device
+    engine = job.engine.on_device(device.name, device.memory_bytes)
+    job, notes = job.model_copy(update={"engine": engine}), []
+    if "weights" not in stated:
+        published = published_formats(job.model.name)
+        plan = job.plan.model_copy(
+            update={
+                "weights": published.weights,
+                "expert_weights": job.plan.expert_weights or published.expert_weights,
+            }
+        )
+        job = job.model_copy(update={"plan": plan})
+        notes.append(f"weights {published.weights}, the format in which the model was published")
+    if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
+        job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})
+        notes.append(f"cache fp8, as in published checkpoints in {job.plan.weights} for this engine")
+    return job, notes
