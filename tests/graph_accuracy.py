@@ -51,7 +51,8 @@ TEXT = """# Accuracy of models that are not decoders
 
 This page compares predicted and measured step times of CNNs, vision transformers, diffusion
 transformers, detection models and recommendation models. If the predicted model family is left out of the
-fit, the median errors of the tables are {family}. If the predicted device is left out, they are {device}.
+fit, the median errors of the tables are {family}. If the predicted device is left out, the median errors
+are {device}.
 
 The first table has five rows for each table of measurements in data/graphs, one for each way to choose the
 efficiencies of kernels:
