@@ -50,10 +50,10 @@ COLLECTED = [  # the tables of runs that were committed before they were predict
 ]
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 REACH = 1.6449  # sigmas of a 90 % interval
-NO_FITTED_RUN = {  # what is unknown of a site → what no fitted run has
-    (FRAMEWORK,): "the framework on the device (but one has its library)",
-    (FRAMEWORK, DEVICE): "the library on the device (but one has it on another device)",
-    (FRAMEWORK, DEVICE, SOFTWARE): "the library on any device",
+UNKNOWN = {  # what is unknown of a site → its name in a table
+    (FRAMEWORK,): "framework (its library is known on the device)",
+    (FRAMEWORK, DEVICE): "framework and device (the library is known on another device)",
+    (FRAMEWORK, DEVICE, SOFTWARE): "framework, device and library",
 }
 WAYS = {  # choice of constants → its name in the README, the option of the command, the page
     "none": ("never fitted: only measured kernels and data sheets", "--no-constants", ""),
@@ -560,7 +560,7 @@ def error_cell(errors):
 def sites_table(sites):
     """A line for each family and for what no fitted run shows of a site (catalog/constants/sites.json)."""
     lines = [
-        "| no fitted run has … | sources, runs | measurements in the 90 % interval without `unknown_site` "
+        "| what is unknown | sources, runs | measurements in the 90 % interval without `unknown_site` "
         "(slower, faster than the interval) | sigma of faster, slower sites | measurements in the 90 % "
         "interval with sigmas that were fitted to other sources |",
         "|---|--:|--:|--:|--:|",
@@ -580,7 +580,7 @@ def sites_table(sites):
         sides = ", ".join(f"{sigma:.2g}" for sigma in site_log_sigmas(unknown, family, levels))
         held = np.concatenate([in_wide_interval(site, sites) for site in members])
         cells = f"{len(members)}, {gaps.size} | {inside} | {sides} | {np.mean(held):.0%}"
-        lines.append(f"| {family}: {NO_FITTED_RUN[unknown]} | {cells} |".replace("%", " %"))
+        lines.append(f"| {family}: {UNKNOWN[unknown]} | {cells} |".replace("%", " %"))
     return "\n" + "\n".join(lines) + "\n"
 
 
