@@ -224,10 +224,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.partition_activations",
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
         allowed="false, unless recompute is full",
-        because=(
-            "partition_activations shards the saved inputs of blocks, and only full recompute saves "
-            "nothing but these inputs"
-        ),
+        because="partition_activations shards the block inputs that full recompute saves",
         fix={"recompute": "full"},
     ),
     Rule(

@@ -40,7 +40,10 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: ", ".join(_unknown(c)),
         allowed=lambda c: (
             ", ".join(_known(c))
-            or "nothing, because the blocks have no common linear layer that supports adapters"
+            or (
+                "no linear layer, because none of the layers that all blocks have in common supports "
+                "adapters"
+            )
         ),
         because=(
             "adapters in shared experts, in latent attention and in traced blocks are not supported yet"

@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
             _alone(c) | (not exchanges(c, "all_gather")) | (c.structure.context_order == "zigzag")
         ),
         allowed="zigzag, because context_exchange is all_gather",
-        because="context parallelism by all-gather with a contiguous order of tokens is not supported yet",
+        because="with all-gathers, context parallelism supports only the zigzag order of tokens",
         fix=({"context_order": "zigzag"}, {"context_exchange": "ring"}),
     ),
     Rule(
@@ -133,7 +133,9 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
         allowed="1, because the stack sends the attention mask between stages",
-        because="context parallelism with a square attention mask is not supported yet",
+        because=(
+            "context parallelism is not supported yet on stacks that send the attention mask between stages"
+        ),
         fix=({"context_parallel": 1}, {"stack.pipeline.sends_mask": False}),
     ),
     Rule(

@@ -115,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"model.blocks[{min(_indexers(c))}].mixer.index.top_k",
         holds=lambda c: not _indexers(c),
-        allowed="no index in training",
+        allowed="no index (sparse attention) in a training job",
         because="flopcast predicts only the serving of models with sparse attention, not their training",
         fix=lambda c: f"{_dense(c)}, to train with attention to all tokens",
     ),

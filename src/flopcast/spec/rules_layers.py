@@ -69,7 +69,7 @@ def _in_the_way(case: Case) -> Iterator[str]:
         "adapters, reference models or teachers": bool(model.adapters)
         or model.reference != "none"
         or model.teacher is not None,
-        "groups of shards": bool(plan.shards) or first(case.plans.data_shard) > 0,
+        "shard groups": bool(plan.shards) or first(case.plans.data_shard) > 0,
         "recompute of some blocks": _recomputes_some(plan),
         "blocks in 16 bits at the ends": plan.precision in RECIPES and ends > 0,
         f"rank_order={plan.rank_order}": order not in USUAL_ORDERS,
@@ -78,7 +78,7 @@ def _in_the_way(case: Case) -> Iterator[str]:
         and first(case.plans.pipeline_parallel) > 1
         and not plan.sequence_parallel,
         "micro-batches of different kinds": len(batch.kinds) > 1 or batch.listed,
-        "a forward pass alone": batch.forward_only,
+        "only a forward pass": batch.forward_only,
         "groups of nodes": len(case.cluster.groups) > 1,
         "slow parts": bool(case.site.slow),
         "measured links": any(tier.links is not None for tier in case.cluster.tiers),

@@ -73,8 +73,8 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{len(c.cluster.groups)} groups",
         allowed="groups in which the number of devices is a multiple of the number of ranks of one stage",
         because=(
-            "if the ranks of a stage were on different kinds of nodes, they would wait for each other in "
-            "every layer"
+            "all ranks of a stage must be on the same kind of nodes, because they wait for each other "
+            "in every layer"
         ),
         fix="change the counts of the groups, or the degrees of the plan",
     ),
@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         allowed=(
             "no tiers in the group, because there is only one group; describe the networks in cluster.tiers"
         ),
-        because="tiers of a group exist for clusters with several groups whose networks differ",
+        because="only clusters with several groups can have separate tiers for each group",
         fix="describe the tiers as cluster.tiers",
     ),
     Rule(

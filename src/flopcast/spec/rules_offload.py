@@ -153,7 +153,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: first(c.plans.pipeline_parallel) == 1 or not _overlaps_updates(c),
         allowed="1, because the stack sets offload.overlaps_updates",
         because=(
-            "optimizer updates that overlap with passes are not supported yet with several pipeline stages"
+            "with several pipeline stages, optimizer updates that overlap with passes are not supported yet"
         ),
         fix={"pipeline_parallel": 1},
     ),

@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         field="cluster.node.device.cache_bytes_per_s",
         holds=_cache_has_a_size,
         allowed="0, because cache_bytes of the device is not known",
-        because="the bytes that the cache holds depend on its size",
+        because="without the size of the cache, flopcast cannot compute how many bytes it holds",
         fix="describe the device with its cache_bytes, or remove cache_bytes_per_s",
     ),
 )

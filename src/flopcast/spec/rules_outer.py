@@ -45,7 +45,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.inner_steps",
         holds=lambda c: _peers(c) > 1 or c.structure.inner_steps == 1,
         allowed="1, because the plan has only one peer",
-        because="only peers train several steps on their own before they exchange pseudo-gradients",
+        because=(
+            "inner_steps is the number of steps between two exchanges of peers, and the plan has no "
+            "other peers"
+        ),
         fix=({"inner_steps": 1}, "state the number of peers, such as peers=2"),
     ),
     Rule(
@@ -74,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _peers(c) == 1 or _outer(c).overlap <= c.structure.inner_steps,
         value=lambda c: f"overlap:{_outer(c).overlap}",
         allowed=lambda c: f"an overlap of at most inner_steps = {c.structure.inner_steps}",
-        because="an exchange must end before the same parameters are exchanged again",
+        because="the exchange of a fragment must end before the next exchange of the same fragment begins",
         fix=lambda c: _with(c, overlap=c.structure.inner_steps),
     ),
     Rule(
@@ -90,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _peers(c) == 1 or len(c.cluster.groups) == 1,
         allowed="1, because the cluster has several groups of nodes",
         because="peers on different kinds of nodes are not supported yet",
-        fix="describe a cluster of the slowest nodes only, for which all other peers wait",
+        fix="describe a cluster with only the slowest nodes, because all peers wait for them",
     ),
     Rule(
         field="plan.peers",

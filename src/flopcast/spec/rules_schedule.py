@@ -151,8 +151,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: ~_gathers_what_it_hands_on(c),
         allowed="a schedule other than zb_v and dualpipe_v, unless sequence_parallel is true",
         because=(
-            "V-shaped schedules are not supported yet on a stack that scatters the activations between "
-            "stages over tensor-parallel ranks"
+            "on this stack, tensor-parallel ranks divide the activations that stages send, which "
+            "V-shaped schedules support only with sequence parallelism"
         ),
         fix={"sequence_parallel": True},
     ),

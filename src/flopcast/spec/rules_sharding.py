@@ -65,7 +65,8 @@ RULES: tuple[Rule, ...] = (
             f"{listed(divisors(first(c.plans.data_parallel)))}"
         ),
         because=(
-            "data-parallel ranks are divided into groups of this size, each with a whole copy of the states"
+            "data_shard divides the data-parallel ranks into groups of this size, and each group "
+            "holds a whole copy of the states"
         ),
         fix=lambda c: {
             "data_shard": _nearest_group(first(c.plans.data_parallel), first(c.plans.data_shard))

@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.whole_tables",
         holds=lambda c: bool(c.structure.tables) or not c.structure.whole_tables,
         allowed="0, because tables is none",
-        because="without tables, every rank holds all embedding tables whole",
+        because="if the field tables is none, every rank holds complete copies of all embedding tables",
         fix="remove whole_tables",
     ),
     Rule(
@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.halo",
         holds=lambda c: not c.structure.halo or has_neighbours(c.model),
         allowed="0, because the model is not an exported graph network",
-        because="only operators that pick rows of a tensor read vertices of other ranks",
+        because="halo applies only to graphs with operators that pick rows of a tensor",
         fix="remove halo",
     ),
     Rule(

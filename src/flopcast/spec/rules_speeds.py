@@ -140,8 +140,8 @@ RULES: tuple[Rule, ...] = (
         allowed="bandwidths of at most bytes_per_s of the tier times links.devices",
         because="a measured bandwidth cannot exceed that of the hardware",
         fix=lambda c: (
-            "change links.devices to the number of devices whose network cards were used, links.unit, or"
-            f" bytes_per_s of cluster.tiers[{_too_fast(c)[0]}]"
+            "change links.devices (the number of devices whose network cards were used), links.unit, "
+            f"or bytes_per_s of cluster.tiers[{_too_fast(c)[0]}]"
         ),
     ),
 )

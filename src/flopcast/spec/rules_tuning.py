@@ -41,7 +41,10 @@ RULES: tuple[Rule, ...] = (
         field="model.reference",
         holds=lambda c: c.model.reference != "shared" or c.model.adapters is not None,
         allowed="none or separate, because the model has no adapters",
-        because="without adapters, training changes the weights that the reference model would share",
+        because=(
+            "the reference model can share the weights only if training does not change them, as with "
+            "adapters"
+        ),
         fix={"reference": "separate"},
     ),
     Rule(
@@ -55,7 +58,7 @@ RULES: tuple[Rule, ...] = (
         field="model.teacher",
         holds=lambda c: not _nested(c),
         value=lambda c: f"a teacher with {_nested(c)}",
-        allowed="a model without adapters, reference, teacher and mtp",
+        allowed="a model without adapters, reference, teacher or mtp",
         because="a teacher runs only forward passes",
         fix=lambda c: f"remove {_nested(c)} from the teacher",
     ),
