@@ -57,8 +57,8 @@ def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
     wanted, number = counts_of_pattern(pattern, len(kinds), sum(counts)), sum(counts)
     if wanted != counts:
         return (
-            f"counts of {wanted} for the entries of blocks, because the pattern contains them that often"
-            f" in {number} blocks"
+            f"counts of {wanted} for the entries of blocks, because the pattern contains them so often "
+            f"in a model of {number} blocks"
         )
     return ""
 

@@ -111,7 +111,7 @@ class LatentAttention(AbstractMixer):
         """Refuse groups of unequal numbers of heads."""
         heads = info.data.get("heads", value)
         if heads % value:
-            because = "equal groups of heads share a latent"
+            because = "every latent vector is shared by the same number of heads"
             raise NotAllowedError(f"a divisor of the {heads} heads", because, "set it to 1")
         return value
 

@@ -200,7 +200,8 @@ class AbstractSplitSchedule(AbstractSchedule):
     """
 
     blocks_because: ClassVar[str] = (
-        "zero-bubble schedules overlap transfers with weight gradients, but transfers of this stack block"
+        "zero-bubble schedules overlap transfers with weight gradients, but on this stack, "
+        "transfers block the sender"
     )
 
     @property

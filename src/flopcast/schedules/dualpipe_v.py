@@ -39,7 +39,8 @@ class DualPipeV(AbstractVSchedule):
     pairs_passes: ClassVar[bool] = True
     micro_batches_per_stage: ClassVar[int] = 2
     chunks_because: ClassVar[str] = (
-        "DualPipeV gives each stage two chunks: one on the way down the stages, and one on the way back"
+        "with DualPipeV, each stage holds two chunks: one from the first half of the model, and "
+        "one from the second half"
     )
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:

@@ -36,7 +36,8 @@ class ZeroBubbleV(AbstractVSchedule):
     """
 
     chunks_because: ClassVar[str] = (
-        "ZB-V gives each stage two chunks: one on the way down the stages, and one on the way back"
+        "with ZB-V, each stage holds two chunks: one from the first half of the model, and one "
+        "from the second half"
     )
 
     @property

@@ -152,10 +152,7 @@ def _refuse_missing(job: Job, name: str) -> None:
     elif name == "rank" and job.model.adapters is None:
         because, fix = "the job trains no adapters", "add --lora 16"
     elif name == "seq" and (batch.documents or batch.source_length or job.batch_unit == "samples"):
-        because, fix = (
-            "the sequences of this job consist of other parts than tokens of one text",
-            "write batch",
-        )
+        because, fix = ("the documents, source or samples of this job have a fixed length", "write batch")
     else:
         return
     others = tuple(other for other in CHANGED if other != name)

@@ -67,8 +67,8 @@ def with_listed_lengths(job: Job) -> Job:
         return job
     lists = _mesh(distribution, job) if distribution.sharing == "mesh" else _by_length(distribution, job)
     if not all(lists):
-        allowed = f"tokens for all {len(lists)} data-parallel ranks"
-        because = f"only {sum(map(bool, lists))} of them get a micro-batch"
+        allowed = f"enough tokens for all {len(lists)} data-parallel ranks"
+        because = f"with these tokens, only {sum(map(bool, lists))} of the ranks get a micro-batch"
         raise SpecError(
             [Problem(STEP, distribution.step_tokens, allowed, because, f"change {STEP} to more")]
         )

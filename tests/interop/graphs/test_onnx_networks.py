@@ -85,7 +85,10 @@ def test_operators_whose_products_a_file_does_not_state_are_a_clear_error():
     experts = fused.run("MoE", fused.input(8, 8), fused.input(8, 4), domain=RUNTIME, shape=(8, 8))
 
     for raw, message in (
-        (net.file(x, chosen), "If chooses at run time a subgraph that contains 1 GEMMs"),
+        (
+            net.file(x, chosen),
+            "If decides at run time how often its subgraph runs, and the subgraph contains 1 GEMMs",
+        ),
         (fused.file(experts), "cannot read the sizes of the GEMMs that the operator contains"),
     ):
         with pytest.raises(SpecError, match=message) as fault:

@@ -123,7 +123,10 @@ def _weights(reader: JobReader, weight: int, sequence: int, replicas: int) -> No
     _, key = _size(reader, "weight")
     group, rest = divmod(weight, sequence)
     if rest or not group or replicas % group:
-        allowed = f"a multiple of the {sequence} ranks of a sequence that divides {sequence * replicas}"
+        allowed = (
+            f"a multiple of {sequence}, the number of ranks that share a sequence, and a divisor of "
+            f"{sequence * replicas}"
+        )
         because = (
             "a group of ranks that shards weights holds whole sequences, and every rank is in exactly "
             "one group"

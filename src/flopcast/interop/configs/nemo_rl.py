@@ -268,7 +268,9 @@ def _megatron(reader: JobReader, devices: int, length: int, sequences: int) -> N
 def _replicas(reader: JobReader, devices: int, share: int, key: str) -> int:
     """Return the number of replicas, each of `share` devices."""
     if devices % share:
-        because = f"each data-parallel replica needs {share} devices, and {devices} train"
+        because = (
+            f"each data-parallel replica needs {share} devices, but the training has {devices} devices"
+        )
         reader.fault(key, f"degrees whose product divides {devices}", because, "change one of the degrees")
     return max(devices // share, 1)
 

@@ -108,11 +108,10 @@ def _subgraphs(parts: Parts, name: str) -> Iterator[Problem]:
     """Yield an error for each operator that runs a subgraph with products: a loop, a scan or a branch."""
     for node, call, _ in parts.calls:
         if products := call.attributes.get("subgraph_products"):
-            repeats = "chooses at run time" if call.operator == "If" else "repeats until run time decides"
             allowed = "a graph in which every operator runs once"
             because = (
-                f"{call.operator} {repeats} a subgraph that contains {products} GEMMs, convolutions or "
-                "recurrent operators, so that the file does not state how much is computed"
+                f"the operator {call.operator} decides at run time how often its subgraph runs, and the"
+                f" subgraph contains {products} GEMMs, convolutions or recurrent operators"
             )
             fix = "export with torch.onnx.export(..., dynamo=True), which writes out loops of fixed length"
             yield Problem("graph.node", node or call.operator, allowed, because, fix, name)

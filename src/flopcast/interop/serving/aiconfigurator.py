@@ -121,7 +121,9 @@ class _Experiment:
         self._stored, self._flat = "", "config" not in data[names[0]]
         self._notes: list[str] = []
         if names[1:]:
-            self._notes.append(f"the experiment {names[0]} is read, and {', '.join(names[1:])} are not")
+            self._notes.append(
+                f"flopcast reads only the experiment {names[0]}, and not {', '.join(names[1:])}"
+            )
 
     def job(self) -> Document:
         """Return the job of the experiment.

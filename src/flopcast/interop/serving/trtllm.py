@@ -57,7 +57,10 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
     if reader.has(cut) and not reader.has(key):
         degree = max(ranks // reader.count(cut), 1)
     if ranks % degree or (reader.has(cut) and reader.count(cut) * degree != ranks):
-        because = f"expert parallelism × tensor parallelism of experts must be equal to the {ranks} ranks"
+        because = (
+            f"expert parallelism × tensor parallelism of experts must be equal to {ranks}, the number "
+            "of ranks"
+        )
         reader.contradiction(key, "tensor-parallel-size", because, ranks)
     elif degree > 1 and has_experts(entry) is False:
         reader.remove(key, "1 for a model without experts", f"{entry} has no experts")
