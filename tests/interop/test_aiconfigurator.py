@@ -67,7 +67,7 @@ def test_the_first_listed_experiment_becomes_a_job():
     assert (job.traffic.prompt_tokens.mean, job.traffic.output_tokens.mean) == (1024, 100)
     assert (job.slo.ttft_s, job.slo.tpot_s, job.slo.ttft_percentile) == (1.0, 0.04, 50)
     notes = "\n".join(job.assumptions)
-    for note in ("second, and not first", 'search FILE --plan "dp=1,2"', "advanced_tuning_config is not used"):
+    for note in ("and not first", 'search FILE --plan "dp=1,2"', "advanced_tuning_config is not used"):
         assert note in notes
     assert "backend_version is not used" in notes
 
