@@ -49,7 +49,7 @@ def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
     >>> from flopcast.layers.mlp import Mlp
     >>> parts = {"mixer": Attention(heads=2), "feed_forward": Mlp(ffn_hidden=64)}
     >>> pattern_that_fits([Block(count=2, **parts), Block(count=2, **parts)], (0, 0, 1))
-    'counts of [3, 1] for the entries of blocks, because the pattern contains them that often in 4 blocks'
+    'counts of [3, 1] for the entries of blocks, because the pattern contains them so often in 4 blocks'
     """
     kinds, counts = [*range(len(blocks))], [block.count for block in blocks]
     if set(pattern) != set(kinds):
@@ -57,8 +57,8 @@ def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
     wanted, number = counts_of_pattern(pattern, len(kinds), sum(counts)), sum(counts)
     if wanted != counts:
         return (
-            f"counts of {wanted} for the entries of blocks, because the pattern contains them so often "
-            f"in a model of {number} blocks"
+            f"counts of {wanted} for the entries of blocks, because the pattern contains them so often in "
+            f"{number} blocks"
         )
     return ""
 
