@@ -2,6 +2,7 @@
 
 import pytest
 
+from flopcast import predict_serving, serving_job
 from flopcast.library import catalog
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
@@ -9,6 +10,7 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Traffic
 
 GEMMA, WINDOWS, FULL, WINDOW = "gemma-3-12b", 40, 8, 1024
+PLAN = "tp=2 replicas=1 weights=int4"
 TOKEN_BYTES = 2 * 8 * 256 * 2  # keys and values of 8 heads of 256 elements in 16 bits
 
 
@@ -36,6 +38,17 @@ def test_caches_hold_the_last_tokens_of_requests_and_not_a_window_for_each_seque
     assert memory.most_sequences == min(int(memory.cache_bytes / running), 1024)
     left_bytes = memory.cache_bytes - memory.most_sequences * held
     assert memory.cache_tokens == int(left_bytes / memory.token_bytes)
+
+
+def test_a_cache_that_holds_fewer_sequences_than_a_pass_limits_the_engine():
+    """Gemma 3 27B on two RTX 4090 with 4-bit weights has room for fewer than 64 requests."""
+    load = "concurrency=64 prompt=2000 output=100 requests=128"
+    job = serving_job("gemma-3-27b", engine="vllm", cluster="rtx-4090-8", gpus=8, plan=PLAN, traffic=load)
+
+    report = predict_serving(job)
+
+    assert report.memory.most_sequences < report.job.most_sequences == 64
+    assert report.limited_by == "kv"
 
 
 def test_recorded_requests_may_fill_their_windows():

@@ -295,7 +295,8 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             f"{show_memory(taken)}, but the engine uses only {show_memory(memory.usable_bytes)} per device"
         )
         fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit into device memory"
-        yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix)
+        fault = f"= {job.plan.tensor_parallel} spreads the weights over too little memory"
+        yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix, fault=fault)
     elif tokens < longest:
         share = ""
         if tokens < memory.cache_tokens:

@@ -17,7 +17,7 @@ from flopcast.serving.memory import ServingMemory
 from flopcast.serving.percentiles import Spread
 from flopcast.serving.pools import Pools
 from flopcast.serving.power import MeanPower
-from flopcast.serving.served import ARRIVALS, CONCURRENCY, LIMITED_BY, Served
+from flopcast.serving.served import ARRIVALS, CONCURRENCY, KV, LIMITED_BY, MAX_SEQUENCES, Served
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.summary import ServingSummary, summarise
 from flopcast.serving.time_shares import TimeShares
@@ -80,7 +80,7 @@ def report_of(
         iteration_s=float(table.elapsed_s.sum() / max(table.passes.sum(), 1.0)),
         decoding=float((table.decoding * table.elapsed_s).sum() / table.elapsed_s.sum()),
         saturation_per_s=None if saturation_per_s is None else saturation_per_s * replicas,
-        limited_by=_limited_by(job, found[0.0]),
+        limited_by=_limited_by(job, memory, found[0.0]),
         stable_if_slower=found[NINETY_PERCENT].stable,
         log_sigma_factor=certainty.log_sigma_factor,
         factors=certainty.factors,
@@ -90,9 +90,15 @@ def report_of(
     )
 
 
-def _limited_by(job: ServingJob, found: ServingSummary) -> str:
-    """Return what limits the engine most of the time: "concurrency" if it keeps up with a closed loop."""
-    word = max(found.limited_by, key=lambda word: found.limited_by[word])
+def _limited_by(job: ServingJob, memory: ServingMemory, found: ServingSummary) -> str:
+    """Return what limits the engine most of the time: "concurrency" if it keeps up with a closed loop.
+
+    If the cache holds fewer sequences than a pass may have, the limit of sequences is that of the cache.
+    """
+    shares = dict(found.limited_by)
+    if memory.most_sequences < job.most_sequences:
+        shares[LIMITED_BY[KV]] += shares.pop(LIMITED_BY[MAX_SEQUENCES])
+    word = max(shares, key=lambda word: shares[word])
     closed = word == LIMITED_BY[ARRIVALS] and job.traffic.concurrency is not None
     return CONCURRENCY if closed else word
 
