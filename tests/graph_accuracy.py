@@ -236,7 +236,7 @@ def scores_table(runs):
 
 def medians_of(table, score):
     """Return the lowest and the highest median error of a score in the table of all scores."""
-    lines = [line.split(" | ") for line in table.splitlines()]
+    lines = [line.split(" | ") for line in table.splitlines()[2:]]
     found = [float(cells[3].split()[0]) for cells in lines if cells[1].startswith(score)]
     return f"{min(found):.1f} to {max(found):.1f} %"
 
