@@ -181,3 +181,16 @@ def edits(left: str, right: str) -> int:
         for j, b in enumerate(right, 1):
             above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (a != b))
     return row[-1]
+
+
+def is_misspelt_switch(text: str) -> bool:
+    """Return whether a word is a misspelling of true or false: letters are swapped, or one is missing.
+
+    >>> [is_misspelt_switch(word) for word in ("ture", "flse", "trues", "true", "tree", "no")]
+    [True, True, True, False, False, False]
+    """
+    return any(
+        sorted(text) == sorted(word) or (len(text) != len(word) and edits(text, word) == 1)
+        for word in ("true", "false")
+        if text not in ("true", "false")
+    )

@@ -61,8 +61,8 @@ def missing_part(key: str, where: str) -> Problem:
     allowed = f"one of {len(catalog.names(kind))} names (flopcast catalog {kind}), or a description"
     because = f"flopcast needs a {key} for a prediction"
     fix = f"add {key}: NAME, such as {key}: {USUAL[key]}"
-    if where == COMMAND_LINE:
-        file = "a job file, or " if key == "model" else ""
+    if where == COMMAND_LINE or not re.search(r"\.ya?ml(?::|$)", where):
+        file = "a job file, or " if key == "model" and where == COMMAND_LINE else ""
         fix = f"add {file}--{key} NAME, such as --{key} {USUAL[key]}"
     if key == "cluster":  # which only a measured run has to name (resolve.py)
         because = "flopcast needs the cluster on which the run was measured"

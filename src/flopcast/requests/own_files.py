@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
-from flopcast.requests.rl_files import OF_STEP
+from flopcast.requests.rl_files import OF_STEP, is_step
 
 OF_JOB = {"plan", "cluster", "stack", "batch", "engine", "traffic"}  # keys of a job
 SHARED = {"engine", "cluster"}  # keys that files of other programs have too
@@ -57,7 +57,7 @@ def refuse_own_text(raw: bytes, name: str, kind: str) -> None:
 
 def is_foreign(data: Mapping[str, object]) -> bool:
     """Return whether most keys of a file are in no job of flopcast."""
-    known = data.keys() & (OF_JOB | FURTHER | set(OF_STEP))
+    known = data.keys() & (OF_JOB | FURTHER | (set(OF_STEP) if is_step(data) else set()))
     return not OF_JOB & data.keys() and len(known) < len(data) / 2
 
 

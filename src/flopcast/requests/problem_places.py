@@ -39,9 +39,12 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
                 option = others if others.startswith(", or use --") else ""
                 fix = Fix(f"change {key} so that {path[-1]} is {right}{option}", problem.edits)
             elif problem.edits and fix == set_to(problem.edits[0]):
-                edit = {(*path[:-1], name): value for name, value in problem.edits[0].items()}
+                edit = {
+                    (*path[:-1], name) if "." not in name else (name,): v
+                    for name, v in problem.edits[0].items()
+                }
                 words = (f"{dotted(each)}={in_words(value)}" for each, value in edit.items())
-                fix = Fix(f"add {' '.join(words)} to the command", problem.edits)
+                fix = Fix(f"add {' '.join(words)} to the command of flopcast", problem.edits)
             fault = fault or (f"= {shown(problem.value)} (from {key}) is not allowed" if key else "")
         if where.startswith("--") and fix == f"remove {problem.field}":
             fix = f"remove {where}"

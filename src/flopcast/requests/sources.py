@@ -141,11 +141,8 @@ def source_of(
     served = _served(raw, name, request, read)
     if served is not None:
         return JobSource(document=served)
-    if request.kind != SCRIPT and is_script(raw, name):
-        from flopcast.interop.configs.trainer_commands import trainer_document
-
-        if (started := trainer_document(raw, name, request.arg, request.env)) is not None:
-            return _read_foreign(started, request)
+    if request.kind != SCRIPT and is_script(raw, name) and (trained := _trained(raw, name, request)):
+        return trained
     if request.kind == SCRIPT or (not request.kind and is_script(raw, name)):
         from flopcast.interop.megatron.launch_script import launch_document, ranks_of
 
@@ -171,6 +168,21 @@ def source_of(
     if is_model(document):
         document = with_described_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
+
+
+def _trained(raw: bytes, name: str, request: JobRequest) -> JobSource | None:
+    """Return the job of a script that starts a trainer; None if it starts none that has flags of its own.
+
+    The settings may be flags, or a file that the script writes.
+    """
+    from flopcast.interop.configs.trainer_commands import trainer_document, written_settings
+
+    if (started := trainer_document(raw, name, request.arg, request.env)) is not None:
+        return _read_foreign(started, request)
+    if (written := written_settings(raw, name, request.arg, request.env)) is None:
+        return None
+    document, ranks = written
+    return _read_foreign(document, request if request.devices else replace(request, gpus=ranks))
 
 
 def _served(

@@ -15,16 +15,19 @@ from flopcast.errors import MISSING, Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import choice_fix, nearest
-from flopcast.files.unknown_keys import UnknownKey
+from flopcast.files.unknown_keys import UnknownKey, is_misspelt_switch
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, way_out, whole_number
+from flopcast.interop.shell.parameters import FROM_OUTSIDE, from_outside
 
 AUTO = "auto"
 SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
+LAUNCHER = "launcher"  # the section of a command that starts ranks
 NO_SUCH_KEY = "{} has no such key"
-SLIPS_OF_FLAGS = ("ture", "treu", "tru", "flase", "fasle", "fales", "flse")  # of true and false
+SWITCHES = {"true": True, "1": True, "false": False, "0": False}
+OF_COMMANDS = {"yes": True, "y": True, "t": True, "no": False, "n": False, "f": False}  # of argparse
 MOST_HOPS = 8  # references that lead to references
 
 
@@ -170,8 +173,9 @@ class ConfigReader:
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
-        if str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
+        words = SWITCHES | (OF_COMMANDS if self.below(LAUNCHER) else {})
+        if str(value).lower() in words:
+            return words[str(value).lower()]
         begun = {"t": "true", "y": "true", "f": "false", "n": "false"}.get(str(value).lower()[:1])
         fix = f"write {begun or str(default).lower()}"
         self.fault(key, "true or false", "the setting is either on or off", fix)
@@ -222,6 +226,10 @@ class ConfigReader:
             self._refuse_unknown(near, UnknownKey(near=key, because=because, slip=True))
             return
         value = self._values[key][1] if key in self._values else None
+        if self.below(LAUNCHER) and (unset := FROM_OUTSIDE.search(str(value))):
+            because = f"only the shell that runs the script knows the value of {unset[0]}"
+            number = fix.removeprefix("write ")
+            fix = from_outside(unset[0], number if number.isdecimal() else "VALUE")
         problem = Problem(key, value, allowed, because, fix, self.where(key), fault)
         if not any(problem.field == key and not problem.fault for problem in self.problems):
             self.problems.append(problem)
@@ -282,7 +290,7 @@ class ConfigReader:
                     self.assume(f"{key}: {keys.left_out[str(left_out)]}", key)
             return
         if keys.costs_nothing(key):
-            if str(value).lower() in SLIPS_OF_FLAGS:  # other values of such keys have no effect
+            if is_misspelt_switch(str(value).lower()):  # other values of such keys have no effect
                 self.flag(key)
             return
         lines = self.document.lines.keys() | self.document.places.keys()  # defaults have none

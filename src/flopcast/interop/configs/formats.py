@@ -47,6 +47,7 @@ from flopcast.interop.configs.unsupported_programs import (
 from flopcast.records import dataclass, replace
 
 FEWEST_SIGNS = 2
+LEAST_KNOWN_FRACTION = 0.4  # of a file's keys, from which a format is proposed
 MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program
 NO_FIT = (-2.0, 0)
 
@@ -147,12 +148,17 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
     kind = KINDS[name]
     data = kind.renamed(document).data
     signs = _signs(data, kind.signs)
-    if signs < FEWEST_SIGNS:
+    certain = any("=" in sign and _has(data, sign) for sign in kind.signs.split())  # the program is named
+    if signs < FEWEST_SIGNS and not certain:
         return NO_FIT
-    keys = kind.keys or keys_of(name)
+    unknown = 1 - _known_fraction(data, kind.keys or keys_of(name))
+    return (-unknown, signs) if unknown <= MOST_UNKNOWN_FRACTION or certain else NO_FIT
+
+
+def _known_fraction(data: object, keys: Keys) -> float:
+    """Return the fraction of a file's keys that a format knows."""
     names = [".".join(map(str, path)) for path, _ in flattened(data)]
-    unknown = sum(not keys.knows(key) for key in names) / len(names)
-    return (-unknown, signs) if unknown <= MOST_UNKNOWN_FRACTION else NO_FIT
+    return sum(map(keys.knows, names)) / len(names)
 
 
 def _way_out(document: Document) -> str:
@@ -167,7 +173,9 @@ def _way_out(document: Document) -> str:
             return f"give the config.json beside {document.name}, which lists only files of weights"
         if {"hidden_size", "num_hidden_layers"} <= document.data.keys():
             return f'add "model_type": "llama" to {document.name}, if the layers are those of Llama'
-    return f"run flopcast predict {document.name} --kind {best}" if best else BY_HAND
+    if best and _known_fraction(document.data, KINDS[best].keys or keys_of(best)) >= LEAST_KNOWN_FRACTION:
+        return f"run flopcast predict {document.name} --kind {best}"
+    return BY_HAND
 
 
 def _most_similar(document: Document) -> str:

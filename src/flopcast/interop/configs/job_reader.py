@@ -138,6 +138,7 @@ class JobReader(ConfigReader):
         if self.options.model:
             return
         name = self.text(key) if written is None else written
+        name = name.replace("___", ".")  # in the folders of ModelScope's cache
         entry = catalog.known("models", FLAVOURS.get(name.lower(), name)) if name else None
         if entry:
             self.put(("model", "base"), entry, key)

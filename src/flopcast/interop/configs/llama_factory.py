@@ -68,6 +68,10 @@ def _stage(reader: JobReader) -> str:
         allowed = "do_train: true"
         fix = set_to({"do_train": True})
         reader.fault("do_train" if reader.has("do_train") else "do_predict", allowed, because, fix)
+    elif reader.has("export_dir") and not reader.has("do_train"):
+        because = "the file exports a model, and flopcast predicts training"
+        way = "give the file with which the adapters were trained"
+        reader.fault("export_dir", "a file that trains, with do_train: true", because, way)
     return stage
 
 

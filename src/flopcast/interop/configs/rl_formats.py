@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import nemo_rl, openrlhf_rl, trl, trl_rl, verl_rl
+from flopcast.interop.configs.config_reader import LAUNCHER
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import JobReader
-from flopcast.interop.configs.trainer_commands import LAUNCHER
 from flopcast.interop.configs.unsupported_programs import has
 
 READERS: Mapping[str, Callable[[Document, ImportOptions], JobReader]] = {

@@ -17,15 +17,23 @@ from typing import Literal
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path, set_value
+from flopcast.interop.configs.config_reader import LAUNCHER
 from flopcast.interop.configs.unsupported_programs import program_of_command, refusal
-from flopcast.interop.megatron.training_command import TALKERS, TrainingCommand, world_size
+from flopcast.interop.megatron.training_command import (
+    TALKERS,
+    TrainingCommand,
+    acting,
+    settings_of,
+    visible_devices,
+    world_size,
+)
 from flopcast.interop.shell.commands import Command
 from flopcast.interop.shell.parameters import parsed_values
 from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
+from flopcast.interop.shell.written_files import written_document
 
-LAUNCHER = "launcher"
 OPENRLHF = ("train_sft", "train_dpo", "train_rm", "train_ppo_ray")
 VERL = ("verl.trainer.fsdp_sft_trainer", "verl.trainer.sft_trainer", "verl.trainer.main_ppo")
 STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a trainer → its arguments
@@ -101,9 +109,36 @@ def trainer_document(
                 lines_of[OF_LAUNCHER[key], key] = line
     if start == "maxtext":
         data["base_config"] = "base.yml"
-    if ranks := _ranks(script, command, end):
+    if ranks := _ranks(script, command, start, end):
         set_value(data, (LAUNCHER, "ranks"), ranks)
     return Document(name, data, lines_of)
+
+
+def written_settings(
+    raw: bytes, name: str, arguments: Sequence[str] = (), environment: Sequence[str] = ()
+) -> tuple[Document, int | None] | None:
+    """Return the YAML that a script writes and then gives to its training command, and the ranks.
+
+    The result is None if no command has settings that the script writes. The parameters are those of
+    `trainer_document`.
+
+    Examples
+    --------
+    >>> script = b"cat > a.yml << E\\nbase_model: gpt2\\nE\\naccelerate launch --num_processes 2 -m a a.yml"
+    >>> document, ranks = written_settings(script, "run.sh")
+    >>> document.data, document.where(("base_model",)), ranks
+    ({'base_model': 'gpt2'}, 'run.sh:2', 2)
+    """
+    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
+    script = read_script(script_text(raw, name), name, *values)
+    for command in acting(script):
+        for named in settings_of(command):
+            if text := script.file(named.text):
+                parts = TrainingCommand(command, command.words, (), ())
+                ranks = world_size(script, parts)
+                ranks = ranks if ranks != 1 else visible_devices(script, command)
+                return written_document(text, name), ranks
+    return None
 
 
 def _start(command: Command) -> tuple[str, int] | None:
@@ -133,8 +168,12 @@ def _start(command: Command) -> tuple[str, int] | None:
     ] + 1
 
 
-def _ranks(script: Script, command: Command, end: int) -> int | None:
-    """Return the ranks that a launcher or the environment of ms-swift starts, if the script states them."""
+def _ranks(script: Script, command: Command, start: str, end: int) -> int | None:
+    """Return the ranks that a launcher or the environment of ms-swift starts, if the script states them.
+
+    Without a launcher, `llamafactory-cli` uses all visible devices, and other programs use one if only one
+    is visible.
+    """
     number = [
         command.environment.get(name, script.variables.get(name)) for name in ("NPROC_PER_NODE", "NNODES")
     ]
@@ -143,7 +182,10 @@ def _ranks(script: Script, command: Command, end: int) -> int | None:
         return int(number[0].text) * int(nodes)
     stated = world_size(script, TrainingCommand(command, command.words[:end], command.words[end:], ()))
     alone = len([word for word in command.words[:end] if word.text != "-m"]) <= 2  # `python train.py`
-    return None if stated == 1 and alone else stated
+    if stated is None or not (stated == 1 and alone):
+        return stated
+    seen = visible_devices(script, command)
+    return seen if seen == 1 or start == "llama-factory" else None
 
 
 def _flags(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:

@@ -13,7 +13,7 @@ microsoft/DeepSpeedExamples: applications/DeepSpeed-Chat (`--zero_stage`).
 import re
 from collections.abc import Mapping
 
-from flopcast.files.yaml_text import Document
+from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.nested_deepspeed import stage_in_name
 from flopcast.interop.configs.unsupported_programs import BY_HAND
@@ -33,14 +33,19 @@ OTHER_TRAINING = (
     "ppo", "grpo", "rloo", "gkd", "distill", "distillation", "mlm", "glue", "squad", "qa", "ner",
     "summarization", "translation", "classification", "asr", "whisper", "seq2seq", "embedding",
 )  # fmt: skip
+SAME = {  # keys of other programs → those of TRL
+    "use_lora": "use_peft", "lora_rank": "lora_r", "target_modules": "lora_target_modules",
+    "lora_target": "lora_target_modules", "use_int8_training": "load_in_8bit",
+}  # fmt: skip
 OF_ADAPTERS, ADAPTERS = {"lora", "qlora", "unsloth", "peft"}, ("lora_r", "use_peft")
 
 
 def with_defaults(document: Document) -> Document:
     """Return the settings of a command with the Trainer's defaults; the settings of a file do not change.
 
-    Some programs have another key for DeepSpeed's file, or state only a ZeRO stage. The name of a program,
-    such as run_dpo.py, shows what it trains, and the name of accelerate's file often shows the sharding.
+    Programs have other names for the adapters of PEFT and for DeepSpeed's file, or state only a ZeRO stage.
+    The name of a program, such as run_dpo.py, shows what it trains, and the name of accelerate's file often
+    shows the sharding.
 
     Examples
     --------
@@ -53,6 +58,13 @@ def with_defaults(document: Document) -> Document:
     launcher = data.get("launcher")
     if not isinstance(launcher, dict):
         return document
+    names = {key: SAME.get(key, key) for key in data}
+    names = {key: key if name != key and name in data else name for key, name in names.items()}
+    lines: dict[Path, int] = {
+        (names.get(str(path[0]), str(path[0])), *path[1:]) if path else path: line
+        for path, line in document.lines.items()
+    }
+    document, data = replace(document, lines=lines), {names[key]: value for key, value in data.items()}
     stated: dict[str, object] = {"bf16": False, "gradient_checkpointing": False, **data}
     if named := [data[key] for key in DEEPSPEED_FILES if key in data]:
         stated["deepspeed"] = named[0]
@@ -80,6 +92,11 @@ def check_program(reader: JobReader) -> None:
     if OF_ADAPTERS & set(_parts(reader.raw(PROGRAM))) and not reader.has(*ADAPTERS):
         what = "programs that set adapters themselves, because their command states no lora_r"
         reader.refuse(PROGRAM, what, BY_HAND)
+    if reader.has("lora_r") and not reader.has("use_peft"):
+        because = (
+            "the command states the rank of adapters, but only the program knows whether it trains them"
+        )
+        reader.fault("use_peft", "true or false", because, "add --use_peft true", "is missing")
     name = reader.text(FILE)
     known = reader.has(*SHARDING) or any(reader.below(key) for key in SHARDING)
     if not name or known or UNSHARDED.search(name.lower()):

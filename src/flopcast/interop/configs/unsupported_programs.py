@@ -25,6 +25,7 @@ class UnsupportedProgram:
     commands: Sequence[str] = ()
     because: str = "flopcast has no importer for this program"
     way: str = BY_HAND
+    fault: str = "is the format of {}, and flopcast cannot read it"
 
 
 UNREAD: Mapping[str, UnsupportedProgram] = {
@@ -65,10 +66,10 @@ def refusal(document: Document, program: str) -> Problem:
         where=document.where(()),
         field="format",
         value=program,
-        fault=f"is the format of {program}, and flopcast cannot read it",
+        fault=UNREAD[program].fault.format(program),
         allowed="a job file, or a file of Megatron-LM, NeMo, Axolotl or another program flopcast reads",
         because=UNREAD[program].because,
-        fix=UNREAD[program].way,
+        fix=UNREAD[program].way.format(document.name),
     )
 
 

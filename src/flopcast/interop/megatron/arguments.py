@@ -27,11 +27,11 @@ from flopcast.interop.megatron.flags import (
     SWITCHES,
     is_known,
 )
+from flopcast.interop.shell.parameters import from_outside
 from flopcast.interop.shell.variables import Word
 
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
-OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)(?::?[?][^}]*)?\})")
 NAMES = ("--tokenizer-", "--vocab-file", "--merge-file")  # flags of names and paths, which are no degrees
 SLIP = 0.85  # of letters in common, from which a word without hyphens is a misspelt flag
 SHORTEST = 9  # shorter names are not checked for typing errors: "--fp16" and "--bf16" are close
@@ -251,7 +251,9 @@ class Arguments:
         because = f"flopcast does not yet support {REFUSED[flag]}"
         fix = f"remove {flag} to predict the job without it"
         if replaced:
-            because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
+            right = REFUSED[flag].split()[-1]
+            self._misspelt.add(right)
+            because, fix = REFUSED[flag], f"write {' '.join((right, self.text(flag))).strip()}"
         self.fault(flag, self.text(flag) or True, "a script without this flag", because, fix)
 
     def _unknown(self, flag: str) -> None:
@@ -310,19 +312,6 @@ def _example(flag: str, default: int) -> str:
     ('32', '1')
     """
     return EXAMPLES.get(flag.strip("-").replace("-", "_"), str(default))
-
-
-def from_outside(unknown: str, example: str = "2") -> str:
-    """Return how to pass a value that a script takes from outside.
-
-    >>> from_outside("$1"), from_outside("${NNODES}", "8")
-    ('add --arg 1=2, with its value', 'add --env NNODES=8, with its value')
-    """
-    match = OUTSIDE.fullmatch(unknown)
-    if match is None:
-        return f"write the value of {unknown} instead"
-    name = match[1] or match[2]
-    return f"add --{'arg' if name.isdecimal() else 'env'} {name}={example}, with its value"
 
 
 def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:

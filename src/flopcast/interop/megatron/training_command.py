@@ -31,6 +31,9 @@ PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus")
 ALL_PROCESSES = ("--num_processes", "-np", "-n", "--np", "--ntasks", "--n")
 TASKS_OF_A_NODE = ("--ntasks-per-node", "--gpus-per-node", "--npernode", "-ppn", "--ppn")
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_OVERRIDDEN = "/base.yml"  # MaxText's defaults, which do not describe a job
+_OF_LAUNCHER = "--config_file"  # of accelerate launch
 _HYDRA = "--config-name"  # names a file of settings without its ending
 
 Options = Mapping[str, Word]
@@ -58,7 +61,7 @@ def training_command(script: Script) -> TrainingCommand:
     SpecError
         No command has flags of Megatron-LM, or they belong to a program without a reader.
     """
-    training = [command for command in _acting(script) if _flags(command) >= FEWEST_FLAGS]
+    training = [command for command in acting(script) if _flags(command) >= FEWEST_FLAGS]
     if not training:
         raise SpecError([_no_training(script)])
     best = max(training, key=_flags)
@@ -81,7 +84,8 @@ def _no_training(script: Script) -> Problem:
         program = program_of_command(" ".join(word.text for word in command.words))
         if program:
             return refusal(Document(script.name, None, {(): command.line}), program)
-    if settings := [named for command in _acting(script) for named in _settings(command)]:
+    settings = [named for command in acting(script) for named in settings_of(command)]
+    if settings := [named for named in settings if not named.text.endswith(_OVERRIDDEN)]:
         named = settings[-1]  # an earlier one is the launcher's
         return Problem(
             where=f"{script.name}:{named.line}",
@@ -107,7 +111,7 @@ def _no_training(script: Script) -> Problem:
 
 def _program(script: Script) -> str:
     """Return the first Python program that a script starts, "" if it starts none."""
-    for command in _acting(script):
+    for command in acting(script):
         words = [word.text for word in command.words]
         for before, word in zip(["", *words], words, strict=False):
             if word.endswith(".py") or (before == "-m" and "." in word):
@@ -115,15 +119,20 @@ def _program(script: Script) -> str:
     return ""
 
 
-def _acting(script: Script) -> list[Command]:
+def acting(script: Script) -> list[Command]:
     """Return the commands that do more than print their arguments."""
     return [each for each in script.commands if each.words[0].text.rpartition("/")[2] not in TALKERS]
 
 
-def _settings(command: Command) -> list[Word]:
-    """Return the settings files that a command names; Hydra's `--config-name` omits the ending."""
+def settings_of(command: Command) -> list[Word]:
+    """Return the settings files that a command names; Hydra's `--config-name` omits the ending.
+
+    A file of accelerate does not count, because it states only how ranks are started.
+    """
     named = []
     for before, word in pairwise([command.words[0], *command.environment.values(), *command.words]):
+        if before.text == _OF_LAUNCHER or word.text.startswith(f"{_OF_LAUNCHER}="):
+            continue
         text = word.text.removeprefix(f"{_HYDRA}=")
         if text != word.text or before.text == _HYDRA:
             text = text.removesuffix(".yaml") + ".yaml"
@@ -153,14 +162,24 @@ def world_size(script: Script, training: TrainingCommand) -> int | None:
         return _product(nodes if _given(options, NODES) else 1, _first(options, PROCESSES, default=1))
     if program == "deepspeed":
         slots = _first(options, PROCESSES, default=None) or _included(options)
+        slots = slots or visible_devices(script, training.command)
         listed = "--hostfile" in options or "-H" in options
         return _product(nodes if listed or _given(options, NODES) else 1, slots)
+    if program == "accelerate" and not _given(options, (*ALL_PROCESSES, _OF_LAUNCHER)):
+        return visible_devices(script, training.command)
     if program in ("accelerate", "mpirun", "mpiexec"):
         return _first(options, ALL_PROCESSES, default=None)
     if program == "srun":
         return _tasks(options, script.directives)
     stated = training.command.environment.get("WORLD_SIZE") or script.variables.get("WORLD_SIZE")
     return 1 if stated is None else _number(stated)
+
+
+def visible_devices(script: Script, command: Command) -> int | None:
+    """Return how many devices `CUDA_VISIBLE_DEVICES=0,1` names, None if the script does not list them."""
+    word = command.environment.get(_VISIBLE, script.variables.get(_VISIBLE))
+    listed = re.fullmatch(r"[\"']?([0-9]+(?:,\s*[0-9]+)*),?[\"']?", word.text) if word else None
+    return len(listed[1].split(",")) if listed else None
 
 
 def unset_size(training: TrainingCommand) -> str:

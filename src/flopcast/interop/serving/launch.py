@@ -30,6 +30,7 @@ from flopcast.interop.shell.parameters import parsed_values
 from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
+from flopcast.interop.shell.written_files import written_document
 from flopcast.records import dataclass, field, replace
 from flopcast.spec.deployment import Pool
 
@@ -187,9 +188,7 @@ def _file(setting: Setting, name: str, written: WrittenText, read: ReadText) -> 
     text = written(path)
     if text is None:
         return read_yaml(read(path, setting.place), path)
-    document = read_yaml(text.text.encode(), name)
-    lines = {place: line + text.line - 1 for place, line in document.lines.items()}
-    return replace(document, lines=lines)
+    return written_document(text, name)
 
 
 def job_of_settings(document: Document, kind: str, model: str | None = None) -> Document:

@@ -15,8 +15,8 @@ from flopcast.files.other_forms import as_fraction
 from flopcast.files.package_table import meanings
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.megatron.arguments import from_outside
 from flopcast.interop.serving.settings import LaunchKeys, Setting
+from flopcast.interop.shell.parameters import from_outside
 from flopcast.library import catalog
 from flopcast.library.published_formats import published_in, stored_formats
 from flopcast.records import replace

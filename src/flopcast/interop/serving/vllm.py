@@ -53,7 +53,7 @@ def read(reader: LaunchReader) -> None:
     reader.read_weights("quantization", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
     _read_limits(reader)
-    _read_drafting(reader)
+    _read_drafting(reader, entry)
     if reader.flag("enable-lora"):
         reader.put_adapters("max-lora-rank", reader.count("max-lora-rank", RANK), "max-loras")
     _read_role(reader)
@@ -83,13 +83,17 @@ def _read_limits(reader: LaunchReader) -> None:
         reader.put_eager("enforce-eager")
 
 
-def _read_drafting(reader: LaunchReader) -> None:
-    """Read speculative decoding; a given model without a method drafts the tokens."""
+def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
+    """Read speculative decoding; a given model without a method drafts the tokens.
+
+    Without both, the layers for multi-token prediction draft the tokens if the model has such layers.
+    """
     section = "speculative-config"
     if not reader.below(section):
         return
     method, count = f"{section}.method", f"{section}.num-speculative-tokens"
-    usual = "model" if reader.has(f"{section}.model") else "ngram"
+    own = "mtp" if entry and catalog.model(entry).mtp else "ngram"
+    usual = "model" if reader.has(f"{section}.model") else own
     if not reader.has(method) and "eagle" in reader.text(f"{section}.model").lower():
         usual = "eagle"
     if reader.text(f"{section}.model") == NGRAM:

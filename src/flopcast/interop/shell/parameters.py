@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from flopcast.errors import Problem, SpecError
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+FROM_OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)(?::?[?][^}]*)?\})")
 OUTSIDE = ("WORLD_SIZE",)  # variables that have an effect even if the script does not name them
 MOST_ARGUMENTS = 99
 MOST_LENGTH = 10_000
@@ -99,3 +100,16 @@ def _unused(option: str, word: str, variable: str) -> Problem:
     """Return the error for a value that a script does not use."""
     because = f"the script does not use {variable}"
     return Problem(option, word, "a variable that the script uses", because, f"remove {option} {word}")
+
+
+def from_outside(unknown: str, example: str = "2") -> str:
+    """Return how to pass a value that a script takes from outside.
+
+    >>> from_outside("$1"), from_outside("${NNODES}", "8")
+    ('add --arg 1=2, with its value', 'add --env NNODES=8, with its value')
+    """
+    match = FROM_OUTSIDE.fullmatch(unknown)
+    if match is None:
+        return f"write the value of {unknown} instead"
+    name = match[1] or match[2]
+    return f"add --{'arg' if name.isdecimal() else 'env'} {name}={example}, with its value"

@@ -42,6 +42,7 @@ from flopcast.interop.shell.variables import (
     text_of,
     word_of,
 )
+from flopcast.interop.shell.written_files import PRINTING, printed
 from flopcast.records import dataclass
 
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
@@ -101,15 +102,14 @@ def read_script(
     reader = _Reader(name, Variables(name, slurm_variables(directives)), directives)
     reader.read(tokens_of(text, name))
     variables = {key: word_of(value, 1) for key, value in reader.variables.scalars.items()}
-    found = reader.directives, reader.notes(), reader.file
-    return Script(name, tuple(reader.commands), variables, *found)
+    return Script(name, tuple(reader.commands), variables, reader.directives, reader.notes(), reader.file)
 
 
 class _Reader:
     """Goes through the tokens, keeps variables, and collects commands.
 
-    `_live` states whether the current text runs. `_doubtful` counts open undecided branches and loops,
-    `_effects` assignments and commands with options: a branch without any needs no note.
+    `_live`: the current text runs. `_doubtful` counts open undecided branches and loops, `_effects` the
+    assignments and commands with options: a branch without any needs no note.
     """
 
     def __init__(self, name: str, variables: Variables, directives: Mapping[str, Word]) -> None:
@@ -124,7 +124,7 @@ class _Reader:
         self._effects = 0
         self._depth = 0
         self._outer: tuple[Word, ...] = ()
-        self._files: dict[str, Token] = {}  # here-documents that were written to files, by path
+        self._files: dict[str, Value] = {}  # texts that were written to files, by path
         self._target = ""
         self._shell: tuple[Word, ...] = ()  # a command of the last line that runs what it reads
         self._noted: dict[str, list[int]] = {}
@@ -145,12 +145,9 @@ class _Reader:
         )
 
     def file(self, path: str) -> Word | None:
-        """Return the here-document that was written to a path, None if there is none."""
-        token = self._files.get(path.removeprefix("./"))
-        return None if token is None else word_of(self._text(token), token.line)
-
-    def _text(self, token: Token) -> Value:
-        return self.variables.value(document_parts(token, self._name))
+        """Return the text that was written to a path, None if there is none."""
+        path = path.removeprefix("./")
+        return word_of(self._files[path], 1) if path in self._files else None
 
     def _note(self, note: str, line: int) -> None:
         if self._live:
@@ -198,12 +195,13 @@ class _Reader:
     def _document(self, token: Token) -> None:
         """Read a here-document that a shell runs, or store it for a file or for the variable of `read`."""
         shell, self._shell, target, self._target = self._shell, (), self._target, ""
+        value = self.variables.value(document_parts(token, self._name)) if self._live else ()
         if self._live and shell:
-            self._submitted(self._text(token), shell)
+            self._submitted(value, shell)
         elif self._live and target:
-            self._files[target] = token
+            self._files[target] = value
         elif self._live and (name := variable_of_read(self.commands)):
-            self.variables.scalars[name] = self._text(token)
+            self.variables.scalars[name] = value
 
     def _submitted(self, value: Value, shell: tuple[Word, ...]) -> None:
         """Read a text that a command runs as a script, after the words before the shell."""
@@ -320,6 +318,8 @@ class _Reader:
             self._note(f"{' '.join(map(text_of, values))}: flopcast does not read other files", line)
         elif program == "eval":
             self._again(values[1:], ())
+        elif program in PRINTING and self._target:
+            self._files[self._target], self._target = printed(list(values)), ""
         elif not sets_variables(values, self.variables, bool(self._doubtful)):
             inner = inner_script(values)
             outer = (*self._outer, *(word_of(value, line) for value in values[: inner or len(values)]))
@@ -330,7 +330,7 @@ class _Reader:
                 if program.rpartition("/")[2] in READ_BY or shell_of(values) >= 0:
                     self._shell = words
                 if written := written_script(words, self._files, bool(self._shell)):
-                    self._submitted(self._text(self._files.pop(written)), words)
+                    self._submitted(self._files.pop(written), words)
                 elif wrapped := wrapped_script(words):
                     self._submitted(wrapped, words)
                 self.commands.append(Command(outer, environment, line))
