@@ -128,4 +128,5 @@ def test_a_renamed_flag_of_megatron_is_one_error(predicted):
 
     found = predicted(script)
     assert "2 errors in the input" in found
-    assert "write --micro-batch-size 4" in found and "write --tensor-model-parallel-size 2" in found
+    assert "write --micro-batch-size 4" in found
+    assert "write --tensor-model-parallel-size 2" in found

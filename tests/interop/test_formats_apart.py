@@ -171,7 +171,7 @@ def test_files_that_are_not_read_are_refused_by_the_name_of_their_program():
     for program, text in UNREAD_FILES.items():
         (problem,) = refusal_of(text, "file.yaml")
         assert (problem.field, problem.value) == ("format", program)
-        assert problem.fix == UNREAD[program].way
+        assert problem.fix == UNREAD[program].way.format("file.yaml")
 
 
 def test_commands_that_are_not_read_are_refused_by_the_name_of_their_program():

@@ -148,6 +148,7 @@ OTHER = {  # key → another value, and the settings beside it
         f"{ACTOR}.ulysses_sequence_parallel_size": (2, {}),
         f"{ACTOR}.fsdp_config.param_offload": (True, {}),
         f"{ACTOR}.fsdp_config.optimizer_offload": (True, {}),
+        f"{ACTOR}.fsdp_config.grad_offload": (True, {}),
         f"{ACTOR}.fsdp_config.offload_policy": (True, {}),
         f"{ACTOR}.fsdp_config.fsdp_size": (8, {}),
         f"{MEGATRON}.tensor_model_parallel_size": (4, MEGATRON_TOO),

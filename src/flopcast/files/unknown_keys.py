@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 from flopcast.files.field_names import same_in_section
+from flopcast.files.nearest_names import with_other_numbers
 from flopcast.records import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
@@ -25,6 +26,7 @@ SIZES = re.compile(
     r"(?:^|[._-])(dim|ff|ffn|mlp|feed_?forward|width|depth|kv|query_groups?|channels|blocks|mtp)(?![a-z])",
     re.IGNORECASE,
 )  # words of sizes that other settings contain as well
+DATA_TYPES = re.compile(r"(?:^|[._-])((?:bf|fp|int|float|bfloat)\d+)$")  # bf16, and bf17 as well
 HARMLESS = re.compile(
     r"overhead|lookahead|ahead_|header|delayer"
 )  # words that contain "head" or "layer" by chance
@@ -116,6 +118,8 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
     near = difflib.get_close_matches(key, known, n=1, cutoff=least_fraction) or same_in_section(key, known)
     if not near and snake != key:
         near = difflib.get_close_matches(snake, known, n=1, cutoff=least_fraction)
+    if not near and DATA_TYPES.search(snake):
+        near = with_other_numbers(key, known)
     return next(iter(near), None)
 
 
@@ -142,7 +146,8 @@ def _snake(key: str) -> str:
 def _costly_names(key: str, value: object) -> Iterator[tuple[str, str]]:
     """Yield each name with such a word, of a key and of all mappings inside its value, and the word."""
     of_size = SIZES.search(key) if _is_count(value) else None
-    if part := costly_part(key) or (of_size[1].lower() if of_size else ""):
+    of_type = DATA_TYPES.search(_snake(key))
+    if part := costly_part(key) or next((found[1].lower() for found in (of_size, of_type) if found), ""):
         yield key, part
     if isinstance(value, dict):
         for name, inner in value.items():

@@ -169,7 +169,7 @@ def fullest_rank_load(
     rows = np.minimum(mean + _largest_of_normal(ranks) * np.sqrt(mean * share), tokens * min(held, top_k))
     touched = held * (1.0 - (1.0 - rows / tokens / held) ** tokens)
     each = rows / held
-    most = np.minimum(each * (1.0 + np.sqrt(2.0 * np.log(held) / each)), tokens)
+    most = np.minimum(each * (1.0 + np.sqrt(2.0 * np.log(max(held, 1.0)) / each)), tokens)
     return RankLoad(rows=rows, touched=touched, imbalance=np.maximum(most * touched / rows, 1.0))
 
 

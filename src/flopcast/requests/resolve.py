@@ -41,6 +41,7 @@ from flopcast.requests.cluster_options import (
     with_usual_size,
 )
 from flopcast.requests.corrected_source import source_and_faults, with_examples, without_examples
+from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_files import (
     AUTO,
     NOUNS,
@@ -67,6 +68,8 @@ from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
+STAND_INS = ("llama-3-8b", "megatron-1.7b")  # for a model whose file cannot be read
+OF_DECODERS = ("model", "batch", "plan", "--")  # fields whose rules depend on the kind of model
 Made = TypeVar("Made")
 Make = Callable[[Document, ReadFile], Made]  # from a document and what reads the files that it names
 
@@ -157,7 +160,7 @@ def made_from(
     _refuse_step(document)
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
-        document, request = with_files(document, request)
+        document, request = _with_files(document, request, check or make)
     document, stated = with_options(document, request, source.devices), source.devices
     if assume_cluster and not names_cluster(document, request):
         document = with_usual_cluster(document, request)
@@ -281,6 +284,27 @@ def _with_named_model(request: JobRequest, check: Make[object], *, assume_cluste
         every = [*error.problems, *_faults_of_options(request)]
         with_each = _faults_with_each(error.problems, request, check, assume_cluster=assume_cluster)
         raise SpecError((*every, *(each for each in with_each if each not in every))) from None
+
+
+def _with_files(
+    document: Document, request: JobRequest, check: Make[object]
+) -> tuple[Document, JobRequest]:
+    """Return what `with_files` returns; the error of a file has the faults of the rest of the job, too.
+
+    The rest is checked with two models of the catalogue, and without the other files. Rules of decoders
+    count only if the file does not hold an exported graph.
+    """
+    try:
+        return with_files(document, request)
+    except SpecError as error:
+        if request.model in STAND_INS:
+            raise
+        model = request.model or document.mapping.get("model")
+        graph = model.get("graph", "") if isinstance(model, dict) else model
+        others = (replace(request, model=name, site=None, size=(), autocast=False) for name in STAND_INS)
+        found = common_problems([problems_of(partial(made_from, each, check)) for each in others])
+        own = (each for each in found if not each.field.startswith(OF_DECODERS) or not is_graph(str(graph)))
+        raise SpecError((*error.problems, *own)) from None
 
 
 def _faults_with_each(

@@ -26,8 +26,8 @@ SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling o
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
 LAUNCHER = "launcher"  # the section of a command that starts ranks
 NO_SUCH_KEY = "{} has no such key"
-SWITCHES = {"true": True, "1": True, "false": False, "0": False}
-OF_COMMANDS = {"yes": True, "y": True, "t": True, "no": False, "n": False, "f": False}  # of argparse
+SWITCHES = {"true": True, "false": False}
+OF_COMMANDS = dict.fromkeys(("1", "yes", "y", "t"), True) | dict.fromkeys(("0", "no", "n", "f"), False)
 MOST_HOPS = 8  # references that lead to references
 
 

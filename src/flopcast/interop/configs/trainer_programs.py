@@ -58,10 +58,10 @@ def with_defaults(document: Document) -> Document:
     launcher = data.get("launcher")
     if not isinstance(launcher, dict):
         return document
-    names = {key: SAME.get(key, key) for key in data}
+    names: dict[str, str] = {key: SAME.get(key, key) for key in map(str, data)}
     names = {key: key if name != key and name in data else name for key, name in names.items()}
     lines: dict[Path, int] = {
-        (names.get(str(path[0]), str(path[0])), *path[1:]) if path else path: line
+        (str(names.get(str(path[0]), path[0])), *path[1:]) if path else path: line
         for path, line in document.lines.items()
     }
     document, data = replace(document, lines=lines), {names[key]: value for key, value in data.items()}

@@ -12,6 +12,7 @@ TP=$2` keeps the default of TP. No other file is read.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import accumulate
 
 from flopcast.interop.shell.commands import (
@@ -96,8 +97,7 @@ def read_script(
     """
     text = text.replace("\r\n", "\n")
     check_text(text, name)
-    if arguments or environment:
-        text = with_values(text, arguments or {}, environment or {})
+    text = with_values(text, arguments or {}, environment or {})
     directives = slurm_options(text)
     reader = _Reader(name, Variables(name, slurm_variables(directives)), directives)
     reader.read(tokens_of(text, name))
@@ -124,7 +124,7 @@ class _Reader:
         self._effects = 0
         self._depth = 0
         self._outer: tuple[Word, ...] = ()
-        self._files: dict[str, Value] = {}  # texts that were written to files, by path
+        self._files: dict[str, Callable[[], Value]] = {}  # texts that were written to files
         self._target = ""
         self._shell: tuple[Word, ...] = ()  # a command of the last line that runs what it reads
         self._noted: dict[str, list[int]] = {}
@@ -147,7 +147,7 @@ class _Reader:
     def file(self, path: str) -> Word | None:
         """Return the text that was written to a path, None if there is none."""
         path = path.removeprefix("./")
-        return word_of(self._files[path], 1) if path in self._files else None
+        return word_of(self._files[path](), 1) if path in self._files else None
 
     def _note(self, note: str, line: int) -> None:
         if self._live:
@@ -170,9 +170,8 @@ class _Reader:
                 self._at += 1
             else:
                 self._statement(token)
-        self._live = outside
+        self._live, self._depth = outside, self._depth - 1
         self._doubtful -= doubtful
-        self._depth -= 1
         return end
 
     def _statement(self, token: Token) -> None:
@@ -195,13 +194,16 @@ class _Reader:
     def _document(self, token: Token) -> None:
         """Read a here-document that a shell runs, or store it for a file or for the variable of `read`."""
         shell, self._shell, target, self._target = self._shell, (), self._target, ""
-        value = self.variables.value(document_parts(token, self._name)) if self._live else ()
+        text = partial(self._text, token)
         if self._live and shell:
-            self._submitted(value, shell)
+            self._submitted(text(), shell)
         elif self._live and target:
-            self._files[target] = value
+            self._files[target] = text
         elif self._live and (name := variable_of_read(self.commands)):
-            self.variables.scalars[name] = value
+            self.variables.scalars[name] = text()
+
+    def _text(self, token: Token) -> Value:
+        return self.variables.value(document_parts(token, self._name))
 
     def _submitted(self, value: Value, shell: tuple[Word, ...]) -> None:
         """Read a text that a command runs as a script, after the words before the shell."""
@@ -210,8 +212,7 @@ class _Reader:
         self._again((value,), shell[: before_shell(shell)])
 
     def _until(self, word: str) -> tuple[Token, ...]:
-        """Return the tokens before a reserved word, which is also consumed."""
-        start = self._at
+        start = self._at  # the word is also consumed
         while self._at < len(self._tokens) and self._tokens[self._at].plain != word:
             self._at += 1
         self._at += 1
@@ -319,7 +320,7 @@ class _Reader:
         elif program == "eval":
             self._again(values[1:], ())
         elif program in PRINTING and self._target:
-            self._files[self._target], self._target = printed(list(values)), ""
+            self._files[self._target] = partial(printed, values)
         elif not sets_variables(values, self.variables, bool(self._doubtful)):
             inner = inner_script(values)
             outer = (*self._outer, *(word_of(value, line) for value in values[: inner or len(values)]))
@@ -330,7 +331,7 @@ class _Reader:
                 if program.rpartition("/")[2] in READ_BY or shell_of(values) >= 0:
                     self._shell = words
                 if written := written_script(words, self._files, bool(self._shell)):
-                    self._submitted(self._files.pop(written), words)
+                    self._submitted(self._files.pop(written)(), words)
                 elif wrapped := wrapped_script(words):
                     self._submitted(wrapped, words)
                 self.commands.append(Command(outer, environment, line))

@@ -4,6 +4,8 @@ Answers: which document is a text that a script writes, with the lines of the sc
 Elsewhere: which texts a script writes (script.py).
 """
 
+from collections.abc import Sequence
+
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.interop.shell.variables import Value, Word, text_of
 from flopcast.records import replace
@@ -19,7 +21,7 @@ def written_document(text: Word, name: str) -> Document:
     return replace(document, lines=lines)
 
 
-def printed(values: list[Value]) -> Value:
+def printed(values: Sequence[Value]) -> Value:
     """Return what `echo` or `printf` prints, except that a format of printf is not filled.
 
     >>> from flopcast.interop.shell.variables import Piece

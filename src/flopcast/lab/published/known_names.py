@@ -151,12 +151,12 @@ def _describes(known: KnownModel, run: Run) -> bool:
         return False
     if known.experts and not sizes.num_experts:
         return False
-    named = re.search(known.name, letters(run.model))
+    named = re.search(known.name, _plain(run.model))
     return bool(named and re.search(known.software, run.software.framework))
 
 
-def letters(name: str) -> str:
-    """Return the lower-case letters and the digits of a name."""
+def _plain(name: str) -> str:
+    """Return the lower-case letters and the digits of a name, as the patterns of the table match them."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -167,7 +167,7 @@ def _alike(run: Run) -> tuple[KnownModel, ...]:
         return ()
     own = catalog.model(base)
     agree = sizes.hidden in (None, own.hidden) and sizes.heads in (None, own.blocks[-1].mixer.heads)
-    return (KnownModel(name=f"^{letters(run.model)}$", base=base),) if agree else ()
+    return (KnownModel(name=f"^{_plain(run.model)}$", base=base),) if agree else ()
 
 
 def software_of(run: Run) -> KnownSoftware | None:
