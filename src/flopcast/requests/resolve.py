@@ -9,7 +9,7 @@ and `price` states what its devices cost, whoever named it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -41,7 +41,6 @@ from flopcast.requests.cluster_options import (
     with_usual_size,
 )
 from flopcast.requests.corrected_source import source_and_faults, with_examples, without_examples
-from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_files import (
     AUTO,
     NOUNS,
@@ -56,6 +55,7 @@ from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
+from flopcast.requests.stand_ins import faults_with_each, with_files_or_faults
 from flopcast.requests.stated_options import (
     with_changed_stack,
     with_files,
@@ -68,8 +68,6 @@ from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
-STAND_INS = ("llama-3-8b", "megatron-1.7b")  # for a model whose file cannot be read
-OF_DECODERS = ("model", "batch", "plan", "--")  # fields whose rules depend on the kind of model
 Made = TypeVar("Made")
 Make = Callable[[Document, ReadFile], Made]  # from a document and what reads the files that it names
 
@@ -160,7 +158,8 @@ def made_from(
     _refuse_step(document)
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
-        document, request = _with_files(document, request, check or make)
+        again = partial(made_from, make=check or make)
+        document, request = with_files_or_faults(document, request, again)
     document, stated = with_options(document, request, source.devices), source.devices
     if assume_cluster and not names_cluster(document, request):
         document = with_usual_cluster(document, request)
@@ -282,43 +281,9 @@ def _with_named_model(request: JobRequest, check: Make[object], *, assume_cluste
         return with_named_model(request)
     except SpecError as error:
         every = [*error.problems, *_faults_of_options(request)]
-        with_each = _faults_with_each(error.problems, request, check, assume_cluster=assume_cluster)
+        again = partial(made_from, make=check, assume_cluster=assume_cluster)
+        with_each = faults_with_each(error.problems, request, again)
         raise SpecError((*every, *(each for each in with_each if each not in every))) from None
-
-
-def _with_files(
-    document: Document, request: JobRequest, check: Make[object]
-) -> tuple[Document, JobRequest]:
-    """Return what `with_files` returns; the error of a file has the faults of the rest of the job, too.
-
-    The rest is checked with two models of the catalogue, and without the other files. Rules of decoders
-    count only if the file does not hold an exported graph.
-    """
-    try:
-        return with_files(document, request)
-    except SpecError as error:
-        if request.model in STAND_INS:
-            raise
-        model = request.model or document.mapping.get("model")
-        graph = model.get("graph", "") if isinstance(model, dict) else model
-        others = (replace(request, model=name, site=None, size=(), autocast=False) for name in STAND_INS)
-        found = common_problems([problems_of(partial(made_from, each, check)) for each in others])
-        own = (each for each in found if not each.field.startswith(OF_DECODERS) or not is_graph(str(graph)))
-        raise SpecError((*error.problems, *own)) from None
-
-
-def _faults_with_each(
-    problems: Sequence[Problem], request: JobRequest, check: Make[object], *, assume_cluster: bool
-) -> Iterator[Problem]:
-    """Yield the faults of a job with an unknown model that remain whichever known model is meant."""
-    (unknown, *others), found = problems, list[list[Problem]]()
-    files = [each for each in request.files if each != unknown.value]
-    if others or len(files) == len(request.files):
-        return
-    for edit in unknown.edits:
-        meant = replace(request, files=tuple(files), model=str(edit[""]))
-        found.append(problems_of(partial(made_from, meant, check, assume_cluster=assume_cluster)))
-    yield from common_problems(found)
 
 
 def _faults_of_options(request: JobRequest) -> list[Problem]:

@@ -1,0 +1,63 @@
+"""Faults of a job whose model is unknown, or whose files cannot be read.
+
+Answers: which further faults does such a job have, whichever model is meant?
+Elsewhere: the faults of a job (resolve.py), faults of files (sources.py).
+
+The job is checked with other models in place of the unknown one, and only faults with each of them count.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from flopcast.errors import Problem, SpecError, common_problems, problems_of
+from flopcast.files.yaml_text import Document
+from flopcast.records import replace
+from flopcast.requests.graph_models import is_graph
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.stated_options import with_files
+
+STAND_INS = ("llama-3-8b", "megatron-1.7b")
+OF_DECODERS = ("model", "batch", "plan", "--")  # beginnings of fields with rules of decoders
+    "model",
+    "batch",
+    "plan",
+    "--",
+)  # beginnings of fields whose rules depend on the kind of model
+
+Check = Callable[[JobRequest], object]  # raises the faults of a request
+
+
+def with_files_or_faults(
+    document: Document, request: JobRequest, check: Check
+) -> tuple[Document, JobRequest]:
+    """Return what `with_files` returns.
+
+    Raises
+    ------
+    SpecError
+        The error of a file, with the faults of the rest of the job. Rules of decoders count only if the
+        model is no exported graph.
+    """
+    try:
+        return with_files(document, request)
+    except SpecError as error:
+        if request.model in STAND_INS:
+            raise
+        model = request.model or document.mapping.get("model")
+        graph = model.get("graph", "") if isinstance(model, dict) else model
+        others = (replace(request, model=name, site=None, size=(), autocast=False) for name in STAND_INS)
+        found = common_problems([problems_of(partial(check, each)) for each in others])
+        own = (each for each in found if not each.field.startswith(OF_DECODERS) or not is_graph(str(graph)))
+        raise SpecError((*error.problems, *own)) from None
+
+
+def faults_with_each(problems: Sequence[Problem], request: JobRequest, check: Check) -> Iterator[Problem]:
+    """Yield the faults of a job with an unknown model that remain whichever known model is meant."""
+    (unknown, *others), found = problems, list[list[Problem]]()
+    files = [each for each in request.files if each != unknown.value]
+    if others or len(files) == len(request.files):
+        return
+    for edit in unknown.edits:
+        meant = replace(request, files=tuple(files), model=str(edit[""]))
+        found.append(problems_of(partial(check, meant)))
+    yield from common_problems(found)
