@@ -18,11 +18,6 @@ from flopcast.requests.stated_options import with_files
 
 STAND_INS = ("llama-3-8b", "megatron-1.7b")
 OF_DECODERS = ("model", "batch", "plan", "--")  # beginnings of fields with rules of decoders
-    "model",
-    "batch",
-    "plan",
-    "--",
-)  # beginnings of fields whose rules depend on the kind of model
 
 Check = Callable[[JobRequest], object]  # raises the faults of a request
 
