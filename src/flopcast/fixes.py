@@ -119,3 +119,16 @@ def in_words(value: object) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_within(fix: Fix | str, allowed: str) -> bool:
+    """Return whether the number that a fix proposes is at most the largest one that is allowed.
+
+    >>> is_within(such_as("samples", 52000), "a whole number from 1 to 10,000")
+    False
+    """
+    most = re.search(r" to ([\d,]*\d)$", allowed)
+    values = [str(value) for edit in getattr(fix, "edits", ())[:1] for value in edit.values()]
+    if not most or not values or not values[0].isdecimal():
+        return True
+    return int(values[0]) <= int(most[1].replace(",", ""))

@@ -279,6 +279,19 @@ CASES = [
     ("predict ds.json --model llama-3.2-1b --cluster dgx-h100:1", DEEPSPEED, [
         "did you mean zero_optimization?"
     ]),
+    ("predict job.yaml", "model: nothere.json\nclustr: dgx-h100:2\n", [
+        "check the path", "did you mean cluster?"
+    ]),
+    ("predict job.yaml", "model: {graph: none.onnx}\nclustr: dgx-h100:2\n", [
+        "check the path", "did you mean cluster?"
+    ]),
+    (f"{JOB} cluster.nodes=-1", "", ["set nodes to 1"]),
+    ("explain mlp.upp llama-3.2-1b --gpus 8 --plan zero=7", "", ["set zero to 3", "did you mean mlp.up?"]),
+    (f"{JOB} --price '3 EUR/h' --plan zero=7", "", ["convert the price to USD/h", "set zero to 3"]),
+    (f"{JOB} --plan tp=2 --plan tp=4", "", ["leave out all but one --plan"]),
+    ("import axolotl job.yaml --gpus 8", "model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\n", [
+        "write llama-factory in place of axolotl"
+    ]),
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
         "did you mean model?", "set gpus to 16", "set zero to 3", "set tensor_parallel to 4"
     ]),

@@ -11,11 +11,12 @@ import click
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_found, writes_document
 from flopcast.cli.suggestions import words
-from flopcast.errors import InfeasibleError, Problem, SpecError, collected
+from flopcast.errors import MEANT, InfeasibleError, Problem, SpecError, collected, problems_of
 from flopcast.files.inputs import exists
 from flopcast.files.nearest_names import nearest
 from flopcast.requests.checked_request import check_after
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_parts import USUAL as USUAL_JOB
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
 from flopcast.requests.words import is_model
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 option = DocumentedOptions(__name__)
 
 NEAR = 0.75  # of letters in common, from which a word misspells the name of a number
+NEAR_OPERATOR = 0.85  # the same for a name with a dot
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
 OF_SERVING = ("ttft", "tpot", "iteration")
 
@@ -45,8 +47,17 @@ def _check(what: str, request: JobRequest) -> None:
     if not (problems or is_job or what in known):  # only the prediction knows all its numbers
         with collected(problems), suppress(InfeasibleError):
             _explained(what, request)
+    elif problems and "." in what and "[" not in what:
+        problems += _misspelt_operator(what)
     if problems:
         raise SpecError(problems)
+
+
+def _misspelt_operator(what: str) -> list[Problem]:
+    """Return the error of a misspelt operator of a usual job, for a request whose own job has errors."""
+    usual = JobRequest(model=USUAL_JOB["model"], gpus=8)
+    found = problems_of(lambda: _explained(what, usual))
+    return [each for each in found if nearest(what, [each.fix[len(MEANT) : -1]], least_ratio=NEAR_OPERATOR)]
 
 
 @click.command("explain")

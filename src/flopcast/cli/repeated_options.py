@@ -144,7 +144,8 @@ def wrong_use(error: click.BadOptionUsage) -> Problem:
     name = error.option_name
     if isinstance(error, RepeatedOptionError):
         because, fix = "a command uses one value of this option", f"leave out all but one {name}"
-        if name == "--plan" and len(error.values) > 1:
+        settings = [setting.partition("=")[0] for value in error.values for setting in value.split()]
+        if name == "--plan" and len(error.values) > 1 and len(set(settings)) == len(settings):
             fix = f'write --plan "{" ".join(error.values)}"'
         return Problem(name, None, f"{name} once", because, fix, fault="is given twice")
     if "does not take a value" in error.message:

@@ -18,7 +18,7 @@ from flopcast.field_text import field_text
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.nearest_names import alternatives, nearest, with_other_numbers
 from flopcast.files.other_forms import OTHER_VALUES, as_fraction, as_list, in_other_form
-from flopcast.fixes import Fix, in_words, set_to, such_as
+from flopcast.fixes import Fix, in_words, is_within, set_to, such_as
 from flopcast.records import dataclass
 from flopcast.slips import OFF
 from flopcast.strict_model import NotAllowedError
@@ -104,7 +104,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     if refused:
         allowed = _range(detail.get("ctx", {}), info, field)
         because = f"{refused} values are not possible{f' for {meaning}' if meaning else ''}"
-        right = proposed or set_to({name: _inside(detail, allowed, refused, field)})
+        inside = set_to({name: _inside(detail, allowed, refused, field)})
+        right = proposed if proposed and is_within(proposed, allowed) else inside
         fix = as_fraction(detail["input"], allowed) or right
         return FieldFault(allowed=allowed, because=because, fix=fix)
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)

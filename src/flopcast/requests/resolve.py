@@ -164,7 +164,7 @@ def made_from(
     if assume_cluster and not names_cluster(document, request):
         document = with_usual_cluster(document, request)
         stated = stated or devices_of_plan(document)
-    document = with_price(document, request.price, anew=True)
+    document, unpriced = _tried(document, lambda given: with_price(given, request.price, anew=True))
     document, twofold = _tried(document, lambda given: with_training_options(given, request))
     document = with_changed_stack(with_run(document, request), request)
     document, mistyped = _tried(document, lambda given: edited_document(given, request.changes))
@@ -173,8 +173,9 @@ def made_from(
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
     gpus = _devices(document, request, stated, source.devices)
     document, unsized = _sized(document, gpus)
-    document = with_price(document, request.price, anew=False)
-    problems = (*misread, *unsized, *mistyped, *twofold, *untargeted)
+    if not unpriced:
+        document, unpriced = _tried(document, lambda given: with_price(given, request.price, anew=False))
+    problems = (*misread, *unpriced, *unsized, *mistyped, *twofold, *untargeted)
     check = check or make
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(_with_changes_corrected(problems, request, check, adds=True))
@@ -214,7 +215,9 @@ def _sized(document: Document, gpus: object) -> tuple[Document, tuple[Problem, .
     sized = with_gpus(sized, int(right[1])) if right else sized
     base, new = (str(stated_cluster(each).get("base", "")) for each in (document, sized))
     replaced = ":" in base and ":" not in new
-    wrong = problems_of(lambda: nodes_of(base, {}, "cluster", document)) if replaced else []
+    stated = {key: value for key, value in stated_cluster(document).items() if key == "nodes"}
+    replaced = replaced or bool(stated and gpus is not None)
+    wrong = problems_of(lambda: nodes_of(base, stated, "cluster", document)) if replaced else []
     return sized, (*unsized, *wrong)
 
 

@@ -11,12 +11,14 @@ from functools import partial
 
 from flopcast.errors import Problem, SpecError, common_problems, problems_of
 from flopcast.files.yaml_text import Document
+from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.stated_options import with_files
 
-STAND_INS = ("llama-3-8b", "megatron-1.7b")
+STAND_INS = (USUAL["model"], min(catalog.names("models")))
 OF_DECODERS = ("model", "batch", "plan", "--")  # beginnings of fields with rules of decoders
 
 Check = Callable[[JobRequest], object]  # raises the faults of a request

@@ -140,7 +140,7 @@ class ConfigReader:
         number = whole_number(value)
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number" if number is None else "the value is out of range"
-            usual = EXAMPLES.get(key.rpartition(".")[2]) if default <= 1 else None
+            usual = EXAMPLES.get(key.rpartition(".")[2].replace("-", "_")) if default <= 1 else None
             allowed, right = f"a whole number of at least {least}", usual or max(least, default)
             self.fault(key, allowed, because, f"write {right}")
             return default
@@ -151,7 +151,7 @@ class ConfigReader:
         key = self.first(*keys)
         if not self.has(key):
             because = f"{self.keys.program} would not start without it"
-            example = EXAMPLES.get(key.rpartition(".")[2], "")
+            example = EXAMPLES.get(key.rpartition(".")[2].replace("-", "_"), "")
             fix = f"add {key}, such as {key}: {example or 1}"
             self.fault(key, "a whole number", because, fix, "is missing")
         return self.count(key)
