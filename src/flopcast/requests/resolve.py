@@ -158,8 +158,7 @@ def made_from(
     _refuse_step(document)
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
-        again = partial(made_from, make=check or make)
-        document, request = with_files_or_faults(document, request, again)
+        document, request = with_files_or_faults(document, request, partial(made_from, make=check or make))
     document, stated = with_options(document, request, source.devices), source.devices
     if assume_cluster and not names_cluster(document, request):
         document = with_usual_cluster(document, request)
