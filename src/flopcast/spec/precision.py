@@ -170,8 +170,10 @@ class NarrowProducts(StrictModel):
         Whether the frozen weights of a fine-tune with adapters are stored only in the format of the recipe.
         They are cast once, before training. This includes nvfp4, whose two layouts are both stored.
     weight_caching : bool
-        Whether weights are cast only in the first micro-batch of a step (Transformer Engine's
-        `is_first_microbatch`). If false, they are cast in every forward pass.
+        Whether low-precision copies of weights are kept for all micro-batches of a step (Transformer
+        Engine's `is_first_microbatch`). Megatron-Core's `disable_parameter_transpose_cache` sets it to
+        false. If false, weights are cast in every forward pass. Weights that are stored only in 8 bits are
+        instead transposed in every backward pass, on devices that need a transposed copy.
     narrow_gathers : bool
         Whether tensors are cast before the all-gathers of sequence parallelism, so that they are sent in
         low precision. It applies to the forward and the backward pass.

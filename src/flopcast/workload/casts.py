@@ -52,6 +52,19 @@ class Casts:
         trains = self.stack.narrow_parameters and FORMATS[self.recipe.format].may_be_parameters
         return trains or (self.stack.frozen_parameters and self.of(product).frozen)
 
+    def transposes_each_pass(self, product: Item) -> bool:
+        """Return whether each backward pass transposes the weight of one GEMM again.
+
+        This concerns weights that are kept only in 8 bits, on devices that need a transposed copy, if the
+        stack does not cache this copy.
+        """
+        turns = self.stack.transposes and not self.recipe.both_layouts
+        return turns and not self.stack.weight_caching and self.spares_wide_weights(product)
+
+    def kept_layouts(self, product: Item) -> int:
+        """Return the number of low-precision copies of the weight of one GEMM that are kept."""
+        return 1 if self.transposes_each_pass(product) else self.weight_layouts
+
     @property
     def size_bytes(self) -> float:
         """Return the bytes of a low-precision element."""
@@ -78,9 +91,9 @@ class Casts:
         writes_blocks = FORMATS[self.recipe.format].norms_write and self.stack.block_scaled_norms
         return BOTH_PASSES if writes_blocks else self.recipe.norm_passes
 
-    def weight_bytes_of(self, wide_bytes: float) -> float:
+    def weight_bytes_of(self, wide_bytes: float, layouts: int) -> float:
         """Return the bytes that the cast of one element of a weight moves, in each layout."""
-        return self.recipe.reads * wide_bytes + self.weight_layouts * self.size_bytes
+        return self.recipe.reads * wide_bytes + layouts * self.size_bytes
 
     def cycles_of(self, tensors: Literal["inputs", "gradients", "weights"]) -> float:
         """Return the cycles of a multiprocessor that the cast of an element takes at least."""
@@ -103,14 +116,15 @@ def is_low_precision(item: Item) -> bool:
 def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> tuple[Item, ...]:
     """Return the casts of the weights of a layer's low-precision GEMMs, before its forward pass.
 
-    Each weight is read as often as the recipe reads a tensor, and written in each layout. Frozen weights
-    that are kept only in low precision (`spared_weight_bytes`) were cast before training began.
+    Each weight is read as often as the recipe reads a tensor, and written in each layout. Weights that are
+    kept only in low precision (`spared_weight_bytes`) are cast once for each update. If they are frozen,
+    they were cast before training began.
     """
     cast = Casts(recipe, stack, ONE)
     return tuple(
         replace(
             kernel(f"{item.name}_weight_cast", work, component="casts"),
-            when="first" if stack.weight_caching else "every",
+            when="first" if stack.weight_caching or cast.spares_wide_weights(item) else "every",
         )
         for item in items
         for work in _weights(item, cast)
@@ -122,7 +136,7 @@ def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: Nar
     """Return the bytes of low-precision copies of a layer's weights, besides 16 bits, (plans, 1)."""
     cast = Casts(recipe, stack, ONE)
     sizes = [
-        work.elements * cast.weight_layouts * cast.size_bytes
+        work.elements * cast.kept_layouts(item) * cast.size_bytes
         for item in items
         for work in _weights(item, cast)
     ]
@@ -150,14 +164,19 @@ def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
     work = item.work
     if not is_low_precision(item) or not isinstance(work, Product):
         return
-    groups = work.groups if isinstance(work, GroupedMatmul) else ONE
-    elements = groups * work.n * work.k
+    elements = weight_elements(work)
     yield Quantise(
         elements=elements,
-        each_bytes=cast.weight_bytes_of(ELEMENT_BYTES[work.dtype]),
+        each_bytes=cast.weight_bytes_of(ELEMENT_BYTES[work.dtype], cast.kept_layouts(item)),
         cycles=elements * cast.cycles_of("weights"),
         dtype=work.dtype,
     )
+
+
+def weight_elements(work: Product) -> Counts:
+    """Return the elements of a GEMM's weight, or of the weights of all its groups."""
+    groups = work.groups if isinstance(work, GroupedMatmul) else ONE
+    return groups * work.n * work.k
 
 
 def sizes_of(work: object) -> tuple[Counts, Counts, str]:

@@ -11,7 +11,9 @@ stack runs them. FLOP do not change. Each linear layer gets:
   tensor is kept only if another operator needs it;
 - a cast of its output's gradient, an item that does nothing forward, behind it, or behind the
   reduce-scatter whose backward gathers that gradient;
-- transposes of what was gathered, where the engine reads one layout only: they cannot be cast ahead.
+- transposes of what was gathered, where the engine reads one layout only: they cannot be cast ahead;
+- a transpose of its weight in the backward pass, where the engine reads one layout only, the weight is kept
+  only in 8 bits, and the stack caches no transposed copy.
 
 A tensor is read `reads` times and written once for each layout; where a norm does a part of the cast,
 passes of both are saved. A cast of rows that experts received also makes the copy for their weight
@@ -31,7 +33,7 @@ from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Rep
 from flopcast.operators.quantise import Quantise
 from flopcast.records import replace
 from flopcast.spec.precision import NORMS, NarrowProducts, Recipe
-from flopcast.workload.casts import Casts, Product, is_low_precision, sizes_of
+from flopcast.workload.casts import Casts, Product, is_low_precision, sizes_of, weight_elements
 from flopcast.workload.rewrites.base import Items, kind_of
 
 ONE_NUMBER_BYTES = constant(4.0)  # a largest value in fp32
@@ -63,8 +65,9 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
             result += _gathered(item, items, products, cast)
         elif is_low_precision(item):
             tensor = item.inputs[0]
+            turned_weight = _turned_weight(item, cast.of(item))
             if item in scatters:
-                result += _turned(item, sizes_of(item.work)[1], cast.of(item))
+                result += [*_turned(item, sizes_of(item.work)[1], cast.of(item)), *turned_weight]
             gathered = any(gather.output == tensor for gather in gathers.values())
             if tensor not in done and not gathered:
                 done.add(tensor)
@@ -73,6 +76,7 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
                 item.output in other.inputs and kind_of(other) == WRITES_NARROW for other in items
             )
             result += _narrow(item, cast_later, cast.of(item))
+            result += [] if item in scatters else turned_weight
         elif any(item is scatter for scatter in scatters.values()):
             product = next(p for p in products if scatters.get(p) is item)
             result += _scattered(item, cast.of(product))
@@ -215,6 +219,22 @@ def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
     each_bytes, dtype = 2 * cast.size_bytes, sizes_of(product.work)[2]
     work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype)
     return [_of_gradient(product, "transpose", work)]
+
+
+def _turned_weight(product: Item, cast: Casts) -> list[Item]:
+    """Return the transpose of a weight in the backward pass, if no transposed copy is kept.
+
+    It does not stand between a product and its message, as other transposes do not.
+    """
+    if not isinstance(product.work, Product) or not cast.transposes_each_pass(product):
+        return []
+    work = Quantise(
+        elements=weight_elements(product.work),
+        each_bytes=2 * cast.size_bytes,
+        dtype=product.work.dtype,
+        groups=cast.groups_of(product),
+    )
+    return [_of_gradient(product, "weight_transpose", work)]
 
 
 def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
