@@ -231,6 +231,27 @@ def test_weights_are_cast_once_a_step_or_in_every_forward(caching, when):
 
 
 @pytest.mark.parametrize(
+    ("recipe", "transposes", "turned", "written", "kept"),
+    [("fp8", True, 2, 1, 1), ("fp8", False, 0, 1, 1), ("mxfp8", False, 0, 2, 2)],
+)
+@pytest.mark.parametrize("plan", ["mbs=1 gbs=1", "tp=2 sp mbs=1 gbs=1"])
+def test_weights_kept_in_8_bits_alone_are_turned_in_each_backward_if_no_copy_is_cached(
+    plan, recipe, transposes, turned, written, kept
+):
+    narrow = {"narrow_parameters": True, "weight_caching": False, "transposes": transposes}
+    found = block(recipe, plan, stack=stack_with(narrow=narrow))
+    shares = WEIGHTS / (2 if "tp=2" in plan else 1)
+    weights = [item for item in found.forward if item.name.endswith("_weight_cast")]
+    size_bytes = FORMATS[RECIPES[recipe].format].size_bytes
+
+    backward = casts(found.backward)
+    assert sum(moved for name, moved in backward.items() if "weight_tra" in name) == shares * turned
+    assert {item.when for item in weights} == {"first"}
+    assert sum(casts(weights).values()) == pytest.approx(shares * (2 + written * size_bytes))
+    assert at(found.low_precision_weight_bytes) == pytest.approx(shares * kept * size_bytes)
+
+
+@pytest.mark.parametrize(
     ("recipe", "stack", "copies"), [("fp8", HOPPER, 2), ("fp8", BLACKWELL, 1), ("mxfp8", BLACKWELL, 2)]
 )
 def test_narrow_copies_of_weights_stand_beside_the_wide_ones(recipe, stack, copies):
