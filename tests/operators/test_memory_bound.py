@@ -62,6 +62,13 @@ TRAFFIC = {
         "-> low ; high low -> high low ; x high low -> high low ; high low -> y",
         "dy -> dhigh dlow ; dhigh dlow -> dx ; dhigh dlow -> dhigh dlow ; dlow -> ; dlow ->",
     ),
+    **dict.fromkeys(("autocast", "autocast_weight"), ("high low -> y", "dy -> dhigh dlow")),
+    "mixed_residual_add": ("x high low -> high low", "d1 d1 d2 d2 -> d d ; d d -> dx"),
+    "fp32_rmsnorm": (  # square; mean; product; scale
+        "x x -> s s ; s s -> ; x x -> n n ; n n -> y y",
+        "dy dy -> dn dn ; dy dy n n -> p p ; p p -> ; dn dn -> a a ; dn dn x x -> p p ; p p -> ;"
+        " x x -> q q ; q q -> q q ; q q -> b b ; a a b b -> dx dx",
+    ),
     "fork": ("->", "dx1 dx2 -> dx"),
     "fork_of_three": ("->", "dx1 dx2 dx3 -> dx"),
     "scale_rows": ACTIVATION,  # y = scale · x: the scale's gradient needs x
@@ -149,12 +156,7 @@ GRADIENTS_OF_CHAINS = {  # the kernels of PyTorch's autograd, as a trace of each
     # of a power: the exponent lowered, times the exponent, times dy; of ReLU: kept where it is above 0
     "unfused_relu2": "positive -> slope ; slope -> double ; double dy -> dsquare ; dsquare positive -> dx",
 }
-MASKED = {
-    "dropout",
-    "bias_dropout_add",
-    "softmax_dropout",
-    "wide_dropout",
-}  # one byte per element, written forward and read backward
+MASKED = {"dropout", "bias_dropout_add", "softmax_dropout", "wide_dropout"}  # bytes, read backward
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
     "scaled_rope", "weighed_bias", "joined_bias",

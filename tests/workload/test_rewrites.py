@@ -62,6 +62,7 @@ INSERTING = [  # kernels in front of one that stays: asked twice, twice
     "separate_projections",
     "compiled_projections",
     "fp32_adapters",
+    "autocast",
 ]
 RUNS = {row.job.model.name: row.job for row in load_suite("paper").rows}  # runs of one model share a stack
 MIXTURE, SHARED = (

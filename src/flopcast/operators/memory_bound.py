@@ -137,6 +137,11 @@ KINDS: dict[str, Kind] = {
     "weighed_bias": Kind(forward=14, backward=20),  # in fp32 between casts: counted in 16-bit passes
     "unfused_relu2": Kind(forward=4, backward=10, saves=X),  # power of ReLU: slope, times gradients
     "unfused_gelu": Kind(forward=18, backward=28, saves=(*X, ("half", 1), ("tanh", 1), ("sum", 1))),
+    # under autocast, counted in 16-bit passes: fp32 to 16 bits, a sum of 16 bits and fp32, a chain in fp32
+    "autocast": Kind(forward=3, backward=3),
+    "autocast_weight": Kind(forward=3, backward=3, saves=OUT),
+    "mixed_residual_add": Kind(forward=5, backward=9, passes_on_from=1),
+    "fp32_rmsnorm": Kind(forward=14, backward=42, saves=(("input:0", 2), ("normalised", 2))),
     # adapters in fp32, counted in 16-bit passes; they include the bytes that the products move in addition
     "widen": Kind(forward=4, backward=5, saves=(("wide", 1),)),
     "wide_dropout": Kind(forward=4, backward=4, mask_passes=1),

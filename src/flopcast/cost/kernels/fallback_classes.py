@@ -66,6 +66,7 @@ CHAINS = (
     "unfused_gelu",
     "unfused_relu2",
     "wide_add_adapter",
+    "fp32_rmsnorm",
 )
 CHAIN = FallbackClass(name="residual_add", log_sigma_factor=0.2)
 
@@ -94,6 +95,8 @@ SINGLE_PASSES = (  # over plain tensors, as a sum
     "scaled_rope.backward", "rope_join.backward", "scale_rows.backward", "split_heads.backward",
     "merge_blocks", "merge_gradients.backward", "adam",
     "widen", "widen.backward", "wide_dropout", "wide_dropout.backward",
+    "autocast", "autocast.backward", "autocast_weight", "autocast_weight.backward",
+    "mixed_residual_add", "mixed_residual_add.backward",
 )  # fmt: skip
 
 FALLBACK_CLASSES: dict[str, FallbackClass] = {

@@ -4,6 +4,7 @@ A stack lists them in the order in which they apply. A rewrite whose pattern a l
 an earlier one has already taken, changes nothing: `Programs.accounting` lists those that did.
 """
 
+from flopcast.workload.rewrites.autocast import autocast
 from flopcast.workload.rewrites.base import Rewrite
 from flopcast.workload.rewrites.bias_dropout_add import bias_dropout_add
 from flopcast.workload.rewrites.bias_gelu import bias_gelu
@@ -79,4 +80,5 @@ REWRITES: dict[str, Rewrite] = {
     "compiled_graph": compiled_graph,
     "convolution_epilogues": convolution_epilogues,
     "fp32_adapters": fp32_adapters,
+    "autocast": autocast,
 }
