@@ -161,7 +161,7 @@ def test_first_scores_of_the_sixth_collection_are_of_all_rows_but_eleven(found_6
         ("found_6", "dense", 0.2, 0.85),
         ("found_6", "experts", 0.16, 0.9),
         ("found_8", "dense", 0.22, 0.7),
-        ("found_9", "dense", 0.2, 0.65),
+        ("found_9", "dense", 0.2, 0.6),
         ("found_9", "experts", 0.22, 0.8),
     ],
 )
