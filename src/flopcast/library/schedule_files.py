@@ -131,7 +131,10 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
         if name != "kind" and not _is_count(text)
     ]
     if named["kind"] not in KINDS:
-        because = "F is a forward pass, B a backward pass (or its input gradients), and W weight gradients"
+        because = (
+            "F is a forward pass, B is a backward pass (or only its input gradients), and W computes "
+            "weight gradients"
+        )
         problems.append(
             schedule_problem(
                 where, f"kind: {named['kind']}", ", ".join(KINDS), because, "set kind to F, B or W"
