@@ -41,9 +41,7 @@ from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
 
 LAUNCHES = "launches"
-ORDINARY_JITTER = (
-    "the cluster states no value: median step / fastest step in functional tests of Megatron-LM"
-)
+ORDINARY_JITTER = "not stated by the cluster: median / fastest step in functional tests of Megatron-LM"
 HOST_KINDS = {
     "synchronise": "host.synchronise_s",
     "step": "optimizer.step_host_s",
