@@ -14,6 +14,8 @@ NAMES = [
     ("Qwen/Qwen3-8B-FP8", "qwen3-8b", "fp8", None),
     ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.1-70b", "fp8", None),
     ("qwen2.5-32b-instruct-awq", "qwen2.5-32b", "int4", None),
+    ("google/gemma-3-27b-it-qat-q4_0-gguf", "gemma-3-27b", "int4", None),
+    ("llama-3.1-8b-instruct-Q4_K_M.gguf", "llama-3.1-8b", "int4", None),
     ("nvidia/DeepSeek-R1-FP4", "deepseek-v3", "nvfp4", None),
     ("deepseek-r1-fp8", "deepseek-v3", "fp8_block", None),  # the format of the publication
     ("moonshotai/Kimi-K2-Thinking", "kimi-k2", "bf16", "int4"),
