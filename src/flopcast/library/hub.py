@@ -30,7 +30,8 @@ STORED = {  # part of a model's name → the format in which that copy of it is 
     r"nvfp4|fp4": "nvfp4",
     r"mxfp4": "mxfp4",
     r"fp8(-dynamic|-kv|-block|-static-pertensor)?": "fp8",
-    r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4|bnb-4bit|(qat-)?q4(_[01k](_[msl])?)?(-gguf)?": "int4",
+    r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4|bnb-4bit": "int4",
+    r"(qat-)?q4(_[01k](_[msl])?)?(-gguf)?": "int4",
 }
 _SUFFIX = {re.compile(rf"[-_.]({text})(?=$|[-_.])", re.IGNORECASE): kept for text, kept in STORED.items()}
 _CACHED = re.compile(r".*models--([^/]+?)--([^/]+).*")
