@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from inspect import Signature
 
 Kind = TypeVar("Kind")
+MANY_FIELDS = 5  # with fewer of them, `_unfrozen` saves no time
 
 
 @dataclass_transform(field_specifiers=(field,))
@@ -52,6 +53,7 @@ def dataclass(
         if "__init__" not in own:
             cls.__init__ = _first_init(cls, frozen)
             cls.__signature__ = _SignatureOfFields()
+        cls._only_stores_fields = frozen and "__init__" not in own
         if repr and "__repr__" not in own:
             cls.__repr__ = _repr
         if eq and "__eq__" not in own:
@@ -73,18 +75,55 @@ else:
 
     def replace(record, /, **changes):  # noqa: ANN001, ANN003, ANN201
         """Return a copy of a record with other values of some fields, like `dataclasses.replace`."""
-        return _copier(type(record), tuple(changes))(record, changes)
+        return _copier(type(record))(record, changes)
 
 
 @cache
-def _copier(cls: type, changed: tuple[str, ...]) -> Callable[[Any, dict[str, Any]], Any]:
-    """Return the function that copies a record of a class with new values of the fields `changed`."""
-    kept = [one.name for one in fields(cls) if one.init and one.name not in changed]
-    values = [f"{name}=record.{name}" for name in kept] + [f"{name}=changes[{name!r}]" for name in changed]
-    known: dict[str, Any] = {"cls": cls}
-    exec(f"def copier(record, changes):\n    return cls({', '.join(values)})", known)
+def _copier(cls: Any) -> Callable[[Any, dict[str, Any]], Any]:  # noqa: ANN401
+    """Return the function that copies a record of a class with other values of some fields."""
+    unfrozen = _unfrozen(cls) if vars(cls).get("_only_stores_fields") else None
+    kept = [one.name for one in fields(cls) if one.init]
+    if unfrozen is None:
+        return lambda record, changes: cls(**{name: getattr(record, name) for name in kept} | changes)
+    known: dict[str, Any] = {"new": object.__new__, "cls": cls, "Unfrozen": unfrozen}
+    body = [f"copy.{name} = record.{name}" for name in kept]
+    for one in fields(cls):
+        if not one.init:
+            body += [f"copy.{one.name} = {value}" for value in _default(one, known)]
+    body.append("for name, value in changes.items(): setattr(copy, name, value)")
+    body.append("copy.__class__ = cls")
+    body += ["copy.__post_init__()"] if hasattr(cls, "__post_init__") else []
+    lines = "\n    ".join(["copy = new(Unfrozen)", *body, "return copy"])
+    exec(f"def copier(record, changes):\n    {lines}", known)
     copier: Callable[[Any, dict[str, Any]], Any] = known["copier"]
     return copier
+
+
+@cache
+def _unfrozen(cls: Any) -> type | None:  # noqa: ANN401
+    """Return a class for the objects of a frozen class while their fields are set.
+
+    Attributes of its objects can be set by statements, which take a tenth of the time of calls; then the
+    class of the object is set. The result is None if fields are not in slots.
+    """
+    if not all(isinstance(getattr(cls, one.name, None), MemberDescriptorType) for one in fields(cls)):
+        return None
+    open_again = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    own = {"__slots__": (), "__module__": cls.__module__, **open_again}
+    unfrozen: type = type(cls)(cls.__name__, (cls,), own)
+    return unfrozen
+
+
+def _default(one: "Field[Any]", known: dict[str, Any]) -> list[str]:
+    """Return a list with the expression for the default of a field, empty if it has none.
+
+    The names in the expression are added to `known`.
+    """
+    if one.default_factory is not MISSING:
+        known[f"new_{one.name}"] = one.default_factory
+        return [f"new_{one.name}()"]
+    known[f"default_{one.name}"] = one.default
+    return [] if one.default is MISSING else [f"default_{one.name}"]
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
@@ -138,26 +177,32 @@ def _compiled_init(cls: Any, frozen: bool) -> Callable[..., None]:  # noqa: ANN4
     """Return the `__init__` of a class."""
     known: dict[str, Any] = {"put": object.__setattr__, "MISSING": MISSING}
     head, body = ["self"], []
+    unfrozen = _unfrozen(cls) if frozen and len(fields(cls)) >= MANY_FIELDS else None
     for one in _arguments(cls):
         if one.kw_only and "*" not in head:
             head.append("*")
         known[f"default_{one.name}"] = one.default
         head.append(one.name if _is_needed(one) else f"{one.name}=default_{one.name}")
     for one in fields(cls):
-        value = name = one.name
-        if one.default_factory is not MISSING:
-            known[f"new_{name}"] = one.default_factory
-            value = f"new_{name}() if {name} is MISSING else {name}" if one.init else f"new_{name}()"
-        elif not one.init:
-            if one.default is MISSING:
-                continue
-            known[f"default_{name}"], value = one.default, f"default_{name}"
+        name, default = one.name, _default(one, known)
+        if not one.init and not default:
+            continue
+        value = name if one.init else default[0]
+        if one.init and one.default_factory is not MISSING:
+            value = f"{default[0]} if {name} is MISSING else {name}"
         slot = getattr(cls, name, None)
-        if isinstance(slot, MemberDescriptorType):  # a third faster than object.__setattr__
-            known[f"put_{name}"] = slot.__set__
+        if frozen and unfrozen is None and isinstance(slot, MemberDescriptorType):
+            known[f"put_{name}"] = slot.__set__  # a third faster than object.__setattr__
             body.append(f"put_{name}(self, {value})")
         else:
-            body.append(f"put(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+            body.append(
+                f"put(self, {name!r}, {value})" if frozen and unfrozen is None else f"self.{name} = {value}"
+            )
+    if unfrozen is not None:
+        known |= {"_cls": cls, "_unfrozen": unfrozen, "_unfrozen_of": _unfrozen}
+        known["_put_class"] = object.__dict__["__class__"].__set__
+        opened = "_put_class(self, _unfrozen if _kind is _cls else _unfrozen_of(_kind))"
+        body = ["_kind = self.__class__", opened, *body, "self.__class__ = _kind"]
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     lines = "\n    ".join(body or ["pass"])

@@ -27,7 +27,7 @@ from flopcast.fixes import set_to
 from flopcast.kept_results import KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.memory.tiers import outside_ratio
-from flopcast.prediction import predict, programs_of
+from flopcast.prediction import predict, priced_job, programs_of
 from flopcast.records import dataclass, field
 from flopcast.search.block_options import Option, options_of
 from flopcast.search.reshard_costs import reshard_seconds
@@ -35,9 +35,11 @@ from flopcast.search.stage_strategies import best_of_stage
 from flopcast.spec.job import Job
 from flopcast.spec.layer_strategies import LayerStrategy
 from flopcast.spec.plan import Plan
+from flopcast.timeline.step import run_step
 from flopcast.units import Number
 from flopcast.workload.checks import check
 from flopcast.workload.layouts import layout_of
+from flopcast.workload.program import Programs
 
 BUDGETS = ((1.0, 1.02, 1.05, 1.1), (1.0, 0.99, 0.97, 0.93))  # by all blocks, and by one
 MOST_MOVES = 12  # of single blocks, each the best of all
@@ -268,7 +270,7 @@ def _prices(search: _Search, base: Plan) -> _Prices:
         each = (stage_bytes - own_bytes) / np.maximum(held[:, kind], 1.0)
         by_all[number, part] = each[of_block[part]]
         choice[part.start + 1 : part.stop] = own_option
-        _, stage_bytes, _ = _exact(search, search.mixed(base, tuple(choice.tolist())))
+        _, stage_bytes, _ = _memory(search, search.mixed(base, tuple(choice.tolist())))
         stage = of_block[part.start]
         by_one[number, part] = stage_bytes[stage] - own_bytes[stage]
     tensors = [layout_of(base, option).tensor_parallel for option in search.options]
@@ -291,11 +293,17 @@ def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
 
     Without a loader: where it is the limit, it would hide what a strategy saves or costs.
     """
+    programs, high_bytes, host_share = _memory(search, plan)
+    priced = priced_job(search.with_plan(plan), programs, search.book, search.kept)
+    return run_step(priced).step_time_s, high_bytes, host_share
+
+
+def _memory(search: _Search, plan: Plan) -> tuple[Programs, Floats, float]:
+    """Return the programs of a plan, the high memory of every stage, and the share of the host's."""
     job = search.with_plan(plan)
     programs = programs_of(job, search.kept)
     high_bytes = peak_memory(programs).high_bytes[0][programs.stages.of(0).stage_class]
-    host_share = float(outside_ratio(programs, job.cluster).max())
-    return predict(job, search.book, search.kept).timeline.step_time_s, high_bytes, host_share
+    return programs, high_bytes, float(outside_ratio(programs, job.cluster).max())
 
 
 def _moved(search: _Search, base: Plan, best: Tried, choice: Choice) -> Tried:

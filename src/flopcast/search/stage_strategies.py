@@ -54,7 +54,7 @@ def best_of_stage(
         else:
             through = level[:, None] + reshard_s[:, :, None]
             came = through.argmin(axis=0)
-            start = through.min(axis=0)
+            start = np.take_along_axis(through, came[None], axis=0)[0]
         level = np.full((options, BUCKETS + 1), np.inf)
         for option in range(options):
             shift = need[option, block]

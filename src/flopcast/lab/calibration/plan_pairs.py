@@ -67,8 +67,8 @@ def _parts(
     pairs: Sequence[tuple[ObservedStep, ObservedStep]], priors: Priors, levels: Levels
 ) -> tuple[Logs, Logs, Counts]:
     """Return the error of each ratio after the fit, its variance by factors, and the share of the sigma."""
-    names = dict.fromkeys(name for pair in pairs for one in pair for name in one.shares)
-    runs = {one for pair in pairs for one in pair}
+    runs = dict.fromkeys(one for pair in pairs for one in pair)
+    names = dict.fromkeys(name for one in runs for name in one.shares)
     shares = {one: np.array([one.shares.get(name, 0.0) for name in names]) for one in runs}
     apart = np.array([shares[one] - shares[other] for one, other in pairs])
     known = [levels.get(name) or priors.get(name) for name in names]
