@@ -17,7 +17,7 @@ import numpy as np
 
 from flopcast.accuracy import holds_functional_tests, validate_memory, validate_runs, validate_suite
 from flopcast.cli.calibrate_constants import as_markdown as constants_as_markdown
-from flopcast.cost.unknown_site import DEVICE, FRAMEWORK, SOFTWARE, site_log_sigmas
+from flopcast.cost.unknown_site import DEVICE, FRAMEWORK, NARROW, SOFTWARE, site_log_sigmas
 from flopcast.garbage import collect_rarely
 from flopcast.lab.calibration.site_fit import fit_sites
 from flopcast.lab.published.predictions import PublishedTables
@@ -577,20 +577,31 @@ def sites_table(sites):
         )
         beyond = [f"{np.mean(side * gaps > REACH * own):.0%}" for side in (1, -1)]
         inside = f"{np.mean(np.abs(gaps) <= REACH * own):.0%} ({', '.join(beyond)})"
-        sides = ", ".join(f"{sigma:.2g}" for sigma in site_log_sigmas(unknown, family, levels))
+        sides = sides_text(unknown, family, levels)
         held = np.concatenate([in_wide_interval(site, sites) for site in members])
         cells = f"{len(members)}, {gaps.size} | {inside} | {sides} | {np.mean(held):.0%}"
         lines.append(f"| {family}: {UNKNOWN[unknown]} | {cells} |".replace("%", " %"))
     return "\n" + "\n".join(lines) + "\n"
 
 
+def sides_text(unknown, family, levels):
+    """The sigmas of faster and slower sites, and those with narrow experts where they differ."""
+    wide, narrow = (
+        ", ".join(
+            f"{sigma:.2g}"
+            for sigma in site_log_sigmas(dict.fromkeys(unknown, 1.0) | {NARROW: fraction}, family, levels)
+        )
+        for fraction in (0.0, 1.0)
+    )
+    return wide if wide == narrow else f"{wide}; with narrow experts {narrow}"
+
+
 def in_wide_interval(site, sites):
     """Whether each run of a site is in the interval with sigmas that were fitted to other sources."""
     levels = levels_without(site.source, tuple(sites))
     own = np.array(site.log_sigma_factors)
-    low, high = (
-        REACH * np.hypot(own, sigma) for sigma in site_log_sigmas(site.unknowns, site.family, levels)
-    )
+    sides = np.transpose([site_log_sigmas(run, site.family, levels) for run in site.fractions()])
+    low, high = (REACH * np.hypot(own, sigma) for sigma in sides)
     gaps = np.array(site.log_gap_factors)
     return (-low <= gaps) & (gaps <= high)
 

@@ -262,6 +262,7 @@ class FrozenMapping(Mapping[str, float]):
 PositiveByName = Annotated[
     Mapping[str, Annotated[float, Gt(0)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
 ]
+TextByName = Annotated[Mapping[str, str], AfterValidator(FrozenMapping), PlainSerializer(dict)]
 FractionByName = Annotated[
     Mapping[str, Annotated[float, Gt(0), Le(1)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
 ]

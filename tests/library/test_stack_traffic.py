@@ -30,6 +30,8 @@ BUCKETS = {  # elements of a bucket that travels beside compute, from the source
     "megatron-2021": fixed(40_000_000),  # used by no switch of that release
     "megatron-2022": fixed(40_000_000),
     "megatron-bridge": fixed(128 * MEBI),  # comm_overlap.py
+    "megatron-bridge-26.04": fixed(128 * MEBI),
+    "megatron-bridge-26.04-hopper": fixed(128 * MEBI),
     "megatron-bridge-26.06": fixed(128 * MEBI),
     "megatron-core": megatron_core,
     "megatron-core-2025": megatron_core,
@@ -57,6 +59,8 @@ OVERLAP = {
     "hai-llm": ALWAYS,
     "internevo": ALWAYS,
     "megatron-bridge": ALWAYS,
+    "megatron-bridge-26.04": ALWAYS,
+    "megatron-bridge-26.04-hopper": ALWAYS,
     "megatron-bridge-26.06": ALWAYS,
     "megatron-core-2025": ALWAYS,
     "maxtext": ALWAYS,
@@ -68,7 +72,7 @@ OVERLAP = {
     "torch-fsdp2-compiled": ALWAYS,
     "xla": ALWAYS,
 }
-GATHERS_OVERLAP = {"hai-llm", "megatron-bridge", "megatron-bridge-26.06", "nemo"}
+GATHERS_OVERLAP = {"hai-llm", "nemo"} | {name for name in BUCKETS if name.startswith("megatron-bridge")}
 ONE_MESSAGE_AFTER_THE_BACKWARD = {name for name in BUCKETS if name.startswith("megatron-")} - {
     "megatron-deepspeed"
 }

@@ -8,6 +8,7 @@ the file (library/constants.py), factors (factors.py).
 from collections.abc import Mapping
 
 from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.unknown_site import NARROW
 from flopcast.records import dataclass, field
 
 
@@ -45,7 +46,8 @@ class SiteResiduals:
     """The runs of one family at one site of which something is unknown (`cost/unknown_site.py`).
 
     `log_gap_factors` are log(measured / predicted), and `log_sigma_factors` are the sigmas of these
-    predictions without the uncertainty of the site.
+    predictions without the uncertainty of the site. `narrow_fractions` are the fractions of the sigma of
+    narrow experts.
     """
 
     source: str
@@ -53,6 +55,12 @@ class SiteResiduals:
     unknowns: tuple[str, ...]
     log_gap_factors: tuple[float, ...]
     log_sigma_factors: tuple[float, ...]
+    narrow_fractions: tuple[float, ...]
+
+    def fractions(self) -> tuple[dict[str, float], ...]:
+        """Return, for each run, which fraction of its sigma applies, by what is unknown."""
+        of_site = dict.fromkeys(self.unknowns, 1.0)
+        return tuple(of_site | {NARROW: fraction} for fraction in self.narrow_fractions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,27 +8,37 @@ A stack describes the kernels, overlaps and launches of a framework. If publishe
 among those that constants were fitted on, they have shown whether the description is complete. Otherwise
 sites differ from the prediction by more than its factors say. Such a site is more often slower than faster,
 because most effects that a description omits make a step longer, so both sides have their own sigma.
+
+At such sites, steps of models with narrow experts differ most from their predictions: GEMMs of such experts
+are short, so the work around each GEMM, such as launches, casts and permutations of tokens, decides the
+speed. This work depends on details of the software, but hardly on the number of elements of an expert's
+matrices, to which the time of a GEMM is proportional.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import Factor, FactorBook
-from flopcast.spec.cluster import Cluster
+from flopcast.layers.experts import Experts
+from flopcast.spec.job import Job
 from flopcast.spec.stack import Stack
 
 Levels = Mapping[str, FittedLevel]
 
 UNKNOWN_SITE = "unknown_site"
-# No fitted run of this framework on this device; none of its library on this device; none of its library.
-FRAMEWORK, DEVICE, SOFTWARE = "framework", "device", "software"
-UNKNOWNS = (FRAMEWORK, DEVICE, SOFTWARE)
+# No fitted run of this framework on this device; none of its library on this device; none of its library;
+# and, if one of these holds, how long the work around the GEMMs of narrow experts takes.
+FRAMEWORK, DEVICE, SOFTWARE, NARROW = "framework", "device", "software", "narrow"
+UNKNOWNS = (FRAMEWORK, DEVICE, SOFTWARE, NARROW)
 FASTER, SLOWER = "faster", "slower"
 SIDES = (FASTER, SLOWER)
 # Without constants. Releases of one framework differ in speed by up to 30 % (docs/accuracy/residuals.md),
-# and 1.3 = exp(1.645 · 0.16). Without constants, a new device or library adds no doubt.
-PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.16, DEVICE: 0.0, SOFTWARE: 0.0}
+# and 1.3 = exp(1.645 · 0.16). Without constants, a new device, library or narrow experts add no doubt.
+PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.16, DEVICE: 0.0, SOFTWARE: 0.0, NARROW: 0.0}
+# Elements of a matrix of Qwen3-30B-A3B's experts, the narrowest of common models. The whole sigma of narrow
+# experts applies to experts that are as narrow, and a part to wider ones.
+NARROW_ELEMENTS = 768 * 2048
 WIDEST_FAMILY = "experts"  # stands for families without such runs
 
 
@@ -55,25 +65,53 @@ def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
     of_library = {*stack.fitted_on, *stack.library_fitted_on}
     if device in of_library:
         return (FRAMEWORK,)
-    return (FRAMEWORK, DEVICE) if of_library else UNKNOWNS
+    return (FRAMEWORK, DEVICE) if of_library else (FRAMEWORK, DEVICE, SOFTWARE)
 
 
-def site_factors(stack: Stack, cluster: Cluster, family: str, book: FactorBook) -> dict[str, Factor]:
-    """Return the factor of all steps of a stack on a cluster, by name; empty if nothing is unknown."""
-    sigmas = site_log_sigmas(unknowns(stack, cluster.node.device.name), family, book.levels)
+def unknown_fractions(job: Job) -> dict[str, float]:
+    """Return what is unknown about the site of a job, and which fraction of its sigma applies."""
+    fractions = dict.fromkeys(unknowns(job.stack, job.cluster.node.device.name), 1.0)
+    narrow_fraction = _narrow_fraction(job) if fractions else 0.0
+    return fractions | {NARROW: narrow_fraction} if narrow_fraction else fractions
+
+
+def _narrow_fraction(job: Job) -> float:
+    """Return the fraction of the sigma of narrow experts, by the elements of the matrix of one expert.
+
+    For hybrids, of which no run at an unknown site is known, the whole sigma applies.
+    """
+    if job.model.family == "hybrids":
+        return 1.0
+    elements = [
+        layer.expert_hidden / job.plan.expert_tensor_parallel * layer.inner_hidden(job.model.hidden)
+        for layer in (block.feed_forward for block in job.model.blocks)
+        if isinstance(layer, Experts)
+    ]
+    return min(1.0, NARROW_ELEMENTS / min(elements)) if elements else 0.0
+
+
+def site_factors(job: Job, book: FactorBook) -> dict[str, Factor]:
+    """Return the factor of all steps of a job's site, by name; empty if nothing is unknown."""
+    sigmas = site_log_sigmas(unknown_fractions(job), job.model.family, book.levels)
     if not any(sigmas):
         return {}
-    name = f"{UNKNOWN_SITE}[{stack.label}, {cluster.name}]"
+    name = f"{UNKNOWN_SITE}[{job.stack.label}, {job.cluster.name}]"
     return {name: book.get(name, sigmas[1], below_log_sigma_factor=sigmas[0])}
 
 
-def site_log_sigmas(unknown: Sequence[str], family: str, levels: Levels) -> tuple[float, float]:
+def site_log_sigmas(fractions: Mapping[str, float], family: str, levels: Levels) -> tuple[float, float]:
     """Return the sigmas of log(step) between sites: of those that are faster than predicted, and of slower.
 
-    Independent unknowns add in quadrature. `levels` without such constants give the prior.
+    Parameters
+    ----------
+    fractions : the fraction of its sigma that applies, by what is unknown; independent unknowns add in
+        quadrature
+    family : of the model
+    levels : without constants of this kind, the prior applies
     """
     faster, slower = (
-        math.hypot(*(_log_sigma(family, one, side, levels) for one in unknown)) for side in SIDES
+        math.hypot(*(share * _log_sigma(family, one, side, levels) for one, share in fractions.items()))
+        for side in SIDES
     )
     return faster, slower
 

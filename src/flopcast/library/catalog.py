@@ -46,6 +46,7 @@ OTHER_NAMES = {  # kind → letters and numbers of a name that people use → en
     "engines": {"trtllm": "tensorrt-llm", "tensorrt": "tensorrt-llm", "transformers": "hugging-face"}
 }
 MOST_CLUSTERS = 5  # that an error names for a device
+ENTRIES_WITH_BASES = ("stacks", "engines")  # state only what differs from another release
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
 
 
@@ -131,7 +132,7 @@ def _document(kind: str, own_name: str) -> Document:
     path = folder(kind) / f"{own_name}.yaml"
     written = read_yaml(path.read_bytes(), f"catalog/{kind}/{own_name}.yaml")
     data = {"name": own_name} | written.mapping
-    if kind == "engines" and "base" in data:
+    if kind in ENTRIES_WITH_BASES and "base" in data:
         data = extended(_document(kind, data["base"]).mapping, data)
     return Document(written.name, data, written.lines)
 

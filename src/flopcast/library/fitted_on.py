@@ -39,7 +39,7 @@ def origins() -> Iterator[Origin]:
     for kind in KINDS:
         for name in catalog.names(kind):
             data = catalog.document(kind, name).mapping
-            base = data.get("base", "") if kind == "engines" else ""
+            base = data.get("base", "") if kind in catalog.ENTRIES_WITH_BASES else ""
             inherited = catalog.document(kind, base).mapping["source"] if base else []
             for entry in data.get("source", []):
                 if entry in inherited:

@@ -297,8 +297,7 @@ def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor
     if is_graph(job.model.blocks):  # their factors are judged by left-out devices and software
         whole = {each: replace(factor, faster_side_ratio=1.0) for each, factor in whole.items()}
     else:
-        book = FactorBook(priced.site, priced.levels)
-        whole |= site_factors(job.stack, job.cluster, job.model.family, book)
+        whole |= site_factors(job, FactorBook(priced.site, priced.levels))
     if job.site.runs and name in whole:
         factors = sensitivities(timeline, priced, whole)
         runs = condition(job.site.runs, prior_log_sigmas(factors))

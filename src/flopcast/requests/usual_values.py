@@ -116,13 +116,23 @@ def with_usual_stack(document: Document) -> Document:
         mark = "" if _adapted(document) else ": a run with a number of samples counts as a fine-tune"
         why = f" (PyTorch, as in most fine-tunes{mark}; {DOUBT})"
         stack, changes = TUNING_STACK, TUNING_CODE
-    elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
-        stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
+    elif (
+        device
+        and _has_experts(document)
+        and _shards(document, of_experts := _expert_stack(document, device))
+    ):
+        stack, why = of_experts, " (as NVIDIA's recipes run experts on this device)"
     elif device and not stack and device.usual_pretraining_stack:
         stack, why = device.usual_pretraining_stack, f" ({USUAL['stack']} is older than the device)"
     stack = stack or USUAL["stack"]
     value = {"base": stack, **changes} if changes else stack
     return _with_assumed(document, "stack", value, f"stack {stack}{why}")
+
+
+def _expert_stack(document: Document, device: Device) -> str:
+    """Return the device's usual stack of models with experts, in the precision of the plan; "" for none."""
+    stacks = device.usual_expert_stacks
+    return stacks.get(str(stated_plan(document).get("precision"))) or stacks.get("other", "")
 
 
 def _fine_tunes(document: Document) -> bool:

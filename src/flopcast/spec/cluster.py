@@ -14,7 +14,7 @@ from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.operations import Facility, Power, Price, Reliability
 from flopcast.spec.source import Sources
 from flopcast.spec.tier import Tier
-from flopcast.strict_model import FrozenMapping, PositiveByName, StrictModel, nameable
+from flopcast.strict_model import FrozenMapping, PositiveByName, StrictModel, TextByName, nameable
 from flopcast.units import Hertz
 
 
@@ -95,11 +95,11 @@ class Device(StrictModel):
     curves : str
         Name of the device whose measured efficiency curves are used. "" means this device.
     usual_stack : str
-        Name of the default stack of jobs on this device. "" means megatron-core for pretraining and
-        torch-fsdp2 for most fine-tuning jobs.
-    usual_pretraining_stack, usual_expert_stack : str
-        Names of the default stacks on this device for pretraining, and for mixture-of-experts models. ""
-        means the same default as without this field.
+        Default stack of jobs on this device. "" means torch-fsdp2 for most fine-tuning jobs, and
+        usual_pretraining_stack (if this is "" as well, megatron-core) for pretraining.
+    usual_pretraining_stack : str
+    usual_expert_stacks : mapping of str to str
+        Default stacks for mixture-of-experts models, by precision; `other` stands for all other precisions.
     relatives : tuple of str
         Devices whose measured curves are used for kernels that were not measured on this device, the most
         similar device first. flopcast takes over efficiencies, and converts those of memory-bound kernels
@@ -127,7 +127,7 @@ class Device(StrictModel):
     is_processor: bool = False
     usual_stack: str = ""
     usual_pretraining_stack: str = ""
-    usual_expert_stack: str = ""
+    usual_expert_stacks: TextByName = Field(default_factory=dict, validate_default=True)
     curves: str = ""
     relatives: tuple[str, ...] = ()
     source: Sources = ()

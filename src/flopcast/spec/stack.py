@@ -193,6 +193,9 @@ class Stack(StrictModel):
     ----------
     name : str
         Name of the stack, as `flopcast catalog stacks` lists it.
+    base : str
+        Entry of another release of this framework, whose fields an entry of the catalogue has unless it
+        states them; "" in entries without one.
     era : str
         Month of the release, such as "2022-05". Releases of one framework differ in speed by 5 to 30 %.
     attention_kernel : str
@@ -268,6 +271,7 @@ class Stack(StrictModel):
     """
 
     name: str
+    base: str = ""
     era: str = ""
     attention_kernel: Literal["materialised", "flash"] = "flash"
     ring_scores: bool = False

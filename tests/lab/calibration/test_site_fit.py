@@ -15,13 +15,14 @@ from flopcast.library.constants import read, shipped, write
 REACH = 1.6449
 
 
-def site(name, gaps, unknowns=("software",), sigma=0.05):
+def site(name, gaps, unknowns=("software",), sigma=0.05, family="dense", narrow=0.0):
     return SiteResiduals(
         source=name,
-        family="dense",
+        family=family,
         unknowns=unknowns,
         log_gap_factors=tuple(gaps),
         log_sigma_factors=(sigma,) * len(gaps),
+        narrow_fractions=(narrow,) * len(gaps),
     )
 
 
@@ -50,7 +51,8 @@ def test_sites_that_are_as_near_as_their_predictions_say_add_no_doubt():
 
 def test_a_site_counts_once_however_many_runs_it_has():
     sites = [site(f"s{n}", [gap]) for n, gap in enumerate(drawn(0.1, 0.3, 30))]
-    many = [replace(each, log_gap_factors=each.log_gap_factors * 5, log_sigma_factors=(0.05,) * 5)
+    many = [replace(each, log_gap_factors=each.log_gap_factors * 5, log_sigma_factors=(0.05,) * 5,
+                    narrow_fractions=(0.0,) * 5)
             for each in sites[:10]]  # fmt: skip
 
     assert sigmas([*many, *sites[10:]]) == sigmas(sites)
@@ -58,12 +60,28 @@ def test_a_site_counts_once_however_many_runs_it_has():
 
 def test_an_unknown_library_has_a_doubt_of_its_own():
     near = [site(f"n{n}", [gap], UNKNOWNS[:2], 0.1) for n, gap in enumerate(drawn(0.02, 0.02, 40))]
-    far = [site(f"f{n}", [gap], UNKNOWNS, 0.1) for n, gap in enumerate(drawn(0.3, 0.3, 40))]
+    far = [site(f"f{n}", [gap], UNKNOWNS[:3], 0.1) for n, gap in enumerate(drawn(0.3, 0.3, 40))]
 
     found = {constant.name: constant for constant in fit_sites([*near, *far])}
 
     assert set(found) - {FASTER_SIDE} == {f"unknown_site[dense: software, {side}]" for side in SIDES}
     assert found["unknown_site[dense: software, slower]"].rows == 40
+
+
+def test_narrow_experts_have_a_doubt_of_their_own():
+    wide = [
+        site(f"w{n}", [gap], ("framework",), family="experts", narrow=0.1)
+        for n, gap in enumerate(drawn(0.02, 0.02, 40))
+    ]
+    narrow = [
+        site(f"n{n}", [gap], ("framework",), family="experts", narrow=1.0)
+        for n, gap in enumerate(drawn(0.02, 0.4, 200))
+    ]
+
+    found = {constant.name: constant.log_sigma_factor for constant in fit_sites([*wide, *narrow])}
+
+    found.pop(FASTER_SIDE, None)
+    assert found == {"unknown_site[experts: narrow, slower]": pytest.approx(0.4, abs=0.05)}
 
 
 def test_runs_that_are_rarely_faster_than_predicted_narrow_the_lower_side():
@@ -108,7 +126,7 @@ def test_intervals_hold_nine_sites_of_ten_whose_source_is_left_out(family):
     for each in every:
         others = [other for other in shipped().sites if other.source != each.source]
         levels = {one.name: one.level for one in fit_sites(others)}
-        sides = site_log_sigmas(each.unknowns, family, levels)
+        sides = np.transpose([site_log_sigmas(run, family, levels) for run in each.fractions()])
         gaps, own = np.array(each.log_gap_factors), np.array(each.log_sigma_factors)
         ratio = levels[FASTER_SIDE].ratio if FASTER_SIDE in levels else 1.0
         low, high = (

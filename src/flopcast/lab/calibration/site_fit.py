@@ -9,9 +9,10 @@ Elsewhere: when a prediction uses these constants (cost/unknown_site.py), the fi
 All runs of a source are one site. The constants were not fitted to these runs, or were fitted again
 without them. The model is hierarchical: log(measured / predicted) of a run is the sum of two errors. The
 error of its factors has the variance of the prediction and is shared by the runs of a site. The error of
-the site has one variance for each unknown and side. The variances of several unknowns add up. The
-variances maximise the likelihood under a normal distribution with two sides, whose density is continuous
-at 0. Each source counts once, however many runs it has.
+the site has one variance for each unknown and side. The variances of several unknowns add up. Only a
+fraction of the sigma of narrow experts applies to wider experts. The variances maximise the likelihood
+under a normal distribution with two sides, whose density is continuous at 0. Each source counts once,
+however many runs it has.
 
 Most effects that a prediction omits make a step longer, so a measured step that is shorter than predicted
 is nearer to its prediction than the sigmas of factors say. `faster_side` is the ratio of the sigmas below
@@ -56,7 +57,7 @@ def fit_sites(residuals: Iterable[SiteResiduals]) -> tuple[Constant, ...]:
         if len(sites) >= FEWEST_SITES:
             narrowed.append(_faster_side(sites, {name: likeliest[name, FASTER] for name in UNKNOWNS}))
         for (unknown, side), sigma in likeliest.items():
-            behind = [site for site in sites if unknown in site.unknowns]
+            behind = [site for site in sites if any(run.get(unknown) for run in site.fractions())]
             if sigma >= LEAST:
                 constant = Constant(
                     name=site_constant(family, unknown, side),
@@ -87,10 +88,8 @@ def _faster_side(sites: Sequence[SiteResiduals], of_unknowns: Mapping[str, float
 
     `of_unknowns` holds the sigmas of sites that are faster than predicted, by what is unknown about them.
     """
-    counts, weights, gaps, own = _runs_of(sites)
-    added = np.repeat(
-        [np.linalg.norm([of_unknowns[each] for each in site.unknowns]) for site in sites], counts
-    )
+    weights, gaps, own = _runs_of(sites)
+    added = np.sqrt(sum((_held(sites, unknown) * sigma) ** 2 for unknown, sigma in of_unknowns.items()))
 
     def above_share(ratio: float) -> float:
         return float(np.average(gaps >= -NINETY_PERCENT * np.hypot(ratio * own, added), weights=weights))
@@ -98,25 +97,24 @@ def _faster_side(sites: Sequence[SiteResiduals], of_unknowns: Mapping[str, float
     return least_log_sigma(above_share, 1.0, ABOVE_LOWER_BOUND)
 
 
-def _runs_of(sites: Sequence[SiteResiduals]) -> tuple[list[int], Counts, Logs, Logs]:
-    """Return the number of runs of each site, and the weight, the gap and the own sigma of each run.
-
-    The weights of the runs of a site add up to 1.
-    """
+def _runs_of(sites: Sequence[SiteResiduals]) -> tuple[Counts, Logs, Logs]:
+    """Return the weight, the gap and the own sigma of each run; the weights of a site add up to 1."""
     counts = [len(site.log_gap_factors) for site in sites]
     weights = np.repeat([1.0 / count for count in counts], counts)
     gaps = np.concatenate([site.log_gap_factors for site in sites])
-    return counts, weights, gaps, np.concatenate([site.log_sigma_factors for site in sites])
+    return weights, gaps, np.concatenate([site.log_sigma_factors for site in sites])
+
+
+def _held(sites: Sequence[SiteResiduals], unknown: str) -> Counts:
+    """Return the fraction of the sigma of an unknown that applies to each run."""
+    return np.array([run.get(unknown, 0.0) for site in sites for run in site.fractions()])
 
 
 def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
     """Return the most likely sigma of each unknown and side, for sites of one family."""
-    counts, weights, gaps, own = _runs_of(sites)
+    weights, gaps, own = _runs_of(sites)
     gaps, own = gaps[:, None], own[:, None] ** 2
-    holds = {
-        unknown: np.repeat([float(unknown in site.unknowns) for site in sites], counts)[:, None]
-        for unknown in UNKNOWNS
-    }
+    holds = {unknown: _held(sites, unknown)[:, None] ** 2 for unknown in UNKNOWNS}
     sigmas = {(unknown, side): np.zeros(1) for unknown in UNKNOWNS for side in SIDES}
     for _ in range(ROUNDS):
         before = dict(sigmas)

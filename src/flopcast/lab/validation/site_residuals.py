@@ -14,7 +14,7 @@ from types import MappingProxyType
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import SiteResiduals
 from flopcast.cost.factors import FASTER_SIDE
-from flopcast.cost.unknown_site import UNKNOWN_SITE, site_log_sigmas, unknowns
+from flopcast.cost.unknown_site import NARROW, UNKNOWN_SITE, site_log_sigmas, unknown_fractions, unknowns
 from flopcast.lab.calibration.site_fit import fit_sites
 from flopcast.lab.validation.published import ComparedRun
 from flopcast.records import replace
@@ -29,23 +29,25 @@ def residuals_of(rows: Iterable[ComparedRun]) -> tuple[SiteResiduals, ...]:
 
     The rows must be predicted with constants that were fitted without their sources.
     """
-    found: dict[tuple[str, str, tuple[str, ...]], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str, tuple[str, ...]], list[tuple[float, float, float]]] = {}
     for row in rows:
-        unknown = _unknowns(row)
+        unknown = unknowns(row.job.stack, row.job.cluster.node.device.name)
         if unknown and row.family in FAMILIES:
             sigma = max(log_sigmas(tuple(f for f in row.factors if not _of_site(f))))
             gap = -math.log1p(row.relative_error)
             key = row.run.source, row.family, unknown
-            found.setdefault(key, []).append((round(gap, 3), round(sigma, 3)))
+            narrow_fraction = unknown_fractions(row.job).get(NARROW, 0.0)
+            found.setdefault(key, []).append((round(gap, 3), round(sigma, 3), round(narrow_fraction, 3)))
     return tuple(
         SiteResiduals(
             source=source,
             family=family,
             unknowns=unknown,
-            log_gap_factors=tuple(gap for gap, _ in pairs),
-            log_sigma_factors=tuple(sigma for _, sigma in pairs),
+            log_gap_factors=tuple(gap for gap, _, _ in runs),
+            log_sigma_factors=tuple(sigma for _, sigma, _ in runs),
+            narrow_fractions=tuple(fraction for _, _, fraction in runs),
         )
-        for (source, family, unknown), pairs in sorted(found.items())
+        for (source, family, unknown), runs in sorted(found.items())
     )
 
 
@@ -66,7 +68,7 @@ def levels_without(source: str, residuals: tuple[SiteResiduals, ...]) -> Mapping
 
 
 def _judged(row: ComparedRun, levels: Mapping[str, FittedLevel]) -> ComparedRun:
-    faster, slower = site_log_sigmas(_unknowns(row), row.family, levels)
+    faster, slower = site_log_sigmas(unknown_fractions(row.job), row.family, levels)
     narrowed = levels[FASTER_SIDE].ratio if FASTER_SIDE in levels else 1.0
     factors = tuple(
         replace(each, log_sigma_factor=slower, below_log_sigma_factor=faster)
@@ -76,10 +78,6 @@ def _judged(row: ComparedRun, levels: Mapping[str, FittedLevel]) -> ComparedRun:
     )
     low_s, high_s = interval(row.predicted_step_time_s, factors)
     return replace(row, factors=factors, low_s=low_s, high_s=high_s)
-
-
-def _unknowns(row: ComparedRun) -> tuple[str, ...]:
-    return unknowns(row.job.stack, row.job.cluster.node.device.name)
 
 
 def _of_site(factor: Sensitivity) -> bool:
