@@ -234,7 +234,7 @@ FAULTS = (
         "did you mean --tensor-parallel-size?",
     ),
     ("trtllm-serve gpt2 --max_num_tokens 8k", "--max_num_tokens", "write --max_num_tokens 8192"),
-    (f"{SGLANG} gpt2 --chunked-prefill-size 8k", "--chunked-prefill-size", "write --max_num_tokens 8192"),
+    (f"{SGLANG} gpt2 --chunked-prefill-size 8k", "--chunked-prefill-size", "write 8192 in place of 8k"),
     ("vllm serve gpt2 --max-num-seqs 1k", "--max-num-seqs", "write 1024 in place of 1k"),
     ("vllm serve gpt2 -tp $TP", "-tp", "add --env TP=2, with its value"),
     ("vllm serve --tensor-parallel-size 2", "--model", "add --model llama-3.1-8b, or another model"),
