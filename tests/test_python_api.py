@@ -169,6 +169,9 @@ def test_a_value_in_the_place_of_a_job_is_reported_with_the_call_that_makes_one(
         "write model= before a description of a model": lambda: flopcast.job(asked.model),
         "flopcast.predict(job)": lambda: flopcast.report_page(asked),
         "did you mean tp?": lambda: flopcast.search_plans(asked, {"tpp": 2}),
+        "write total_tokens=1000000000000": lambda: flopcast.search_plans(asked, total_tokens="1TT"),
+        "write trace='FILE'": lambda: flopcast.diagnose(asked, trace=5),
+        "set zero to 3": lambda: flopcast.predict_memory("gpt2", gpus=8, plan="zero=7"),
     }
     for fix, call in calls.items():
         with pytest.raises(flopcast.SpecError) as caught:

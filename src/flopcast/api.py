@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from flopcast import jobs
 from flopcast.argument_checks import check_job, without_options
 from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.library.curves import load_serving_book
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
 
 
-@without_options
+@without_options(jobs.job)
 def predict(job: Job) -> Report:
     """Predict one training step, with the efficiency curves of the catalogue.
 
@@ -154,7 +155,7 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
     return checkpoint_report(report, loading, both)
 
 
-@without_options
+@without_options(jobs.job)
 def predict_memory(job: Job) -> MemoryReport:
     """Return the memory of the job on each device, and whether the job fits. Needs no efficiency curves.
 
@@ -234,6 +235,7 @@ def compare(
     )
 
 
+@without_options(jobs.job)
 def diagnose(job: Job, log: Path | str | None = None, trace: Path | str | None = None) -> "SlowStep":
     """Find out why a job is slower than it should be.
 

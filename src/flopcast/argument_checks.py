@@ -4,9 +4,10 @@ Answers: which edit corrects a call of a public function?
 Elsewhere: values inside jobs (files/validate.py), HTTP requests (ui/request_values.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
+from numbers import Real
 from pathlib import Path
 from types import NoneType
 from typing import ParamSpec, TypeVar
@@ -14,6 +15,8 @@ from typing import ParamSpec, TypeVar
 from flopcast.errors import Problem, SpecError, problems_of, spec_error
 from flopcast.files.field_names import NEAR, same_elsewhere
 from flopcast.files.nearest_names import nearest
+from flopcast.meant_quantities import meant_count
+from flopcast.quantities import parse_tokens
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -72,7 +75,8 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
                 fix = f'write plan="{setting}", or add {setting} to the plan'
             because = f"{function.__name__} has no such argument"
             fault, value = "is not a known argument", right.pop(name)
-            problems.append(Problem(name, value, ", ".join(known), because, fix, fault=fault))
+            allowed = ", ".join(known) or f"no argument except {first}"
+            problems.append(Problem(name, value, allowed, because, fix, fault=fault))
             if near and near[0] not in kwargs:
                 right[near[0]] = value
         if args and not isinstance(args[0], (str, Path, NoneType)):
@@ -103,8 +107,15 @@ def mapping_of(name: str, value: object) -> list[Problem]:
     return [Problem(name, dict(value), "a whole number of sequences", because, fix)]
 
 
-def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Wrap a function that takes a job, so that options of flopcast.job raise a SpecError with a fix."""
+def without_options(make: Callable[..., object]) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Return a decorator of functions that take a job, so that options of flopcast.job raise a SpecError.
+
+    The fix states the right call. `make` is flopcast.job, which raises the faults of these options.
+    """
+    return partial(_without_options, make)
+
+
+def _without_options(make: Callable[..., object], function: Callable[P, Result]) -> Callable[P, Result]:
     known, name = signature(function).parameters, function.__name__
 
     @wraps(function)
@@ -129,10 +140,57 @@ def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
                 if option in spellings and "space" in known:
                     fix = f"write space=flopcast.Space({option}={value!r})"
                 problems.append(Problem(option, value, allowed, because, fix, fault=fault))
-            raise SpecError(problems[:1] if args and isinstance(args[0], str) else problems)
+            if args and isinstance(args[0], str):
+                taken = signature(make).parameters
+                stated = {word: value for word, value in options.items() if word in taken}
+                raise SpecError([*problems[:1], *problems_of(partial(make, args[0], **stated))])
+            raise SpecError([*problems, *wrong_types(function, args, kwargs)])
+        if wrong := wrong_types(function, args, kwargs):
+            given = [each for each in args[:1] if not isinstance(each, Sequence) or isinstance(each, str)]
+            raise SpecError(
+                [*(found for each in given for found in problems_of(partial(check_job, each))), *wrong]
+            )
         return function(*args, **kwargs)
 
     return call
+
+
+def wrong_types(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[Problem]:
+    """Return the problems of arguments that should be numbers or paths, but have another type.
+
+    >>> def wait(job: Job, seconds: float | None = None) -> None: ...
+    >>> [problem.fix for problem in wrong_types(wait, [], {"seconds": "2e3"})]
+    ['write seconds=2000']
+    """
+    parameters, problems = signature(function).parameters, list[Problem]()
+    for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
+        kind = parameters[name].annotation if name in parameters else None
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if value is None and parameters[name].default is None:
+            continue
+        if kind in (float, float | None) and not number:
+            allowed, example = "a number", _number_in(str(value))
+        elif kind in (Path | str, Path | str | None) and not isinstance(value, (str, Path)):
+            allowed, example = "a text or a path", "'FILE'"
+        else:
+            continue
+        because = f"the value is of type {type(value).__name__}"
+        problems.append(Problem(name, value, allowed, because, f"write {name}={example}"))
+    return problems
+
+
+def _number_in(text: str) -> str:
+    """Return the number that a text means, or a word for a number.
+
+    >>> _number_in("1TT"), _number_in("soon"), _number_in("2e3")
+    ('1000000000000', 'NUMBER', '2000')
+    """
+    try:
+        return f"{parse_tokens(meant_count(text) or text):.15g}".replace("+", "")
+    except ValueError:
+        return "NUMBER"
 
 
 def check_job(value: object, name: str = "job") -> None:

@@ -11,6 +11,7 @@ from flopcast.argument_checks import check_job, without_options
 from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
+from flopcast.jobs import job
 from flopcast.library.curves import load_book
 from flopcast.library.edits import plan_words
 from flopcast.search.find import OnProgress, SearchResult, find
@@ -21,7 +22,7 @@ from flopcast.search.space_words import space_values
 from flopcast.spec.job import Job
 
 
-@without_options
+@without_options(job)
 def search_plans(
     jobs: Job | Sequence[Job],
     space: Space | Mapping[str, object] | str | None = None,
@@ -147,8 +148,10 @@ def largest_models(question: Question) -> tuple[LargestOn, ...]:
     True
     """
     answers = []
-    for job in question.sized():
-        book = load_book(job.cluster)
-        found = {outside: largest_model(question, job, book, offload=outside) for outside in (False, True)}
-        answers.append(LargestOn(job=job, found=found))
+    for sized in question.sized():
+        book = load_book(sized.cluster)
+        found = {
+            outside: largest_model(question, sized, book, offload=outside) for outside in (False, True)
+        }
+        answers.append(LargestOn(job=sized, found=found))
     return tuple(answers)

@@ -40,6 +40,12 @@ TRL = (
     "meta-llama/Meta-Llama-3-8B --per_device_train_batch_size 4 --attn_implementation flash_attn_2x\n"
 )
 DEEPSPEED = '{"train_batch_size": 64, "zero_optimisation": {"stage": 3}, "bf16": {"enabled": true}}'
+SPARSE = '{"model_type": "qwen3_moe", "num_expert_layers": 64}'
+NEOX = (
+    '{"pipe_parallel_size": 3, "model_parallel_size": 2, "num_layers": 8, "hidden_size": 2048, '
+    '"num_attention_heads": 33, "seq_length": 2048, "max_position_embeddings": 2048, "vocab_size": 50432, '
+    '"train_micro_batch_size_per_gpu": 4, "pos_emb": "rotary", "fp16": {"enabled": true}}'
+)
 BLOCK = "[{count: 6, mixer: {heads: 8}, feed_forward: {ffn_hidden: 11008}}]"
 TWO_NODES = "model: llama-3.2-1b\ncluster: {base: 'dgx-h100:2'"
 OWN_MODEL = "model: {hidden: 512, heads: 8, num_layers: 6, vocabulary: 32000}\ncluster: dgx-h100:2\n"
@@ -291,6 +297,17 @@ CASES = [
     (f"{JOB} --plan tp=2 --plan tp=4", "", ["leave out all but one --plan"]),
     ("import axolotl job.yaml --gpus 8", "model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\n", [
         "write llama-factory in place of axolotl"
+    ]),
+    ("predict config.json --gpus 16 --plan 'ep=16 gbs=64 zero=7'", SPARSE, [
+        "did you mean num_experts?", "set zero to 3"
+    ]),
+    (f"{H200} --traffic trace.csv --plan tp=3", "", [
+        'write --traffic "trace=trace.csv"', "set plan.tensor_parallel to 4"
+    ]),
+    ("predict neox.json --cluster dgx-h100:1", NEOX, [
+        "set pipe_parallel_size to 2",
+        "did you mean padded_vocab_size?",
+        "change num_attention_heads so that heads is 32",
     ]),
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
         "did you mean model?", "set gpus to 16", "set zero to 3", "set tensor_parallel to 4"

@@ -130,3 +130,9 @@ def test_a_renamed_flag_of_megatron_is_one_error(predicted):
     assert "2 errors in the input" in found
     assert "write --micro-batch-size 4" in found
     assert "write --tensor-model-parallel-size 2" in found
+
+
+def test_ms_swift_is_offered_settings_that_it_publishes(predicted):
+    script = "swift sft --model Qwen/Qwen2.5-7B-Instruct --train_type full --deepspeed zero4"
+
+    assert "fix:     write zero3" in predicted(script)

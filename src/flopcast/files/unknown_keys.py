@@ -116,6 +116,9 @@ def _nearest(key: str, known: tuple[str, ...], least_fraction: float) -> str | N
     """Return the known key that is most like a key or means the same in other programs; None if none is."""
     snake = _snake(key)
     near = difflib.get_close_matches(key, known, n=1, cutoff=least_fraction) or same_in_section(key, known)
+    longer = [each for each in known if "_" in snake and f"_{snake}_" in f"_{each}_"]  # padded_vocab_size
+    if longer and (not near or edits(snake, near[0]) > 1):
+        return min(longer, key=len)
     if not near and snake != key:
         near = difflib.get_close_matches(snake, known, n=1, cutoff=least_fraction)
     if not near and DATA_TYPES.search(snake):

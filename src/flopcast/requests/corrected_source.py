@@ -56,6 +56,8 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
         except SpecError as error:
             known = {(each.field, each.because) for each in problems}
             new = tuple(each for each in error.problems if (each.field, each.because) not in known)
+            guesses = {_correction(each)[1] for each in problems if each.fix.startswith(MEANT)}
+            new = tuple(each for each in new if each.field.rpartition(".")[2] not in guesses)
             problems = (*problems, *new)
     raise SpecError(problems)
 

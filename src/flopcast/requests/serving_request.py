@@ -168,7 +168,11 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
     except SpecError as error:
         reported = {problem.field.split(".")[0] for problem in problems}
         problems += [each for each in error.problems if each.field.split(".")[0] not in reported]
-        raise SpecError(with_sections(problems, document, ServingJob)) from None
+        if not {"traffic"} >= reported:
+            raise SpecError(with_sections(problems, document, ServingJob)) from None
+        with collected(problems):
+            job = build(ServingJob, document, data | {"traffic": Traffic(**USUAL_LOAD, **USUAL_LENGTHS)})
+            problems += broken_rules((complete or with_degree)(job)[0])
     if problems:
         raise SpecError(with_sections(problems, document, ServingJob))
     if release_age(job.engine):

@@ -7,7 +7,7 @@ The job is checked with other models in place of the unknown one, and only fault
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 from flopcast.errors import Problem, SpecError, common_problems, problems_of
 from flopcast.files.yaml_text import Document
@@ -18,10 +18,19 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.stated_options import with_files
 
-STAND_INS = (USUAL["model"], min(catalog.names("models")))
 OF_DECODERS = ("model", "batch", "plan", "--")  # beginnings of fields with rules of decoders
 
 Check = Callable[[JobRequest], object]  # raises the faults of a request
+
+
+@cache
+def stand_ins() -> tuple[str, ...]:
+    """Return models of the catalogue that have few rules in common: a dense one, and one with experts.
+
+    >>> [catalog.model(name).has_experts for name in stand_ins()]
+    [False, True]
+    """
+    return USUAL["model"], next(name for name in catalog.names("models") if catalog.model(name).has_experts)
 
 
 def with_files_or_faults(
@@ -38,11 +47,11 @@ def with_files_or_faults(
     try:
         return with_files(document, request)
     except SpecError as error:
-        if request.model in STAND_INS:
+        if request.model in stand_ins():
             raise
         model = request.model or document.mapping.get("model")
         graph = model.get("graph", "") if isinstance(model, dict) else model
-        others = (replace(request, model=name, site=None, size=(), autocast=False) for name in STAND_INS)
+        others = (replace(request, model=name, site=None, size=(), autocast=False) for name in stand_ins())
         found = common_problems([problems_of(partial(check, each)) for each in others])
         own = (each for each in found if not each.field.startswith(OF_DECODERS) or not is_graph(str(graph)))
         raise SpecError((*error.problems, *own)) from None

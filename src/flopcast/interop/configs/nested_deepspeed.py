@@ -104,6 +104,8 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
             else because
         )
         fix = "write the content of that file in place of the path"
+        if reader.keys.program == "ms-swift" and not {"/", ".", "$"} & {*path}:
+            fix, because = "write zero3", "ms-swift publishes no settings with this name"
         if reader.keys.program in WITH_FILE:
             fix = f"give this file, too: flopcast predict {reader.document.name} {path}"
         if not reader.faulty("deepspeed"):
