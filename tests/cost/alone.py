@@ -54,6 +54,7 @@ DEVICES = {  # device → a cluster of it
     "h100-sxm5-96gb": "grand-teton-h100",
     "h20-96gb": "hgx-h20",
     "h200-sxm-141gb": "dgx-h200",
+    "h200-nvl-141gb": "h200-nvl-8",
     "a800-sxm-80gb": "hgx-a800",
     "h800-sxm-80gb": "hgx-h800",
     "l4-24gb": "aws-g6",

@@ -95,9 +95,9 @@ class Device(StrictModel):
     curves : str
         Name of the device whose measured efficiency curves are used. "" means this device.
     usual_stack : str
-        Default stack of jobs on this device. "" means torch-fsdp2 for most fine-tuning jobs, and
-        usual_pretraining_stack (if this is "" as well, megatron-core) for pretraining.
+        Default stack of jobs on this device. "" means torch-fsdp2 for most fine-tuning jobs.
     usual_pretraining_stack : str
+        Default stack for pretraining, unless usual_stack is stated. "" means megatron-core.
     usual_expert_stacks : mapping of str to str
         Default stacks for mixture-of-experts models, by precision; `other` stands for all other precisions.
     relatives : tuple of str
