@@ -309,6 +309,9 @@ CASES = [
         "did you mean padded_vocab_size?",
         "change num_attention_heads so that heads is 32",
     ]),
+    ("predict job.yaml", f"{TWO_NODES}}}\nsite: {{factors: [{{name: a, ratio: fast}}]}}\nplan: tp=5\n", [
+        "set ratio to a value such as 1.1", "set tensor_parallel to 4"
+    ]),
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
         "did you mean model?", "set gpus to 16", "set zero to 3", "set tensor_parallel to 4"
     ]),

@@ -8,9 +8,10 @@ from annotated_types import Gt
 from pydantic import Field, model_validator
 
 from flopcast.errors import SpecError
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
-from flopcast.spec.site import Site
+from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.strict_model import StrictModel
 
 
@@ -108,3 +109,10 @@ def test_the_spread_of_clocks_has_a_range_and_a_meaning():
         ' clocks of equal devices, divided by their mean")',
         "set clock_spread_fraction to 0.015, the default",
     )
+
+
+def test_required_numbers_of_a_site_have_examples():
+    for noun in (SiteFactor, SiteRun, RunShare):
+        numbers = [name for name, field in noun.model_fields.items() if field.annotation is float]
+
+        assert {*numbers} <= EXAMPLES.keys()

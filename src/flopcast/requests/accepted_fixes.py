@@ -184,8 +184,8 @@ def _with_other_fixes(
     all faults may depend on other examples.
     """
     examples = [each for each in problems if getattr(each.fix, "is_example", False)]
-    numbers = [in_words(*each.edits[0].values()) for each in examples if each.edits]
-    if not all(map(str.isdecimal, numbers)) or len(numbers) < len(examples):
+    others = [_other_number(in_words(*each.edits[0].values())) for each in examples if each.edits]
+    if None in others or len(others) < len(examples):
         return set()
     if not examples and all(len(each.edits) < 2 for each in problems):
         return None
@@ -193,9 +193,23 @@ def _with_other_fixes(
     for each in problems:
         edits = each.edits[::-1]
         if each in examples:  # another number of the same kind
-            edits = tuple({name: 2 * int(str(value))} for name, value in each.edits[0].items())
+            edits = (dict.fromkeys(each.edits[0], _other_number(in_words(*each.edits[0].values()))),)
         data = after_fix(data, replace(each, fix=Fix(each.fix, edits)))
     return _faults_after(check, replace(document, data=data))
+
+
+def _other_number(text: str) -> int | float | str | None:
+    """Return another number with the unit of a text, twice as large or, below 1, half; None for other texts.
+
+    >>> [_other_number(text) for text in ("8", "1.1", "0.9", "50 GB/s", "mine", "2x1024x768")]
+    [16, 2.2, 0.45, '100 GB/s', None, None]
+    """
+    found = re.fullmatch(r"(\d+)(\.\d+)?( ?[A-Za-z/]+)?", text)
+    if not found:
+        return None
+    number = int(found[1]) if found[2] is None else float(found[1] + found[2])
+    other = number * 2 if number >= 1 else number / 2
+    return f"{other:g}{found[3]}" if found[3] else other
 
 
 def _wrote(one: Problem, right: Mapping[str, str], second: Problem) -> bool:
