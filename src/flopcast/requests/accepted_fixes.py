@@ -199,7 +199,7 @@ def _with_other_fixes(
 
 
 def _other_number(text: str) -> int | float | str | None:
-    """Return another number with the unit of a text, twice as large or, below 1, half; None for other texts.
+    """Return another number with the unit of a text, twice as large or, below 1, half; None for texts.
 
     >>> [_other_number(text) for text in ("8", "1.1", "0.9", "50 GB/s", "mine", "2x1024x768")]
     [16, 2.2, 0.45, '100 GB/s', None, None]
