@@ -247,7 +247,8 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
     logs: Logs = np.zeros(len(precision))
     for number in range(ROUNDS):
         each = weights * trust / noise**2
-        known = shares.T @ (shares * each[:, None]) + precision + np.diag(held)
+        scaled = shares * np.sqrt(each)[:, None]
+        known = scaled.T @ scaled + precision + np.diag(held)  # symmetric: half of the work
         sums = shares.T @ (each * design.gaps) + held * least
         before, logs = logs, np.linalg.solve(known, sums).astype(np.float64)
         held = np.where(logs < least, HELD, held)

@@ -197,19 +197,17 @@ def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs
     >>> baseline_errors([alike, alike, another], np.log([0.4, 0.5, 0.3]))[:2]
     [-0.2, 0.25]
     """
-    return [_error(number, groups, log_efficiencies) for number in range(len(groups))]
-
-
-def _error(number: int, groups: Sequence[Sequence[Hashable]], logs: Logs) -> float | None:
-    """Return the baseline error of a row, from the other rows of its nearest group that has any."""
-    for level, group in enumerate(groups[number]):
-        others = [
-            place for place, own in enumerate(groups) if place != number and level < len(own)
-            and own[level] == group
-        ]  # fmt: skip
-        if others:
-            return round(math.exp(float(logs[number] - logs[others].mean())) - 1.0, 12)
-    return None
+    members: dict[tuple[int, Hashable], list[int]] = {}
+    for place, own in enumerate(groups):
+        for level, group in enumerate(own):
+            members.setdefault((level, group), []).append(place)
+    errors: list[float | None] = []
+    for place, own in enumerate(groups):
+        nearest = next((places for key in enumerate(own) if len(places := members[key]) > 1), [place])
+        others = [other for other in nearest if other != place]
+        log = float(log_efficiencies[place] - log_efficiencies[others].mean()) if others else None
+        errors.append(None if log is None else round(math.exp(log) - 1.0, 12))
+    return errors
 
 
 def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
