@@ -5,8 +5,7 @@ import click
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import job_options, print_found, writes_document
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.loading_job import resolve_loading
-from flopcast.requests.resolve import resolve
+from flopcast.requests.loading_job import resolve_both
 
 option = DocumentedOptions(__name__)
 
@@ -32,6 +31,5 @@ def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
     from flopcast.api import predict_checkpoint
     from flopcast.render.checkpoint_text import marked_text, report_as_json
 
-    job = resolve(request)
-    loading = None if to_plan is None else resolve_loading(request, job, to_plan)
+    job, loading = resolve_both(request, to_plan)
     print_found(predict_checkpoint(job, loading), wants_json, report_as_json, marked_text)

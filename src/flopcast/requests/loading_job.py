@@ -4,7 +4,7 @@ Answers: which job do the words of `--to-plan` describe?
 Elsewhere: what each of its ranks reads (workload/resharding.py).
 """
 
-from flopcast.errors import Problem, SpecError, told_as
+from flopcast.errors import Problem, SpecError, problems_of, told_as
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library.edits import long_names, plan_words
@@ -16,6 +16,25 @@ from flopcast.spec.plan import Plan
 from flopcast.workload.suggested_fixes import impossible_degrees
 
 OPTION = "--to-plan"
+
+
+def resolve_both(request: JobRequest, to_plan: str | None) -> tuple[Job, Job | None]:
+    """Return the job that saves, and the one that loads if its plan is given.
+
+    Raises
+    ------
+    SpecError
+        Every fault of both. A wrong checkpoint hides no fault of the plan that loads.
+    """
+    try:
+        job = resolve(request)
+    except SpecError as error:
+        other = replace(request, checkpoint=None)
+        found = problems_of(lambda: to_plan and resolve_loading(other, resolve(other), to_plan))
+        raise SpecError(
+            [*error.problems, *(each for each in found if each not in error.problems)]
+        ) from None
+    return job, None if to_plan is None else resolve_loading(request, job, to_plan)
 
 
 def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:

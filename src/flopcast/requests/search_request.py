@@ -317,6 +317,7 @@ def _dollars(text: object) -> float | None:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
         right = meant_count(re.sub(r"(?<=\d) (?=\d{3}\b)", "", str(text)))
         fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
+        fix = fix if re.search(r"\d", str(text)) else 'write --budget "2M USD"'
         because = "a budget is an amount of US dollars, and flopcast does not convert currencies"
         if amount is not None:
             right = f"{-amount:g}" if amount else "2M"
