@@ -315,7 +315,7 @@ CASES = [
     ("checkpoint llama-3.2-1b --gpus 8 --to-plan tp=3 --checkpoint every=2x", "", [
         "leave out every=2x", "set tensor_parallel to 2"
     ]),
-    ("search llama-3.2-1b --gpus 8 --plan gbs=64 --tokens 1T --budget free", "", ['write --budget "2M USD"']),
+    ("search llama-3.2-1b --gpus 8 --tokens 1T --budget free", "", ['write --budget "2M USD"']),
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
         "did you mean model?", "set gpus to 16", "set zero to 3", "set tensor_parallel to 4"
     ]),
