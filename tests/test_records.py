@@ -120,3 +120,17 @@ def test_fields_are_inherited_and_own_methods_stay():
     assert one != Longer(2)
     assert Longer(2) != Kept(2)
     assert records.replace(one, value=3).doubled == 6
+
+
+def test_an_object_with_many_fields_has_its_own_class_and_is_frozen(monkeypatch):
+    monkeypatch.setattr(records, "MANY_FIELDS", 1)
+    named = {"__annotations__": {"kind": str, "cls": int}, "cls": 2}
+    made = records.dataclass(frozen=True, slots=True)(type("Made", (), named))
+    below = type("Below", (made,), {})
+
+    for cls in (made, below):
+        one = cls("a")
+        for each in (one, records.replace(one, cls=3)):
+            assert (type(each), each.kind, each.cls) == (cls, "a", 2 if each is one else 3)
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                each.kind = "b"
