@@ -153,7 +153,9 @@ NOTHING_KEPT = KeptResults(0)
 
 
 def content(value: Any) -> Hashable:  # noqa: ANN401 - keys are made of any value
-    """Return a key that is equal for equal values: arrays, tuples and dataclasses of these, or hashables.
+    """Return a key that is equal for equal values.
+
+    A value is hashable, an array, or a tuple or dataclass of such values.
 
     Examples
     --------

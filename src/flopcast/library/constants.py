@@ -64,7 +64,7 @@ def _of_file(name: str) -> Fitted:
 
 @lru_cache(maxsize=1)
 def shipped_levels() -> Mapping[str, FittedLevel]:
-    """Return the same as predictions use them. Callers must not change the mapping."""
+    """Return the catalogue's constants as predictions use them. Callers must not change the mapping."""
     return shipped().levels()
 
 

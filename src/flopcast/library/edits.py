@@ -256,7 +256,9 @@ def without_entry(base: object, changes: object, document: Document, path: Path)
 
 
 def edited(data: object, parts: Sequence[str], value: object) -> object:
-    """Return `data` with the value at a dotted path replaced; a name on the way becomes `base: NAME`.
+    """Return `data` with the value at a dotted path replaced.
+
+    If the path leads through the name of a catalogue entry, the name becomes `{base: NAME}`.
 
     Parameters
     ----------

@@ -218,7 +218,9 @@ def suggestions(written: str, names: Collection[str]) -> list[str]:
 
 
 def misspelt(written: str, flavours: Collection[str], names: Collection[str]) -> str:
-    """Return the flavour of the same family, or the model, whose name is misspelt; "" if there is none.
+    """Return the known name that `written` probably misspells; "" if no name is similar.
+
+    The result is a size of the same family if `flavours` contains any, and otherwise a model.
 
     >>> misspelt("Qwen/Qwen2.5-14", (), ["qwen2.5-14b"]), misspelt("llama3/405 b", ["llama3/405b"], ())
     ('qwen2.5-14b', '405b')

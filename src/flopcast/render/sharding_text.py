@@ -31,7 +31,7 @@ def as_text(rules: Sequence[ShardingRule], ranks: int) -> str:
 
 
 def as_json(rules: Sequence[ShardingRule], ranks: int) -> dict[str, object]:
-    """Return the same as plain data; a parameter that is not divided has the dimension null."""
+    """Return the rules as plain data; a parameter that is not divided has the dimension null."""
     return {
         "format_version": FORMAT_VERSION,
         "ranks": ranks,

@@ -237,11 +237,11 @@ def memory_warnings(memory: MemoryReport) -> list[str]:
         needs = "the fullest stage needs" if memory.num_stages > 1 else "the job needs"
         warnings.append(f"does not fit: {needs} {over:.0%} of the device's memory")
     elif memory.device_verdict == "tight":
-        free = memory.capacity_bytes - memory.expected_bytes
         warnings.append(
-            f"tight: {show_memory(free)} is expected to stay free, but up to"
-            f" {show_memory(memory.high_bytes)} may be in use. The run may run out of memory, or lose time"
-            " when the allocator empties its cache. The step time does not include this time"
+            f"tight: the job is expected to need {show_memory(memory.expected_bytes)} of"
+            f" {show_memory(memory.capacity_bytes)}, but may need up to {show_memory(memory.high_bytes)}."
+            " It may run out of memory, or its steps may be longer than predicted, because the allocator"
+            " empties its cache"
         )
         if not memory.programs.stack.memory.verified:
             warnings[-1] += (

@@ -46,7 +46,7 @@ class Stragglers:
 
     @property
     def lost_fraction(self) -> float:
-        """Return the same as a fraction of the step, which is also the fraction of its cost."""
+        """Return the fraction of the step time, and of the cost of the step, that is lost to slow parts."""
         return self.lost_s / self.step_time_s
 
 

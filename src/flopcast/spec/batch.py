@@ -233,7 +233,7 @@ class Batch(StrictModel):
 
     @property
     def shared_by_kind(self) -> Counts:
-        """Return the ranks that share a sequence of each kind, (kinds, 1)."""
+        """Return how many ranks share a sequence of each kind, (kinds, 1)."""
         return np.array([[kind.shared_by] for kind in self.kinds], dtype=np.float64)
 
     @property

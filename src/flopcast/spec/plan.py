@@ -291,7 +291,7 @@ class Plans:
 
     @property
     def expert_state_shards(self) -> Counts:
-        """Return ranks that share the optimizer's states of the same experts; as `state_shards`.
+        """Return how many ranks share the optimizer's states of the same experts; as `state_shards`.
 
         Experts are distributed inside a shard group, so each group holds all of them.
         """

@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.blocks[_windowed(c)[0]].mixer.kind,
         allowed="blocks without attention windows, because sequences are packed",
         because="attention windows and traced blocks are not supported yet in packed sequences",
-        fix="remove documents",
+        fix="remove the field documents",
     ),
     Rule(
         field="batch.documents",
@@ -148,7 +148,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: counted(len(c.batch.documents), "document"),
         allowed="no value, because micro_batches or ranks is given",
         because="each listed micro-batch has its own documents field",
-        fix="remove documents, or write them in each micro-batch",
+        fix="remove the field documents, and write it in each listed micro-batch instead",
     ),
     Rule(
         field="batch.ranks",

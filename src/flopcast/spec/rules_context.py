@@ -26,7 +26,7 @@ def parts(case: Case) -> Counts:
 
 
 def _sharers(case: Case) -> Counts:
-    """Return ranks that share a sequence, (plans, 1)."""
+    """Return how many ranks share a sequence, (plans, 1)."""
     return case.plans.context_parallel * case.batch.shared_by
 
 

@@ -22,7 +22,7 @@ LEVEL_AXES = tuple(f"dp_{kind}{end}" for kind in KINDS for end in ("", APART))
 
 
 def ranks_of(plans: Plans, kind: str) -> Counts:
-    """Return the ranks that share a kind of state, with those that share their sequences; (plans, 1).
+    """Return over how many ranks a kind of state is sharded, with context-parallel ranks, (plans, 1).
 
     Examples
     --------

@@ -15,7 +15,9 @@ from flopcast.workload.program import Programs
 
 
 def transfer_leaves_node(leaves: Integers) -> Integers:
-    """Return 1 for each transfer that leaves its node, by hop index; `leaves` is that by boundary.
+    """Return, for each hop index, 1 if the transfer leaves its node, else 0.
+
+    `leaves` states the same for each boundary between stages.
 
     Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks, the last stage
     sends to the first stage, which may be on another node.

@@ -395,7 +395,7 @@ def test_fused_optimizers_do_not_fuse_the_kernels_of_a_model(found_5):
 
 
 def test_stacks_list_the_devices_on_which_constants_were_fitted_on_their_runs(published_runs):
-    """The doubt about an unknown site ends where a fitted run has the framework and the device."""
+    """The doubt about an unknown site ends where a fitted run used the framework on the device."""
     rows = [row for row in published_runs.judged("none").rows if not row.run.judged_only]
     runs_of = Counter(row.run.source for row in rows)
     fitted = defaultdict(set)

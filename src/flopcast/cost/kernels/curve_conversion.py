@@ -94,7 +94,7 @@ def converted_curve(curve: Curve, lender: Rates, borrower: Rates) -> Curve:
 
 
 def converted_times(curve: Curve, lender: Device, borrower: Device) -> Curve:
-    """Return the curve of a class whose times are interpolated, measured on `lender`, for `borrower`.
+    """Convert a curve measured on `lender` for `borrower`, if the times of its class are interpolated.
 
     Curves of other classes are returned unchanged.
 

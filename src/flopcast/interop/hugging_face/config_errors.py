@@ -78,7 +78,9 @@ def _class(data: dict[str, object]) -> str:
 
 
 def refuse_what_is_not_built(reader: Reader, name: str) -> None:
-    """Check that a config has no latent attention, encoder, experts or layers unknown to its family.
+    """Raise an error if a config has features that flopcast does not support in its family.
+
+    These can be latent attention, an encoder, experts, or other kinds of layers.
 
     Raises
     ------

@@ -78,7 +78,7 @@ class Arguments:
         return values[0].line if values else word.line
 
     def where(self, flag: str) -> str:
-        """Return the same as "file:line"."""
+        """Return the place of a flag's value as "file:line"."""
         return f"{self._name}:{self.line(flag)}"
 
     def words(self, flag: str) -> list[Word]:

@@ -111,7 +111,7 @@ def _of_engine(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
     date = _DATE.match(str(values.get("date")))
     if release := str(server.get("version") or "") if isinstance(server, Mapping) else "":
         notes += (
-            f"the server was release {release}: add engine.release={release} to predict this release",
+            f"the server ran release {release}; add engine.release={release} to predict this release",
         )
     elif date:
         month = f"{date[1]}-{date[2]}"

@@ -125,7 +125,7 @@ def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> FittedTable:
 
 
 def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] = ()) -> FittedTable:
-    """Return a table without its error, on the given axes or on axes derived from the rows.
+    """Fit a table on the given axes or on axes derived from the rows, without estimating its error.
 
     Terms with a negative coefficient, which would reward uneven sizes, are left out, and the other terms
     are fitted again. Coefficients above their bound are set to the bound, and coefficients whose sum is

@@ -203,7 +203,7 @@ def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
 
 
 def fit_quickly(samples: Samples, device: Device) -> Curve:
-    """Return the curve of one class without its error.
+    """Fit the curve of one class, without estimating its error.
 
     Terms that a coarse table does not show are left out at once, because a finer table would not show them
     either. If all measured groups are equally full, the coefficient of the skew comes from other devices.

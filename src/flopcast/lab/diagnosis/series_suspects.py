@@ -111,7 +111,9 @@ def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
 
 
 def steps_of_a_record(steps: Counts) -> int:
-    """Return the number of steps that a record averages: the usual difference between step numbers.
+    """Return over how many steps a record of the log averages.
+
+    This is the median difference between the step numbers of successive records.
 
     >>> steps_of_a_record(np.array([10.0, 20.0, 30.0, 20.0, 30.0])), steps_of_a_record(np.ones(1))
     (10, 1)
