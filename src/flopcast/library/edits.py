@@ -256,7 +256,7 @@ def without_entry(base: object, changes: object, document: Document, path: Path)
 
 
 def edited(data: object, parts: Sequence[str], value: object) -> object:
-    """Return `data` with a value replaced; the name of a catalogue entry on its path becomes `{base: NAME}`.
+    """Return `data` with a value replaced; the name of an entry on the path to it becomes `{base: NAME}`.
 
     Parameters
     ----------
