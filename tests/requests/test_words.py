@@ -200,3 +200,12 @@ def test_an_export_tells_what_was_assumed_beside_the_file():
     ended = flopcast("export", "megatron", "llama-3-8b", "--plan", PLAN)
 
     assert "note: assumed cluster dgx-h100; set --cluster to change it\n" in ended.err
+
+
+@all_cases("name", ["model.onnx", "model.pt2", "model.yaml", "cluster.yaml", "batch.json", "job.toml"])
+def test_a_missing_file_is_not_found_even_if_its_name_begins_like_a_setting(name):
+    with pytest.raises(SpecError) as caught:
+        resolve(JobRequest(files=(name,), gpus=8))
+
+    [problem] = caught.value.problems
+    assert problem.message.startswith(f"job '{name}' was not found")

@@ -59,11 +59,10 @@ def with_files_or_faults(
 
 def faults_with_each(problems: Sequence[Problem], request: JobRequest, check: Check) -> Iterator[Problem]:
     """Yield the faults of a job with an unknown model that remain whichever known model is meant."""
-    (unknown, *others), found = problems, list[list[Problem]]()
-    files = [each for each in request.files if each != unknown.value]
+    (unknown, *others) = problems
+    files = tuple(each for each in request.files if each != unknown.value)
     if others or len(files) == len(request.files):
         return
-    for edit in unknown.edits:
-        meant = replace(request, files=tuple(files), model=str(edit[""]))
-        found.append(problems_of(partial(check, meant)))
-    yield from common_problems(found)
+    named = [str(edit[""]) for edit in unknown.edits if "" in edit]
+    meant = [replace(request, files=files, model=name) for name in named]
+    yield from common_problems([problems_of(partial(check, each)) for each in meant])

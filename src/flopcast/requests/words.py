@@ -134,7 +134,7 @@ def _unknown(word: str) -> Problem:
         because = "only flopcast import graph builds models of other libraries"
         fix = f"run flopcast import graph {word} -o {file}, and predict {file}"
         return Problem("job", word, "a file that exists, or a model", because, fix, fault=fault)
-    if re.match(r"(plan|batch|model|cluster|stack|site)\.\w", word):
+    if re.match(r"(plan|batch|model|cluster|stack|site)\.\w", word) and not is_path(word):
         allowed, because = "KEY=VALUE, such as plan.tensor_parallel=4", "a change of the job needs a value"
         return Problem(
             "argument", word, allowed, because, write(EXAMPLES.get(word.partition(".")[2], "2"), word)
