@@ -15,6 +15,7 @@ from flopcast.quantities import (
     UNIT_FIRST,
     WITHOUT_PREFIX,
     parse_quantity,
+    seconds_of,
     unit_symbol,
     without_separators,
 )
@@ -47,6 +48,8 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     ('80 GB', '1.5 s', '80 GB')
     >>> meant_quantity("5", ("s",), "3 us"), meant_quantity("1h30m", ("s", "min", "h"))
     ('5 us', '5400 s')
+    >>> meant_quantity("2 yers", ("s", "min", "h", "d")), meant_quantity("3 weeks", ("s", "min"))
+    ('730 d', '30240 min')
     >>> [meant_quantity(text, ("B/s", "bit/s")) for text in ("50 GB", "400 Gbit", "400 Gb")]
     ['50 GB/s', '400 Gbit/s', '400 Gbit/s']
     """
@@ -60,16 +63,16 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     if "s" in units and (parts := _TIMES.findall(text))[1:]:  # 5min30s
         summands = [meant_quantity(f"{each} {unit}", units) for each, unit in parts]
         return f"{sum(parse_quantity(each, units) for each in summands):.10g} s" if all(summands) else ""
-    usual = NUMBER.fullmatch(example)
-    if not written and usual and 0.01 < float(number) / float(usual[1]) < 100:
-        return f"{number} {usual[2]}"
     if not written:
-        return f"{number} {_LARGE.get(units[0], units[0]) if _LEAST <= float(number) < _MOST else units[0]}"
+        return _with_unit(number, units[0], example)
     written = re.sub(r"(?i)^usd", "USD", written)
     written = re.sub(r"(?i)^(k|m|g|t)(?:ilo|eg|ig|era)s?$", r"\1", written)  # "96 gigs"
     times, unit = _OTHER_TIMES.get(written, (1000, unit_symbol(written.removeprefix("k").strip())))
     if (written in _OTHER_TIMES or written[:1] == "k") and unit in WITHOUT_PREFIX and unit in units:
         return f"{times * float(number):.10g} {unit}"
+    if "s" in units and not _is_readable(text, units) and (scale_s := seconds_of(written)):
+        unit = units[-1] if units[-1] in ("min", "h", "d") else "s"
+        return f"{scale_s * float(number) / parse_quantity(f'1 {unit}', units):.10g} {unit}"
     time = units[0].partition("/")[2]
     plain = PER.sub("/", written)
     plain = re.sub(r"(?<=[kMGTP])b(?:/s)?$", "bit/s", plain) if "bit/s" in units else plain
@@ -83,6 +86,14 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     others = (f"{written}/{time}", f"USD{PER.sub('/', written)}", written.rpartition("/")[0])
     texts = [f"{number} {unit}" for unit in (written, *alike, *others)]
     return next((each for each in texts if _is_readable(each, units)), "")
+
+
+def _with_unit(number: str, unit: str, example: str) -> str:
+    """Return a bare number with the unit of an example of similar size, or the one that is used most."""
+    usual = NUMBER.fullmatch(example)
+    if usual and 0.01 < float(number) / float(usual[1]) < 100:
+        return f"{number} {usual[2]}"
+    return f"{number} {_LARGE.get(unit, unit) if _LEAST <= float(number) < _MOST else unit}"
 
 
 def _is_readable(text: str, units: tuple[str, ...]) -> bool:

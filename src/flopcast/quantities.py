@@ -20,8 +20,9 @@ PREFIXES |= {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3}
 PREFIXES |= {f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")}
 _BELOW_ONE = ("n", "u", "µ", "m")
 _WHOLE = ("B", "B/s", "bit/s", "FLOP", "FLOP/s")  # counted in whole ones, so "80 mB" is a slip
-WITHOUT_PREFIX = ("min", "h", "d", "week", "month", "USD/h")  # take no prefix
+WITHOUT_PREFIX = ("min", "h", "d", "week", "month", "year", "USD/h")  # take no prefix
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0, "month": 2628000.0}
+_SECONDS["year"] = 12 * _SECONDS["month"]
 _SCALE = _SECONDS | {"bit/s": 1 / 8, "Wh": 3600.0}
 _PREFIX_WORDS = {
     "kilo": "k", "mega": "M", "giga": "G", "tera": "T", "peta": "P", "milli": "m", "micro": "u",
@@ -29,7 +30,8 @@ _PREFIX_WORDS = {
 }  # fmt: skip
 _UNIT_WORDS = {
     "s": "sec secs second seconds", "min": "mins minute minutes", "h": "hr hrs hour hours", "d": "day days",
-    "week": "weeks wk", "month": "months", "B": "byte bytes", "bit": "bits", "W": "watt watts",
+    "week": "weeks wk", "month": "months mo", "year": "years yr yrs",
+    "B": "byte bytes", "bit": "bits", "W": "watt watts",
     "J": "joule joules", "Hz": "hertz", "Wh": "watt-hours", "USD": "$ us$ dollar dollars",
 }  # fmt: skip
 _SYMBOL = {word: symbol for symbol, words in _UNIT_WORDS.items() for word in words.split()}
@@ -55,7 +57,7 @@ _SLIPS = ("g", "tb")  # multiples of bytes, not of tokens
 _POWER = {"": 0, "k": 1, "M": 2, "B": 3, "T": 4}
 _AFTER_NUMBER = re.compile(
     r"(?<=\d)([kKMBT]?)\s+("
-    rf"[kKMBT]\b(?:\s+tokens?)?|[kKMGTPnuµm]?i?(?:B|bit|W|s)|%|min|h|d|{'|'.join(map(re.escape, _SYMBOL))}"
+    rf"[kKMBT]\b(?:\s+tokens?)?|[kKMGTPnuµm]?i?(?:B|bit|W|s|{'|'.join(map(re.escape, _SYMBOL))})|%|min|h|d"
     r"|tok(?:en)?s?|(?:sample|request|step)s?|[rq]p[smh])(?![\w=-])"
 )
 
@@ -89,7 +91,7 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
         text = without_separators(UNIT_FIRST.sub(r"\1\2 USD", text))
     match = NUMBER.fullmatch(text)
     if match:
-        known = (*units, "week", "month") if "d" in units else units
+        known = (*units, "week", "month", "year") if "d" in units else units
         for read, unit in product((_scale, _scale_in_words), known):
             value = float(match[1]) * read(match[2], unit)
             if math.isfinite(value):
@@ -116,6 +118,22 @@ def _scale_in_words(written: str, unit: str) -> float:
     time = unit.partition("/")[2]
     factor = _SECONDS.get(time, math.nan) / _SECONDS.get(unit_symbol(period), math.nan)
     return _scale(f"{amount}/{time}", unit) * factor
+
+
+def seconds_of(written: str) -> float | None:
+    """Return the seconds of a unit of time, which may be misspelt; None for another word.
+
+    >>> seconds_of("years"), seconds_of("wekks"), seconds_of("fortnights")
+    (31536000.0, 604800.0, None)
+    """
+    symbol = unit_symbol(written.lower())
+    if symbol in _SECONDS or len(symbol) < 4:
+        return _SECONDS.get(symbol)
+    from difflib import get_close_matches  # only a wrong word needs it
+
+    words = [word for word, unit in _SYMBOL.items() if unit in _SECONDS and len(word) > 3]
+    near = get_close_matches(symbol, words, n=1, cutoff=0.75)
+    return _SECONDS[_SYMBOL[near[0]]] if near else None
 
 
 def unit_symbol(written: str) -> str:

@@ -319,6 +319,21 @@ CASES = [
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
         "did you mean model?", "set gpus to 16", "set zero to 3", "set tensor_parallel to 4"
     ]),
+    ("sweep grid.yaml", "model: llama-3.2-1b\ngpus: 8\nsequence_length: [4096, 8192k2, 4096t]\n", [
+        "write 8192", "remove it"
+    ]),
+    ("diagnose llama-3.2-1b --gpus 8 --cluster dgx-h100 --log log.csv",
+     "step,milliseconds\n1,710\n2,-720\n3,0.7s\n4,700 ms\n5,x\n", [
+        "write the measured numbers, or remove the row", "write 700", "write 700",
+        "write the number of this step, or remove the row",
+    ]),
+    ("diagnose llama-3.2-1b --gpus 8 --plan 'dp=8 gbs=12' --log log.csv",
+     "step,seconds\n1,-1\n2,-2\n3,2\n", [
+        "add --cluster NAME, the machine of the run", "write the measured numbers, or remove the row",
+        "write the measured numbers, or remove the row", "set global_batch to 16",
+    ]),
+    (f"{JOB} --traffic rate=4/s --slo 'ttft_p101=2s tpot_p99=50 msec'", "", ["write ttft_p99=2s"]),
+    ("checkpoint llama-3-8b --gpus 64 --to-plan 'dp=4 tp=3 pp=1'", "", ["set tensor_parallel to 16"]),
 ]  # fmt: skip
 
 

@@ -556,7 +556,17 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
             'write the steps to a CSV file: first the line "step,seconds", then lines such as "10,7.05", '
             "or give the output of the rank that prints steps, which is often the last rank",
             "set pipeline_parallel to 4",
+            "add --cluster NAME, the machine of the run",
         ],
+    ),
+    "predict epochs.yml --cluster dgx-h100:1": (
+        "base_model: Qwen/Qwen2.5-7B-Instruct\nsequence_len: 2048\nmicro_batch_size: 2\nnum_epochs: three\n",
+        "write 3",
+    ),
+    "predict reliable.yaml": (
+        "model: llama-3-8b\nplan: dp=64 gbs=64 zero=1 recompute=full\n"
+        'cluster: {base: dgx-h100, nodes: 8, reliability: {device_time_between_failures_s: "3 yers"}}\n',
+        "write device_time_between_failures_s: 1095 d",
     ),
     "predict quantised.yml --cluster dgx-h100:1": (
         "base_model: Qwen/Qwen2.5-7B-Instruct\nload_in_4bit: true\nadapter: lroa\nlora_r: -32\n"

@@ -472,6 +472,16 @@ def test_a_row_of_a_table_without_a_number_is_counted():
     assert (log.steps.step.tolist(), log.num_bad) == ([1, 3], 1)
 
 
+def test_a_skipped_row_is_named_with_its_line_and_reason():
+    log = read_log("step,seconds\n1,2.4\n2,-2\n3,2.3\n4,2,1\n5,2.3\n", "a.csv")
+
+    assert [(row.line, row.text) for row in log.skipped] == [(3, "2,-2"), (5, "4,2,1")]
+    assert log.skipped_text() == (
+        "flopcast skipped 2 of the 5 printed steps of the log: line 3 (2,-2): step time is impossible; "
+        "line 5 (4,2,1): the row has no number in each of the 2 columns"
+    )
+
+
 def test_a_single_word_that_may_be_cut_is_not_read():
     assert (
         told("{'train_runtime':100,'train_samples_per_second':2").because

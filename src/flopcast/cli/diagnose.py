@@ -1,6 +1,7 @@
 """`flopcast diagnose`."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
     from flopcast.requests.checked_request import check_request
 
     measured = problems_of(lambda: read_measured(others["log"], others["trace"]))
-    if found := [*measured, *problems_of(lambda: check_request(request, may_serve=False))]:
+    is_measured = others["log"] is not None or others["trace"] is not None
+    check = partial(check_request, request, may_serve=False)
+    found = [*measured, *problems_of(check)]  # of the job on the usual cluster if the request names none
+    if is_measured:
+        unknown = problems_of(partial(check, assume_cluster=False))
+        found += [each for each in unknown if each not in found]
+    if found:
         raise SpecError(found)
 
 

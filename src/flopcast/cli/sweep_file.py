@@ -229,7 +229,7 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if name == "sequence_length" and not whole:
             allowed, because = "a whole number above 0", "this axis is the number of tokens of a sequence"
-            fix = f"write {meant(value, allowed) or 4096}"
+            fix = _meant_length(value, allowed, values)
             if isinstance(value, str) and value.isdecimal():
                 because, fix = "a value in quotes is a text, not a number", f"write {value} without quotes"
             yield _fault(document, name, value, allowed, because, fix)
@@ -239,6 +239,18 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         elif not (whole or isinstance(value, str)):
             because, allowed = "each value of an axis is a text or a number", "names, paths or numbers"
             yield _fault(document, name, value, allowed, because, f"write a name or a path after {name}")
+
+
+def _meant_length(value: object, allowed: str, values: Sequence[object]) -> str:
+    """Return the fix of a wrong length, which does not repeat another value of its axis.
+
+    >>> [_meant_length(text, "a whole number above 0", [4096]) for text in ("8192k2", "4096t", "x")]
+    ['write 8192', 'remove it', 'remove it']
+    """
+    digits = re.match(r"\s*(\d{3,7})(?![\d.,])", str(value))
+    right = digits[1] if digits else meant(value, allowed)
+    lengths = [each for each in values if isinstance(each, int)]
+    return "remove it" if lengths and (not right or int(right) in lengths) else f"write {right or 4096}"
 
 
 def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:

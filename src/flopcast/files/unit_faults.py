@@ -51,7 +51,8 @@ def _in_unit(number: str, written: str, units: tuple[str, ...], example: str) ->
     size = parse_quantity(example, units)
     same = f"{number} {prefix}{units[0]}"
     ratio = float(number or 0) * PREFIXES[prefix] / size
-    return same if 0.01 < ratio < 100 and written != "%" else example
+    keeps = 0.01 < ratio < 100 and written != "%" and not (written and units[0] == "s")
+    return same if keeps else example
 
 
 def number_left(text: str) -> float:

@@ -189,6 +189,7 @@ def as_json(found: SlowStep) -> dict[str, object]:
         "measured_s": found.measured_s,
         "measured_step": None if found.step is None else fields_of(found.step),
         "predicted": fields_of(report, "step_time_s", "step_time_low_s", "step_time_high_s"),
+        "skipped_steps": [] if found.log is None else [fields_of(one) for one in found.log.skipped],
         "contradictions": [fields_of(one) for one in found.contradictions],
         "describes_run": found.describes_run,
         "inside": found.inside,

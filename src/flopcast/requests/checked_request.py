@@ -48,12 +48,13 @@ def check_after(word: str, request: JobRequest) -> None:
     check_request(replace(request, files=(word,)) if swapped else request)
 
 
-def check_request(request: JobRequest, *, may_serve: bool = True) -> None:
+def check_request(request: JobRequest, *, may_serve: bool = True, assume_cluster: bool = True) -> None:
     """Check the job of a request, or the file of a step of reinforcement learning; predict nothing.
 
     Parameters
     ----------
     may_serve : whether the job may be one of serving
+    assume_cluster : whether a training job without a cluster runs on the usual one
 
     Raises
     ------
@@ -65,4 +66,4 @@ def check_request(request: JobRequest, *, may_serve: bool = True) -> None:
     if may_serve and serves(request):
         answered(request, check_serving, with_degree)
     else:
-        check_training(request)
+        check_training(request, assume_cluster=assume_cluster)

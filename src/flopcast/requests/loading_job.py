@@ -16,6 +16,7 @@ from flopcast.spec.plan import Plan
 from flopcast.workload.suggested_fixes import impossible_degrees
 
 OPTION = "--to-plan"
+OF_STAGES = ("stage_layers", "virtual_stages")  # hold for one number of stages
 
 
 def resolve_both(request: JobRequest, to_plan: str | None) -> tuple[Job, Job | None]:
@@ -55,10 +56,13 @@ def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:
     fields = job.plan.model_dump(exclude_defaults=True)
     if job.plan.expert_tensor_parallel == job.plan.tensor_parallel:
         del fields["expert_tensor_parallel"]  # it follows the tensor-parallel degree
+    names = long_names(Plan)
+    changed = {names.get(word, word) for word in words}
+    if changed & {"pipeline_parallel", "virtual_stages"}:  # the plan that saves has other stages
+        fields = {name: value for name, value in fields.items() if name not in OF_STAGES}
     fields |= words
     plan = build(Plan, Document(OPTION, {"plan": fields}, {}), fields, ("plan",))
-    names = long_names(Plan)
-    stated = {name: getattr(plan, name) for name in (names.get(word, word) for word in words)}
+    stated = {name: getattr(plan, name) for name in changed}
     if wrong := impossible_degrees(job, stated):
         raise SpecError(replace(each, where=OPTION) for each in wrong)
     changes = tuple(change for change in request.changes if not change.startswith("plan"))

@@ -90,7 +90,7 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     return made_from(request, make, check, assume_cluster=assume_cluster)
 
 
-def check_training(request: JobRequest) -> Job:
+def check_training(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     """Return the training job that a request describes, checked as `resolve` does, but without a plan.
 
     Raises
@@ -98,7 +98,7 @@ def check_training(request: JobRequest) -> Job:
     SpecError
         Every fault of the files and the other values.
     """
-    return made_from(request, _of_no_serving(checked_job))[0]
+    return made_from(request, _of_no_serving(checked_job), assume_cluster=assume_cluster)[0]
 
 
 def _of_no_serving(make: Make[Made]) -> Make[Made]:

@@ -279,6 +279,7 @@ def import_options(request: JobRequest) -> "ImportOptions":
         whole=request.whole_cluster,
         model=isinstance(request.model, str),
         lengths=request.traffic is not None and request.seq is not None,
+        samples=request.samples is not None and request.epochs is None,
     )
 
 

@@ -20,6 +20,7 @@ from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, way_out, whole_number
 from flopcast.interop.shell.parameters import FROM_OUTSIDE, from_outside
+from flopcast.slips import meant
 
 AUTO = "auto"
 SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
@@ -28,6 +29,7 @@ LAUNCHER = "launcher"  # the section of a command that starts ranks
 NO_SUCH_KEY = "{} has no such key"
 SWITCHES = {"true": True, "false": False}
 OF_COMMANDS = dict.fromkeys(("1", "yes", "y", "t"), True) | dict.fromkeys(("0", "no", "n", "f"), False)
+POSITIVE = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 MOST_HOPS = 8  # references that lead to references
 
 
@@ -167,6 +169,19 @@ class ConfigReader:
             self.fault(key, "a number from 0 to 1", "the setting is a fraction", fix)
             return default_fraction
         return float(value)
+
+    def put_epochs(self, *keys: str) -> None:
+        """Read the number of epochs, which belongs to the run if the command line states its samples."""
+        key = self.first(*keys)
+        value = self.raw(key)
+        if value is None:
+            return
+        text = str(value)
+        if isinstance(value, bool) or not POSITIVE.fullmatch(text) or not float(text) > 0:
+            allowed, because = "a number above 0", f"{self.keys.program} trains for this number of epochs"
+            self.fault(key, allowed, because, f"write {meant(value, 'a whole number of at least 1') or 1}")
+        elif self.options.samples:
+            self.put(("run", "epochs"), float(text), key)
 
     def flag(self, key: str, default: bool = False, auto: str | None = None) -> bool:
         """Return a truth value. The parameters are those of `count`."""

@@ -13,10 +13,12 @@ class ImportOptions:
 
     `devices` is their number, if the command line states it; `whole` is the number of devices of the
     named cluster, if it does not. `model` states whether it names the model itself; `lengths` states
-    whether it gives the lengths of prompts, answers and sequences.
+    whether it gives the lengths of prompts, answers and sequences, and `samples` whether it gives those of
+    an epoch, but not the number of epochs.
     """
 
     devices: int | None = None
     whole: int | None = None
     model: bool = False
     lengths: bool = False
+    samples: bool = False

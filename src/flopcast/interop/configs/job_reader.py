@@ -121,7 +121,7 @@ class JobReader(ConfigReader):
         devices = self.options.devices or stated or self.options.whole
         if self.options.devices and stated not in (None, self.options.devices):
             self.assume(f"{self.options.devices} devices as requested, instead of {stated} in the file")
-        if devices == self.options.whole and not (self.options.devices or stated):
+        if devices is not None and devices == self.options.whole and not (self.options.devices or stated):
             self.assume(f"{devices} devices, all of the cluster, because no number of devices is stated")
             self.other_ranks = f", or add --gpus N: without it, all {devices} devices of the cluster train"
         if devices is None:

@@ -33,7 +33,7 @@ ATTENTION = ("attn_implementation", "ds.attn_implementation")
 TYPES, TYPE = {"bf16": "bf16", "fp16": "fp16"}, ("param_dtype", "ds.param_dtype")
 ADAPTER_RANK, TARGETS = ("lora_rank", "lora.rank"), ("target_modules", "lora.target_modules")
 FOUR_BITS = ("load_in_4bit", "ds.load_in_4bit")
-OPTIMIZER = "optimizer"
+OPTIMIZER, EPOCHS = "optimizer", ("max_epochs", "train.max_epochs")
 
 
 def read(reader: JobReader) -> None:
@@ -58,6 +58,7 @@ def read(reader: JobReader) -> None:
     _batch(reader, PAIR if trained in ("dpo", "rm") else 1)
     put_states(reader)
     put_adapters(reader)
+    reader.put_epochs(*EPOCHS)
     if trained == "dpo":
         reader.note_pairs(COMMAND)
         reader.put_reference(COMMAND)

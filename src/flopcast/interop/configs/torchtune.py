@@ -49,6 +49,7 @@ def read(reader: JobReader) -> None:
     builder = reader.text(BUILDER).rpartition(".")[2].lower()
     reader.read_model(BUILDER, model_name(builder))
     _lengths(reader)
+    reader.put_epochs("epochs")
     replicas = _degrees(reader)
     micro, steps = reader.count("batch_size"), reader.count("gradient_accumulation_steps")
     micro *= PAIR if _prefers(reader) else 1

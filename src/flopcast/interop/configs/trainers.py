@@ -105,6 +105,8 @@ def read_training(reader: JobReader, names: Names, stated: int | None = None, se
         else:
             stack = narrowed(stack, "bf16")
     reader.put(("stack",), stack)
+    if not (isinstance(limit := reader.raw("max_steps"), int) and limit > 0):  # it replaces the epochs
+        reader.put_epochs("num_epochs", "num_train_epochs")
 
 
 def read_adapters(

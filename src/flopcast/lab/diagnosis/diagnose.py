@@ -151,7 +151,7 @@ def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, c
         The report of the job with the recompute that the timers show.
     """
     job = report.job
-    found.advice += other_software(job, log)
+    found.advice += [*other_software(job, log), *filter(None, [log.skipped_text()])]
     sequences, length = job.plan.global_batch, job.batch.mean_sequence_tokens
     found.step = log.step_time(sequences, length, job.cluster.num_devices)
     if found.step is None:

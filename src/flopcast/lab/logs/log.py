@@ -16,6 +16,7 @@ from flopcast.lab.logs.timers import Timer
 from flopcast.records import dataclass
 from flopcast.units import Number
 
+MOST_LISTED = 5  # skipped steps in a sentence
 WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10
 
 
@@ -65,14 +66,24 @@ class SteadyTime:
     num_skipped: int
 
 
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A printed step that was not used: the number of its line, the line's text, and the reason."""
+
+    line: int
+    text: str
+    because: str
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Log:
     """The content of one training log.
 
     `framework` is a name of `lab.logs.formats.FORMATS`. Sizes of the job are None where the log does not
     state them; `parameters` are those of the whole model, and `recompute` is none, selective or full.
-    Records that were skipped while reading are counted: `num_bad` had impossible numbers (not finite,
-    negative), and `num_repeated` repeated a step or came from a rank that is not followed. `saved_after`
+    Records that were skipped while reading are counted: `num_bad` had missing or impossible numbers (not
+    finite, negative), and `num_repeated` repeated a step or came from a rank that is not followed.
+    `skipped` holds the first of the bad records, with the reasons. `saved_after`
     and `evaluated_after` are the numbers of the last steps printed before a checkpoint and an evaluation.
     """
 
@@ -91,6 +102,7 @@ class Log:
     parameters: int | None = None
     recompute: str | None = None
     num_bad: int = 0
+    skipped: tuple[SkippedRow, ...] = ()
     num_repeated: int = 0
     timers: tuple[Timer, ...] = ()
     saved_after: tuple[float, ...] = ()
@@ -100,6 +112,16 @@ class Log:
     def num_restarts(self) -> int:
         """Return how often the step number falls, as when a run resumes from a checkpoint."""
         return int(np.sum(np.diff(self.steps.step) < 0))
+
+    def skipped_text(self) -> str:
+        """Return a sentence about the printed steps that were not used; "" if all were used."""
+        if not self.num_bad:
+            return ""
+        rows = [f"line {each.line} ({each.text}): {each.because}" for each in self.skipped[:MOST_LISTED]]
+        more = self.num_bad - len(rows)
+        rows += [f"and {more} more"] * (more > 0 and bool(rows))
+        of_all = f"{self.num_bad} of the {self.num_bad + self.num_repeated + self.steps.step.size}"
+        return f"flopcast skipped {of_all} printed steps of the log{': ' * bool(rows)}{'; '.join(rows)}"
 
     def steady(self) -> np.ndarray:
         """Return which records are steady by the rule of this module, as booleans of shape (records,)."""

@@ -148,11 +148,8 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
             "the log contains only the mean step time of the whole run, which includes warm-up, "
             "evaluation and checkpoints"
         )
-    if log.num_bad > MANY_BAD_SHARE * (log.num_bad + log.steps.step.size):
-        warnings.append(
-            f"{log.num_bad} printed steps were ignored, because their values are negative, infinite or not "
-            "numbers"
-        )
+    if log.skipped or log.num_bad > MANY_BAD_SHARE * (log.num_bad + log.steps.step.size):
+        warnings.append(log.skipped_text())
     return warnings
 
 

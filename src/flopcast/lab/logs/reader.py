@@ -33,14 +33,15 @@ from flopcast.lab.logs.facts import (
     split_rank,
 )
 from flopcast.lab.logs.formats import FORMATS, NUM_STEPS, RUNTIME, TABLE, Fields
-from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory
-from flopcast.lab.logs.table import columns_of, row_of
+from flopcast.lab.logs.log import Log, LoggedSteps, RankMemory, SkippedRow
+from flopcast.lab.logs.table import columns_of, row_of, wrong_cells
 from flopcast.lab.logs.timers import TimerState
 from flopcast.records import replace
 
 MOST_SHOWN = 40  # characters of a wrong text in an error
 MOST_RECORDS = 1_000_000
 MOST_EVENTS = 10_000
+MOST_SKIPPED = 100  # skipped steps that are kept, and wrong cells that are reported
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 32
 MOST_LINE_BYTES = 1 << 16  # the start of a longer line is passed over
@@ -76,7 +77,8 @@ def read_log(text: str, name: str) -> Log:
         return _read(_lines(io.BytesIO(text.encode("utf-8", errors="replace"))), name)
     except SpecError as error:
         start = text.strip()[:MOST_SHOWN]
-        raise SpecError([replace(each, value=start) for each in error.problems]) from None
+        found = [replace(each, value=start) if each.value == name else each for each in error.problems]
+        raise SpecError(found) from None
 
 
 def read_log_file(path: Path) -> Log:
@@ -142,6 +144,9 @@ class _LogState:
         self.recompute: str | None = None
         self.timers = TimerState()
         self.columns: tuple[tuple[str, float], ...] = ()  # of a table of steps, after its header
+        self.header = ""
+        self.skipped: list[SkippedRow] = []
+        self.wrong: list[tuple[int, str, str, str]] = []  # line, column, cell and number of wrong cells
         self.last_step = 0.0
         self.saved_after: dict[float, None] = {}
         self.evaluated_after: dict[float, None] = {}
@@ -176,20 +181,25 @@ class _LogState:
 
     def _take_step(self, labelled: int | None, line: str) -> bool:
         """Read a line of a step; return whether the line is one."""
-        if self.num_lines == 1 and not self.columns:
-            self.columns = columns_of(line)
+        if is_first := self.num_lines == 1 and not self.columns:
+            self.columns, self.header = columns_of(line), line
+        elif self.columns and (wrong := [*wrong_cells(line, self.header, self.columns)]):
+            self.wrong += [(self.number, *each) for each in wrong[: MOST_SKIPPED - len(self.wrong)]]
+            return True
         elif self.columns and (numbers := row_of(line, self.columns)):
-            self._keep_step(TABLE, UNLABELLED, numbers)
+            self._keep_step(TABLE, UNLABELLED, numbers, line)
             return True
         for name, known in FORMATS.items():
             if any(cue in line for cue in known.cues) and (line_read := known.read(line)):
                 key = (name, UNLABELLED if labelled is None else labelled)
                 pending = self.pending.pop(key, {}) | line_read.fields
                 if line_read.complete:
-                    self._keep_step(*key, pending)
+                    self._keep_step(*key, pending, line)
                 else:
                     self.pending[key] = pending
                 return True
+        if self.columns and line.strip() and not columns_of(line) and not is_first:
+            self._skip(TABLE, line, f"the row has no number in each of the {len(self.columns)} columns")
         return False
 
     def _note_event(self, line: str) -> None:
@@ -203,15 +213,22 @@ class _LogState:
         for name, size in sizes.items():
             kept[name] = max(size, kept.get(name, 0.0))
 
-    def _keep_step(self, name: str, rank: int, numbers: Fields) -> None:
+    def _skip(self, name: str, line: str, because: str) -> None:
+        self.num_bad[name] += 1
+        self.bad_number = self.bad_number or self.number
+        if len(self.skipped) < MOST_SKIPPED:
+            self.skipped.append(SkippedRow(self.number, line.strip()[:MOST_SHOWN], because))
+
+    def _keep_step(self, name: str, rank: int, numbers: Fields, line: str) -> None:
         """Keep a record if its numbers are within LIMITS and no time is zero; a zero rate is missing."""
         rows = self.rows[name]
         if numbers.get(NUM_STEPS) and RUNTIME in numbers:
             numbers["step_time_s"] = numbers[RUNTIME] / numbers[NUM_STEPS]
-        right = all(value == 0 or LIMITS[0] < value < LIMITS[1] for value in numbers.values())
-        if not right or not 0 < numbers.get("step_time_s", 1.0) < LONGEST_STEP_S:
-            self.num_bad[name] += 1
-            self.bad_number = self.bad_number or self.number
+        wrong = [key for key, value in numbers.items() if value != 0 and not LIMITS[0] < value < LIMITS[1]]
+        if wrong or not 0 < numbers.get("step_time_s", 1.0) < LONGEST_STEP_S:
+            key = wrong[0] if wrong else "step_time_s"
+            state = "is missing or not finite" if not math.isfinite(numbers[key]) else "is impossible"
+            self._skip(name, line, f"{key.replace('_', ' ').removesuffix(' s')} {state}")
         elif len(rows) < MOST_RECORDS * (1 + len(NAMES)):
             counted = {"step": len(rows) / (1 + len(NAMES)) + 1}  # where steps have no number
             known = counted | {key: value for key, value in numbers.items() if value or key == "step"}
@@ -234,8 +251,12 @@ def _read(lines: Iterable[tuple[int, str]], name: str, place: str = "") -> Log:
     for number, line in lines:
         reading.take(number, line)
     framework = next((one for one, rows in reading.rows.items() if rows), None)
-    if framework is None:
+    faults = [_wrong_cell(place or name, *each) for each in reading.wrong]
+    if framework is None and not faults:
         raise SpecError([_nothing(reading, place or name)])
+    num_good = 0 if framework is None else len(reading.rows[framework]) // (1 + len(NAMES))
+    if faults or reading.num_bad[framework or TABLE] > num_good:
+        raise SpecError([*faults, *(_bad_row(place or name, each) for each in reading.skipped)])
     rows = np.array(reading.rows[framework]).reshape(-1, 1 + len(NAMES))
     kept = _followed(rows)
     facts = reading.facts
@@ -252,6 +273,7 @@ def _read(lines: Iterable[tuple[int, str]], name: str, place: str = "") -> Log:
         **{name: size for name, size in facts.items() if name != "data_parallel"},
         recompute=reading.recompute,
         num_bad=reading.num_bad[framework],
+        skipped=tuple(reading.skipped),
         num_repeated=len(rows) - len(kept),
         timers=reading.timers.timers(),
         saved_after=tuple(reading.saved_after),
@@ -272,6 +294,20 @@ def _followed(rows: np.ndarray) -> np.ndarray:
     mine: np.ndarray = rows[rows[:, 0] == ranks[np.argmax(counts)]]
     new: np.ndarray = mine[np.concatenate([[True], np.diff(mine[:, 1]) != 0])]
     return new
+
+
+def _wrong_cell(name: str, number: int, column: str, cell: str, right: str) -> Problem:
+    """Return the fault of a text where a table of steps has a number."""
+    fix = f"write {right}" if right else "write the number of this step, or remove the row"
+    because = f"the column {column} holds numbers without a unit"
+    return replace(_fault(name, "a number", because, fix, number), field=f"log: {column}", value=cell)
+
+
+def _bad_row(name: str, row: SkippedRow) -> Problem:
+    """Return the fault of an unusable row of a log that has other faults or hardly any usable row."""
+    allowed = "a step with a time above 0"
+    fault = _fault(name, allowed, row.because, "write the measured numbers, or remove the row", row.line)
+    return replace(fault, value=row.text)
 
 
 def _nothing(reading: _LogState, name: str) -> Problem:
