@@ -560,7 +560,7 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
         ],
     ),
     "predict epochs.yml --cluster dgx-h100:1": (
-        "base_model: Qwen/Qwen2.5-7B-Instruct\nsequence_len: 2048\nmicro_batch_size: 2\nnum_epochs: three\n",
+        "base_model: Qwen/Qwen2.5-7B\nsequence_len: 2048\nmicro_batch_size: 2\nnum_epochs: three\n",
         "write 3",
     ),
     "predict reliable.yaml": (

@@ -300,7 +300,7 @@ def _wrong_cell(name: str, number: int, column: str, cell: str, right: str) -> P
     """Return the fault of a text where a table of steps has a number."""
     fix = f"write {right}" if right else "write the number of this step, or remove the row"
     because = f"the column {column} holds numbers without a unit"
-    return replace(_fault(name, "a number", because, fix, number), field=f"log: {column}", value=cell)
+    return replace(_fault(name, "numbers", because, fix, number), field=f"log: {column}", value=cell)
 
 
 def _bad_row(name: str, row: SkippedRow) -> Problem:
