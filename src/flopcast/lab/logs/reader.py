@@ -250,12 +250,12 @@ def _read(lines: Iterable[tuple[int, str]], name: str, place: str = "") -> Log:
     reading = _LogState()
     for number, line in lines:
         reading.take(number, line)
-    framework = next((one for one, rows in reading.rows.items() if rows), None)
     faults = [_wrong_cell(place or name, *each) for each in reading.wrong]
-    if framework is None and not faults:
+    framework = next((one for one, rows in reading.rows.items() if rows), TABLE)
+    num_good = len(reading.rows[framework]) // (1 + len(NAMES))
+    if num_good == 0 and not faults:
         raise SpecError([_nothing(reading, place or name)])
-    num_good = 0 if framework is None else len(reading.rows[framework]) // (1 + len(NAMES))
-    if faults or reading.num_bad[framework or TABLE] > num_good:
+    if faults or reading.num_bad[framework] > num_good:
         raise SpecError([*faults, *(_bad_row(place or name, each) for each in reading.skipped)])
     rows = np.array(reading.rows[framework]).reshape(-1, 1 + len(NAMES))
     kept = _followed(rows)
