@@ -272,7 +272,7 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
     )
     varied = replace(alone, num_variants=2)
     assert varied.sentence() == (
-        f"{fastest} (1 fit) and 2 variants with other stages or less recompute{more}"
+        f"{fastest} (1 fit) and 2 variants with layers divided differently or with less recompute{more}"
     )
     left_out = FasterTight(plan=second, ratio=0.9, need="53.1 GiB expected of 80.0 GiB")
     assert left_out.sentence() == (

@@ -6,6 +6,7 @@ Elsewhere: the same as data (deployments_json.py), a search of training (search_
 
 from collections.abc import Iterator, Sequence
 
+from flopcast.files.nearest_names import alternatives
 from flopcast.records import dataclass
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.serving_text import bounds, plan_text
@@ -72,10 +73,10 @@ def _axes(result: DeploymentResult) -> str:
 def _question(result: DeploymentResult) -> list[str]:
     """Return the lines that state the question and the number of deployments."""
     jobs = result.question.jobs
-    clusters = dict.fromkeys(f"{job.cluster.name} × {job.cluster.num_devices}" for job in jobs)
+    clusters = dict.fromkeys(f"{job.cluster.name}: {job.cluster.machine}" for job in jobs)
     engines = dict.fromkeys(f"{job.engine.label}" for job in jobs)
     lines = [
-        f"{jobs[0].model.name} on {', '.join(clusters)}: {', '.join(engines)}",
+        f"{jobs[0].model.name} on {alternatives([*clusters])}, {', '.join(engines)}",
         f"traffic   {jobs[0].traffic.text()}",
     ]
     if stated := jobs[0].slo.text():

@@ -61,7 +61,7 @@ def placed_plans(result: "SearchResult") -> list[PlacedJob]:
 def placed_lines(placed: list[PlacedJob]) -> list[str]:
     """Return the placements as a paragraph of text; empty if there are none."""
     lines = [
-        f"  {job.cluster.name} × {job.cluster.num_devices}, {job.stack.label}: {found.option} fits"
+        f"  {job.cluster.machine} ({job.cluster.name}), {job.stack.label}: {found.option} fits"
         f" ({found.price})"
         for job, found in placed
     ]

@@ -193,6 +193,7 @@ def _memory(memory: MemoryReport) -> list[str]:
     rows = sorted(sizes, key=lambda row: -row[1]) + totals
     lines = aligned([(name, show_memory(size), note) for name, size, note in rows], "<><")
     head = "peak memory of the fullest stage" if memory.num_stages > 1 else "peak memory"
+    head += " (the expected need decides whether the job fits)"
     return [head, *(f"  {line}" for line in lines)]
 
 
@@ -294,9 +295,9 @@ def _of_tokens(cost: StepCost, of_step: Amount, shown: Callable[[Number], str], 
 
 def _power_limits(drawn: PowerDraw) -> list[str]:
     share, limit = f"{drawn.at_limit_fraction:.0%}", f"{drawn.limit_w:.0f} W"
-    at_limit = f"operators at the {limit} limit take {share} of the step"
+    at_limit = f"operators that reach the {limit} limit take {share} of the step"
     return [
-        f"peak      {drawn.peak_w:.0f} W per device over the busiest 0.1 s; {at_limit}",
+        f"peak      {drawn.peak_w:.0f} W per device (mean of the busiest 0.1 s); {at_limit}",
         f"limit     {_least(drawn)}",
     ]
 

@@ -34,9 +34,9 @@ def reason_recommended(result: SearchResult) -> str:
     parts = [_place_of_first(result), f"the largest components are {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
-    levers = [f"{in_words(name)}: {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
+    levers = [f"{in_words(name)} {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
     if levers:
-        gained = "a 10 % improvement of one of these factors would shorten the step"
+        gained = "a 10 % improvement of one factor would shorten the step by the fraction behind it"
         parts.append(f"{gained}: {', '.join(levers)}")
     return "; ".join(parts)
 
@@ -49,10 +49,12 @@ def _place_of_first(result: SearchResult) -> str:
     if len(tied) == 1:
         return "better than every other plan"
     if near == 1:
-        return f"the best of {len(tied)} tied plans"
-    distance = "also the best" if first.ratio == 1.0 else _behind(first, result.question.first)
-    which = "simplest" if is_simplest(result) else f"{CHOSEN}, one"
-    return f"{which} of {near} tied plans within {TIED_RATIO - 1:.0%} of the best; it is {distance}"
+        return f"the best of {len(tied)} plans that may be equally good"
+    objective = result.question.first
+    distance = f"also the {objective.superlative}" if first.ratio == 1.0 else _behind(first, objective)
+    which = "the simplest" if is_simplest(result) else f"{CHOSEN}, one"
+    near_best = f"{near} plans that may be as good as the best and are within {TIED_RATIO - 1:.0%} of it"
+    return f"recommended because it is {which} of the {near_best} (variants included); it is {distance}"
 
 
 def is_simplest(result: SearchResult) -> bool:
@@ -144,8 +146,8 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
     way_out = "; --headroom 1 accepts such plans" if tight else ""
     more, word = show_memory(lacked_bytes), played.device_verdict
     return (
-        f"{more} more ({word}: {expected} expected and up to {high} on"
-        f" its fullest stage, of {there}{way_out})"
+        f"{more} more than a device has ({word}: {expected} expected and up to {high}, of {there},"
+        f" on its fullest stage{way_out})"
     )
 
 

@@ -27,7 +27,17 @@ RECOMMENDED, UNSETTLED = "recommended", "may be the best"
 
 def name_of(job: Job, question: Question) -> str:
     """Return the cluster and size of a plan, with its stack and power limit if several are compared."""
-    name = f"{job.cluster.name} × {job.cluster.num_devices}"
+    return f"{job.cluster.name} × {job.cluster.num_devices}{_varied(job, question)}"
+
+
+def place_of(job: Job, question: Question) -> str:
+    """Return the devices and the cluster of a plan for sentences, with what `name_of` adds."""
+    return f"{job.cluster.machine} ({job.cluster.name}){_varied(job, question)}"
+
+
+def _varied(job: Job, question: Question) -> str:
+    """Return the stack, overlap and power limit of a plan, as far as several are compared."""
+    name = ""
     if len({one.stack.label for one in question.jobs}) > 1:
         name += f", {job.stack.label}"
     if len({one.stack.tensor_overlap for one in question.jobs}) > 1:
@@ -159,7 +169,7 @@ def variants_of(group: Group) -> str:
     told = [f"{_changes(one, first)} ({behind(one)})" for one in others[:VARIANTS]]
     told += [f"{len(others) - VARIANTS} more"] if len(others) > VARIANTS else []
     count = f"{len(others)} variants" if len(others) > 1 else "1 variant"
-    return f"{count} that may be as good ({DIFFERENCE}): {'; '.join(told)}" if others else ""
+    return f"{count} that may be as good as this plan: {'; '.join(told)}" if others else ""
 
 
 def _changes(one: Ranked, first: Ranked) -> str:

@@ -12,6 +12,7 @@ from flopcast.render import search_reasons
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.search_runs import limits_lines, risk_text, run_values
 from flopcast.render.search_table import (
+    DIFFERENCE,
     INTERVAL,
     MEMORY,
     Group,
@@ -20,6 +21,7 @@ from flopcast.render.search_table import (
     name_of,
     objective_name,
     option,
+    place_of,
     plans_of_settings,
     preference_rows,
     rate_and_mfu,
@@ -55,7 +57,7 @@ def marked_text(result: SearchResult, top: int = TOP, *, with_front: bool = Fals
     parts = [question_lines(result)]
     if result.plans:
         groups = grouped(result.plans)[:top]
-        parts.append(answer_lines(result) + _table(result, groups))
+        parts.append(answer_lines(result) + _table(result, groups) + _legend(groups))
         parts.append(_reasons(result, groups))
         parts.append(_given(result))
     parts.append(settings_lines(result))
@@ -70,21 +72,21 @@ def question_lines(result: SearchResult) -> list[str]:
     """Return the lines that state the question and the number of plans."""
     question = result.question
     job = question.jobs[0]
-    sizes = dict.fromkeys(f"{one.cluster.name} × {one.cluster.num_devices}" for one in question.sized())
-    devices = dict.fromkeys(one.cluster.node.device.name for one in question.jobs)
+    sizes = dict.fromkeys(f"{one.cluster.name}: {one.cluster.machine}" for one in question.sized())
     stacks = dict.fromkeys(one.stack.label for one in question.jobs)
     part = question.space.headroom_fraction
     room = "" if part is None else f" ({part:.0%} of the memory)"
     kept = f"{result.feasible:,} of these are estimated to meet all limits"
     are = "is a variant" if result.refined == 1 else "are variants"
     lines = [
-        f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch_text}",
+        f"{job.model.name} on {alternatives([*sizes])}, {', '.join(stacks)}, {job.batch_text}",
         f"searched  {result.candidates:,} plan{'s' * (result.candidates != 1)}:"
         f" {result.possible:,} possible, {result.in_memory:,} fit"
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
         + (
-            f" ({result.refined} of these {are} of other plans, with unequal stages or less recompute)"
+            f" ({result.refined} of these {are} of other plans,"
+            " with layers divided differently among stages or with less recompute)"
             if result.refined
             else ""
         )
@@ -116,7 +118,7 @@ def answer_lines(result: SearchResult) -> list[str]:
     has the best plan of the next setting.
     """
     first, objective = result.plans[0], result.question.first
-    where = name_of(first.played.job, result.question)
+    where = place_of(first.played.job, result.question)
     text = f"{first.played.plan.short()} on {where}: {_results(result, first)}"
     if first.ratio != 1:
         gap = f"{first.ratio - 1:.1%} {objective.comparative}, 90 %: {search_reasons.ratio_interval(first)}"
@@ -126,7 +128,7 @@ def answer_lines(result: SearchResult) -> list[str]:
     others = [one for one in plans_of_settings(result) if one is not first]
     if not others:
         return [f"answer    {text}"]
-    other, where = others[0], name_of(others[0].played.job, result.question)
+    other, where = others[0], place_of(others[0].played.job, result.question)
     interval = search_reasons.ratio_interval(other)
     gap = f"{behind(other)} against the best, 90 %: {interval}" if other.ratio != 1 else "the best"
     return [f"answer    {text}", f"next      {where}: {_results(result, other)}, {gap}"]
@@ -166,6 +168,16 @@ def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False
     return told
 
 
+def _legend(groups: Sequence[Group]) -> list[str]:
+    """Return lines that explain the signs in the table of plans."""
+    lines = (
+        ["= means that the plan may be as good as the best plan"] if any(g[0].equal for g in groups) else []
+    )
+    if any(len(group) > 1 for group in groups):
+        lines.append(f"variants differ from the plan above only in the settings shown ({DIFFERENCE})")
+    return lines
+
+
 def _below(group: Group, result: SearchResult, *, is_answer: bool) -> Iterator[str]:
     """Yield what stands below the row of a plan: the plan to copy, its mark, rate, MFU and variants."""
     copied = option(group[0].played.plan.short())
@@ -189,7 +201,7 @@ def _marked(row: Sequence[str], heading: Sequence[str], one: Ranked) -> list[str
 def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
     """Return the sentence on the first plan, and what each of the others takes more time in."""
     first = result.plans[0]
-    lines = ['why (compared with plan 1; "=" marks plans that may be as good as the best plan)']
+    lines = ["why (the times of components on the busiest stage are compared with those of plan 1)"]
     for number, (one, *_) in enumerate(groups, 1):
         lost = search_reasons.reason_lost(one, first) or "no component takes longer"
         reasons = search_reasons.sentence_of(one, result).split("; ") if one is first else [lost]
@@ -204,7 +216,7 @@ def _given(result: SearchResult) -> list[str]:
     lines = ["as given"]
     for one in result.given:
         shown, *_ = values_of(result, one)
-        name = name_of(one.played.job, result.question)
+        name = place_of(one.played.job, result.question)
         lines.append(f"  {option(one.played.plan.short())} on {name}: {shown}")
         lines.append(f"    {search_reasons.gap_to_best(one, result.plans[0], result.question)}")
     return lines
@@ -294,7 +306,7 @@ def nearest(result: SearchResult) -> list[str]:
     ]
     for one in _not_too_far(better):
         several = len(tuple(result.question.sized())) > 1
-        where = f" on {name_of(one.played.job, result.question)}" if several else ""
+        where = f" on {place_of(one.played.job, result.question)}" if several else ""
         lines.append(f"  {option(one.played.plan.short())}{where}")
         lines.append(f"    {search_reasons.reason_infeasible(one, result.question, alone=alone)}")
     return lines

@@ -13,8 +13,8 @@ from flopcast.spec.plan_fields import short_name
 
 FASTER_PLAN = 'plan "'  # begins the sentence about a faster plan that may not fit
 NO_TIGHT_PLANS = (
-    "flopcast did not consider tight plans, whose 90 % interval of memory exceeds the memory of the device;"
-    " a search with headroom 1 considers them"
+    "flopcast did not consider plans that may not fit (the upper end of the 90 % interval of memory exceeds"
+    " the memory of the device); flopcast search --headroom 1 also considers these plans"
 )
 
 
@@ -73,7 +73,8 @@ class ChosenPlan:
         tried = f"{self.possible} typical plan{'s' * (self.possible != 1)} ({self.fitting} {fit})"
         if self.num_variants:
             several = "s" * (self.num_variants > 1)
-            tried += f" and {self.num_variants} variant{several} with other stages or less recompute"
+            tried += f" and {self.num_variants} variant{several}"
+            tried += " with layers divided differently or with less recompute"
         if self.next_best is None or self.next_ratio >= 1:
             text = f"{start}: the fastest of {tried}"
         else:

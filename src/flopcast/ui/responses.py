@@ -192,7 +192,7 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
     result, _, _ = _found(words, on_progress)
     html = search_parts(result, lambda job: _address(job, words))
     for job, placed in placed_plans(result):
-        where = f"{job.cluster.num_devices} × {job.cluster.name}"
+        where = f"{job.cluster.machine} ({job.cluster.name})"
         own = job.model_copy(update={"plan": placed.plan})
         fits = f"The model fits on {where} with {placed.option}: {placed.price}"
         html += applied(fits, _address(own, words))

@@ -20,6 +20,7 @@ from flopcast.render.page.summary import VERDICTS, Tile, run_tiles, tiles
 from flopcast.render.page.table import listing
 from flopcast.render.search_drawing import LEGEND, drawing_of
 from flopcast.render.search_table import (
+    DIFFERENCE,
     INTERVAL,
     MFU,
     RATE,
@@ -27,6 +28,7 @@ from flopcast.render.search_table import (
     mark_of,
     name_of,
     objective_name,
+    place_of,
     plans_of_settings,
     preference_rows,
     rate_and_mfu,
@@ -102,7 +104,7 @@ def _folded(key: str, heading: str, html: str) -> str:
 def _best(result: SearchResult, address: Address) -> str:
     """Return the recommended plan, one tile per result, and why it is recommended."""
     first, question = result.plans[0], result.question
-    where = f"{question.jobs[0].model.name} on {name_of(first.played.job, question)}"
+    where = f"{question.jobs[0].model.name} on {place_of(first.played.job, question)}"
     subject = f'<p class="subject">{escape(where)}. Recommended: {_link(first, address)}</p>'
     run = run_of(first.played, question.total_tokens)
     others = [_compared(result), *_rate(first), _memory(first)]
@@ -119,7 +121,7 @@ def _next_setting(result: SearchResult, first: Ranked) -> list[Tile]:
     others = [one for one in plans_of_settings(result) if one is not first]
     if not others:
         return []
-    other, where = others[0], escape(name_of(others[0].played.job, result.question))
+    other, where = others[0], escape(place_of(others[0].played.job, result.question))
     gap = f"{other.ratio - 1:+.1%} against the best (90 %: {search_reasons.ratio_interval(other)})"
     about = f"{where}, {gap}" if other.ratio != 1 else where
     return [("Next best", escape(values_of(result, other)[0]), about)]
@@ -249,7 +251,10 @@ def _body(headings: Sequence[str], cells: Sequence[str], below: str) -> str:
 def _why(group: Group, result: SearchResult) -> str:
     """Return the reasons for a plan's rank, and its variants, folded below the plan."""
     variants = variants_of(group)
-    texts = [search_reasons.sentence_of(group[0], result), *([variants] if variants else [])]
+    texts = [
+        search_reasons.sentence_of(group[0], result),
+        *([f"{variants} ({DIFFERENCE})"] if variants else []),
+    ]
     return f"<details><summary>Why</summary><small>{escape('; '.join(texts))}</small></details>"
 
 
