@@ -295,7 +295,7 @@ def _of_tokens(cost: StepCost, of_step: Amount, shown: Callable[[Number], str], 
 
 def _power_limits(drawn: PowerDraw) -> list[str]:
     share, limit = f"{drawn.at_limit_fraction:.0%}", f"{drawn.limit_w:.0f} W"
-    at_limit = f"operators that reach the {limit} limit take {share} of the step"
+    at_limit = f"operators at the {limit} limit take {share} of the step"
     return [
         f"peak      {drawn.peak_w:.0f} W per device (mean of the busiest 0.1 s); {at_limit}",
         f"limit     {_least(drawn)}",
