@@ -22,6 +22,7 @@ from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import Factor, FactorBook
 from flopcast.layers.experts import Experts
 from flopcast.spec.job import Job
+from flopcast.spec.model import Model
 from flopcast.spec.stack import Stack
 
 Levels = Mapping[str, FittedLevel]
@@ -71,20 +72,20 @@ def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
 def unknown_fractions(job: Job) -> dict[str, float]:
     """Return what is unknown about the site of a job, and which fraction of its sigma applies."""
     fractions = dict.fromkeys(unknowns(job.stack, job.cluster.node.device.name), 1.0)
-    narrow_fraction = _narrow_fraction(job) if fractions else 0.0
+    narrow_fraction = _narrow_fraction(job.model) if fractions else 0.0
     return fractions | {NARROW: narrow_fraction} if narrow_fraction else fractions
 
 
-def _narrow_fraction(job: Job) -> float:
+def _narrow_fraction(model: Model) -> float:
     """Return the fraction of the sigma of narrow experts, by the elements of the matrix of one expert.
 
     For hybrids, of which no run at an unknown site is known, the whole sigma applies.
     """
-    if job.model.family == "hybrids":
+    if model.family == "hybrids":
         return 1.0
     elements = [
-        layer.expert_hidden / job.plan.expert_tensor_parallel * layer.inner_hidden(job.model.hidden)
-        for layer in (block.feed_forward for block in job.model.blocks)
+        layer.expert_hidden * layer.inner_hidden(model.hidden)
+        for layer in (block.feed_forward for block in model.blocks)
         if isinstance(layer, Experts)
     ]
     return min(1.0, NARROW_ELEMENTS / min(elements)) if elements else 0.0
