@@ -62,7 +62,8 @@ def test_a_bad_row_is_told_and_the_good_ones_are_fitted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"), [((), "NVIDIA H200"), (("--device", "h200"), f"did you mean {DEVICE}")]
+    ("words", "told"),
+    [((), "NVIDIA H200"), (("--device", "h200"), f"did you mean h200-nvl-141gb or {DEVICE}")],
 )
 def test_a_pack_needs_the_name_of_its_device(tmp_path, words, told):
     ended = fit(pack_of(tmp_path / "pack", 20), tmp_path / "out", *words)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections import defaultdict
 from dataclasses import replace
 
@@ -190,8 +191,9 @@ def test_a_fit_finds_the_rate_that_a_machine_really_has(runs):
 def test_the_page_is_what_its_command_prints(shared):
     page = PAGE.read_text(encoding="utf-8")
     before, after = TEXT.split("{tables}")
+    beginning = re.sub(r"\\{\w+\\}", r"[\\d.]+ %", re.escape(before))  # numbers of the first sentence
 
-    assert page.startswith(before)
+    assert re.match(beginning, page)
     assert page.endswith(after)
     assert table_of(QUICK, TABLES[QUICK]) in page, "python tests/offload_accuracy.py writes it"
 
