@@ -163,9 +163,11 @@ def test_a_longer_sequence_takes_longer_and_is_no_faster_a_token_than_its_attent
 def test_sequences_taken_two_at_a_time_need_more_memory_in_a_step_and_no_more_between_steps(**parts):
     """Half as many micro-batches of twice the size: the same tokens, more of them at once.
 
-    GPipe keeps all tokens in both cases, and the gradients of smaller micro-batches exist earlier.
+    GPipe keeps all tokens in both cases, and the gradients of smaller micro-batches exist earlier. Both
+    steps accumulate gradients: those of a single micro-batch do not exist while it has all its activations.
     """
-    job = drawn(**parts)
+    few = drawn(**parts)
+    job = with_plan(few, global_batch=2 * few.plan.global_batch)
     double = with_plan(job, micro_batch=2 * job.plan.micro_batch)
     assume(possible(double))
 
