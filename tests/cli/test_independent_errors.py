@@ -18,6 +18,10 @@ RUN = (
 )
 TWO_WRONG = RUN.replace("MyGPT 13B", "Llama 3 8B").replace("H100", "H1OO")  # letters O
 TWO_WRONG += RUN.replace("MyGPT 13B", "Llama 3 8B").partition("\n")[2].replace("mine-1", "\nmine-2") + " s"
+LLAMA = RUN.replace("MyGPT 13B", "Llama 3 8B")
+ROW = RUN.partition("\n")[2].replace("MyGPT 13B", "Llama 3 9B")
+TWO_RUNS = f"{LLAMA}\n{ROW}\n" + LLAMA.partition("\n")[2].replace("mine-1", "x").replace("H100", "H101")
+TWO_RUNS = TWO_RUNS.removesuffix("6.9") + "-7"
 TOO_MANY = RUN.replace("MyGPT 13B", "Llama 3 8B").replace(",32,2,", ",32,4,")  # ranks
 MEGATRON = (
     "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --tensor-model-paralel-size 2 --bf16 "
@@ -333,6 +337,24 @@ CASES = [
         "write the measured numbers, or remove the row", "set global_batch to 16",
     ]),
     (f"{JOB} --traffic rate=4/s --slo 'ttft_p101=2s tpot_p99=50 msec'", "", ["write ttft_p99=2s"]),
+    ("search llama-3-8b --gpus 64 --plan 'gbs=512 tp=3,x'", "", ["set tensor_parallel to 2"]),
+    ("validate --runs runs.csv", TWO_RUNS, [
+        "write a unique id in id, or remove the row",
+        "write llama-3-8b in the column model_name, or fill these columns of the row: layers, hidden, "
+        "ffn_hidden, heads, vocab, gated_mlp",
+        "write a value that is greater than 0 in step_time_s, or remove the row",
+        "did you mean h100-pcie-80gb, h100-sxm5-64gb or h100-sxm5-80gb?",
+    ]),
+    ("predict sft.yaml --gpus 8",
+     "base_model: Qwen/Qwen2.5-7B\nsequence_len: 2048\nmicro_batch_size: 2\nnum_epochs: 0\n"
+     "deepspeed: zero3.json\nfsdp_config:\n  offload_params: maybe\n", [
+        "write 1", "keep one of deepspeed and fsdp_config", "write false",
+    ]),
+    ("predict sft.sh",
+     "torchrun --nproc_per_node 8 -m openrlhf.cli.train_sft --pretrain meta-llama/Meta-Llama-3-8B "
+     "--max_epochs 0 --learning_rat 5e-6 --micro_train_batch_size 3 --train_batch_size 256\n", [
+        "write 240 or 264", "write 1", "did you mean learning_rate?",
+    ]),
     ("checkpoint llama-3-8b --gpus 64 --to-plan 'dp=4 tp=3 pp=1'", "", ["set tensor_parallel to 16"]),
 ]  # fmt: skip
 

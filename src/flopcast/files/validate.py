@@ -31,7 +31,7 @@ OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry 
 }
 ALTERNATIVES = {kind.__name__ for kind in (bool, int, float, str)}  # in locations of pydantic
 TOGETHER = "together with "  # begins what is allowed for a field that needs another one
-OF_WORDS = ("--traffic", "--slo", "--checkpoint", "--loader")  # options of several settings
+OF_WORDS = ("--traffic", "--slo", "--checkpoint", "--loader", "--to-plan")  # options of several settings
 PRICE = ("price", "device_usd_per_hour")  # a file may state the price alone
 Noun = TypeVar("Noun", bound=BaseModel)
 

@@ -43,8 +43,8 @@ class Image(StrictModel):
 
     @property
     def text(self) -> str:
-        """Return the image as a user writes it: number, width and height."""
-        return f"{self.count}x{self.width}x{self.height}"
+        """Return the image as a user writes it: the number unless it is 1, width and height."""
+        return f"{f'{self.count}x' * (self.count > 1)}{self.width}x{self.height}"
 
 
 def read_images(given: object) -> object:
@@ -91,7 +91,7 @@ def images_text(images: Iterable[Image]) -> str:
     """Return images as a user writes them.
 
     >>> images_text((Image(width=8, height=6), Image(width=4, height=4, count=3)))
-    '1x8x6+3x4x4'
+    '8x6+3x4x4'
     """
     return "+".join(image.text for image in images)
 

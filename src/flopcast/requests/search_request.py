@@ -123,7 +123,8 @@ def question_of(request: SearchRequest) -> Question:
     )
     if jobs:
         with collected(faults.found):
-            faults.found.extend(_impossible_degrees(plain(space=space or Space()), words))
+            for each in _impossible_degrees(plain(space=space or Space()), words):
+                faults.found[:] = [*(_with_fix_of(each, one) for one in faults.found), each]
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
@@ -142,11 +143,14 @@ def _of_gpus(problem: Problem) -> Problem:
     return replace(problem, where="--gpus", fix=fix) if problem.field == "gpus" else problem
 
 
-def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iterator[Problem]:
-    """Yield the faults of degrees that are possible for no job of a question.
+def _with_fix_of(impossible: Problem, fault: Problem) -> Problem:
+    """Return the fault of a text with the fix of the degrees in this text, which are impossible, too."""
+    same = (fault.where, f"plan.{fault.field}") == (impossible.where, impossible.field)
+    return replace(fault, field=impossible.field, fix=impossible.fix) if same else fault
 
-    A range contains them rightly, unless it contains no others.
-    """
+
+def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield faults of degrees that are possible for no job; a range may also contain possible ones."""
     jobs = tuple(question.sized())
     for name in (each for each in ALONE if each in words and getattr(question.space, each)):
         possible, broken = list[object](), list[Problem]()

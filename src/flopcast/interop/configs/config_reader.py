@@ -310,7 +310,8 @@ class ConfigReader:
             return
         lines = self.document.lines.keys() | self.document.places.keys()  # defaults have none
         given = [name for name, (path, _) in self._values.items() if not lines or path in lines]
-        if (unknown := keys.judged(key, value, given)).because:
+        unknown = keys.judged(key, value, given)
+        if unknown.because or (unknown.near and self.below(LAUNCHER)):  # a command refuses unknown options
             self._refuse_unknown(key, unknown)
         elif covered(key, keys.listed.split()):
             self._unread += [] if keys.asks_for_nothing(key, value) else [key]
@@ -333,4 +334,5 @@ class ConfigReader:
             return
         self._misspelt |= {unknown.near} if unknown.near and unknown.slip else set()
         fix = f"did you mean {unknown.near}?" if unknown.near else way_out(key)
-        self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")
+        because = unknown.because or NO_SUCH_KEY.format(self.keys.program)
+        self.fault(key, f"a key of {self.keys.program}", because, fix, "is not known")

@@ -9,7 +9,7 @@ names (library/catalog.py), placements (spec/offload.py), further models (worklo
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from flopcast.errors import SpecError
+from flopcast.errors import MISSING, SpecError
 from flopcast.files.nearest_names import choice_fix, nearest, some_of
 from flopcast.files.yaml_text import Document, line_in
 from flopcast.interop.configs.config_reader import SLIP, ConfigReader
@@ -254,15 +254,15 @@ class JobReader(ConfigReader):
         """
         for name, linear in named.items():
             if not linear:
-                because = f"adapters of {name} are not supported yet"
                 near = nearest(name, (*known, *ALL_LINEARS), least_ratio=0.8)
                 fix = f"write {near[0]} in place of {name}" if near else f"remove {name}"
-                self.fault(key, ", ".join(known), because, fix)
+                self.fault(key, ", ".join(known), f"adapters of {name} are not supported yet", fix)
         targets = list(dict.fromkeys(filter(None, named.values())))
         targets = [next(iter(known), "")] if self.faulty(key) and not targets else targets
         if not targets and not self.faulty(key):
             because, fix = "only listed linear layers get adapters", f"add {key}: [{next(iter(known), '')}]"
-            self.fault(key, ", ".join(known), because, fix, "names no linear layer")
+            fault = "names no linear layer" if self.has(key) else MISSING
+            self.fault(key, ", ".join(known), because, fix, fault)
         return targets
 
     def put_adapters(

@@ -190,9 +190,11 @@ def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: 
     has_fsdp = bool(fsdp) or reader.below("fsdp_config") or reader.has("dp_shard_size")
     has_deepspeed = reader.has("deepspeed") or reader.below("deepspeed")
     if has_fsdp and has_deepspeed:
-        allowed = "DeepSpeed or FSDP"
+        other = next((key for key in ("fsdp", "dp_shard_size") if reader.has(key)), "fsdp_config")
         because = "only one of these settings can determine how states are sharded"
-        reader.fault("deepspeed", allowed, because, "remove one", "conflicts with fsdp")
+        fix = f"keep one of deepspeed and {other}"
+        reader.fault("deepspeed", "DeepSpeed or FSDP", because, fix, f"conflicts with {other}")
+        _fsdp(reader, fsdp, replicas)  # reports the faults of its settings, too
     if has_deepspeed:
         _note_compiled(reader)
         return read_inside(reader, batch, precision)

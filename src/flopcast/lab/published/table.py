@@ -38,7 +38,8 @@ PARTS = ("architecture", "machine", "mapping", "software", "observed")
 class RunTable:
     """The runs of one file, the faults of other rows, and the ids of these rows by their place.
 
-    `corrected` are the runs of these rows after all fixes, if their fixes correct them.
+    `corrected` are the runs of these rows after all fixes, if their fixes correct them; a wrong measurement
+    is replaced by 1.
     """
 
     runs: tuple[Run, ...]
@@ -94,13 +95,17 @@ def read_table(path: Path) -> RunTable:
     unread: dict[str, str] = {}
     corrected: list[Run] = []
     titles = [title for title, column in header.columns.items() if column.to == ("", "id")]
+    observed = [title for title, column in header.columns.items() if column.to[0] == "observed"]
     for line, row in rows:
         place = f"{path}:{line}"
         try:
             run = _run(row, header, place, f"{path.stem}-{line}")
         except SpecError as error:
             problems += error.problems
-            right = {each.field: in_words(*edit.values()) for each in error.problems for edit in each.edits}
+            right = {each.field: "1" for each in error.problems if each.field in observed}
+            right |= {
+                each.field: in_words(*edit.values()) for each in error.problems for edit in each.edits
+            }
             if len(right) == len(error.problems):
                 with suppress(SpecError):
                     corrected.append(_run({**row, **right}, header, place, f"{path.stem}-{line}"))
@@ -109,6 +114,7 @@ def read_table(path: Path) -> RunTable:
         if run.id in places:
             because = f"the row at {places[run.id]} has the same id; one of the two rows may be a copy"
             problems.append(_fault(place, "id", run.id, "a unique id", because))
+            corrected.append(run)
             unread[place] = run.id
             continue
         places[run.id] = place
@@ -220,7 +226,9 @@ def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
     if detail["type"] == "missing":
         return _fault(place, field, None, "a value", "the row does not state it")
     allowed = detail["msg"].replace("Input should be ", "a value that is ")
-    return _fault(place, field, detail["input"], allowed, "the value is out of range")
+    value = detail["input"]
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    return _fault(place, field, value, allowed, "the value is out of range")
 
 
 def _check_units(run: Run) -> None:
