@@ -338,13 +338,6 @@ CASES = [
     ]),
     (f"{JOB} --traffic rate=4/s --slo 'ttft_p101=2s tpot_p99=50 msec'", "", ["write ttft_p99=2s"]),
     ("search llama-3-8b --gpus 64 --plan 'gbs=512 tp=3,x'", "", ["set tensor_parallel to 2"]),
-    ("validate --runs runs.csv", TWO_RUNS, [
-        "write a unique id in id, or remove the row",
-        "write llama-3-8b in the column model_name, or fill these columns of the row: layers, hidden, "
-        "ffn_hidden, heads, vocab, gated_mlp",
-        "write a value that is greater than 0 in step_time_s, or remove the row",
-        "did you mean h100-pcie-80gb, h100-sxm5-64gb or h100-sxm5-80gb?",
-    ]),
     ("predict sft.yaml --gpus 8",
      "base_model: Qwen/Qwen2.5-7B\nsequence_len: 2048\nmicro_batch_size: 2\nnum_epochs: 0\n"
      "deepspeed: zero3.json\nfsdp_config:\n  offload_params: maybe\n", [
@@ -353,7 +346,7 @@ CASES = [
     ("predict sft.sh",
      "torchrun --nproc_per_node 8 -m openrlhf.cli.train_sft --pretrain meta-llama/Meta-Llama-3-8B "
      "--max_epochs 0 --learning_rat 5e-6 --micro_train_batch_size 3 --train_batch_size 256\n", [
-        "write 240 or 264", "write 1", "did you mean learning_rate?",
+        "did you mean learning_rate?", "write 1", "write 240 or 264",
     ]),
     ("checkpoint llama-3-8b --gpus 64 --to-plan 'dp=4 tp=3 pp=1'", "", ["set tensor_parallel to 16"]),
 ]  # fmt: skip
@@ -370,6 +363,21 @@ def test_independent_errors_are_reported_together_with_fixes_that_keep_all_setti
 
     assert ended.code == 1
     assert re.findall("fix: +(.*)", ended.err or ended.out) == fixes
+
+
+def test_all_faults_of_a_row_are_reported_beside_the_rows_that_are_predicted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs.csv").write_text(TWO_RUNS)
+
+    ended = flopcast(*shlex.split("validate --runs runs.csv"))
+
+    assert re.findall("fix: +(.*)", ended.out) == [
+        "write a unique id in id, or remove the row",
+        "write llama-3-8b in the column model_name, or fill these columns of the row: layers, hidden, "
+        "ffn_hidden, heads, vocab, gated_mlp",
+        "write a value that is greater than 0 in step_time_s, or remove the row",
+        "did you mean h100-pcie-80gb, h100-sxm5-64gb or h100-sxm5-80gb?",
+    ]
 
 
 def test_an_error_lists_only_words_that_the_rest_of_the_job_allows():
