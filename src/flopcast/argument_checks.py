@@ -124,7 +124,10 @@ def _without_options(make: Callable[..., object], function: Callable[P, Result])
             fields = Plan.model_fields.items()
             spellings = {*Plan.model_fields, *(short_name(each, field) for each, field in fields)}
             groups: dict[str, list[str]] = {"job": [*map(repr, args[:1])], "space": [], "": []}
-            for word, value in options.items():
+            taken = signature(make).parameters
+            removed = {word for word in options if not nearest(word, [*taken, *known], least_ratio=NEAR)}
+            removed -= spellings if "space" in known else set()
+            for word, value in ((word, value) for word, value in options.items() if word not in removed):
                 own = nearest(word, known, least_ratio=NEAR)
                 group = "space" if word in spellings and "space" in known else "" if own else "job"
                 groups[group].append(f"{own[0] if group == '' else word}={value!r}")
@@ -136,12 +139,12 @@ def _without_options(make: Callable[..., object], function: Callable[P, Result])
             for option, value in options.items():
                 near = nearest(option, known, least_ratio=NEAR)
                 if not args or not isinstance(args[0], str):
-                    fix = f"did you mean {near[0]}?" if near else f"pass {option} to flopcast.job"
+                    other = f"remove {option}" if option in removed else f"pass {option} to flopcast.job"
+                    fix = f"did you mean {near[0]}?" if near else other
                 if option in spellings and "space" in known:
                     fix = f"write space=flopcast.Space({option}={value!r})"
                 problems.append(Problem(option, value, allowed, because, fix, fault=fault))
             if args and isinstance(args[0], str):
-                taken = signature(make).parameters
                 stated = {word: value for word, value in options.items() if word in taken}
                 raise SpecError([*problems[:1], *problems_of(partial(make, args[0], **stated))])
             raise SpecError([*problems, *wrong_types(function, args, kwargs)])
