@@ -123,8 +123,9 @@ def question_of(request: SearchRequest) -> Question:
     )
     if jobs:
         with collected(faults.found):
-            for each in _impossible_degrees(plain(space=space or Space()), words):
-                faults.found[:] = [*(_with_fix_of(each, one) for one in faults.found), each]
+            faults.found[:] = _joined(
+                faults.found, _impossible_degrees(plain(space=space or Space()), words)
+            )
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
@@ -143,10 +144,12 @@ def _of_gpus(problem: Problem) -> Problem:
     return replace(problem, where="--gpus", fix=fix) if problem.field == "gpus" else problem
 
 
-def _with_fix_of(impossible: Problem, fault: Problem) -> Problem:
-    """Return the fault of a text with the fix of the degrees in this text, which are impossible, too."""
-    same = (fault.where, f"plan.{fault.field}") == (impossible.where, impossible.field)
-    return replace(fault, field=impossible.field, fix=impossible.fix) if same else fault
+def _joined(faults: Sequence[Problem], impossible: Iterator[Problem]) -> list[Problem]:
+    """Return both kinds of faults; those of a text have the fix of the impossible degrees in this text."""
+    of_field = {(each.where, each.field): each for each in impossible}
+    right = [of_field.get((each.where, f"plan.{each.field}"), each) for each in faults]
+    same = (replace(each, field=one.field, fix=one.fix) for each, one in zip(faults, right, strict=True))
+    return [*same, *of_field.values()]
 
 
 def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iterator[Problem]:
