@@ -147,9 +147,8 @@ def _of_gpus(problem: Problem) -> Problem:
 def _joined(faults: Sequence[Problem], impossible: Iterator[Problem]) -> list[Problem]:
     """Return both kinds of faults; those of a text have the fix of the impossible degrees in this text."""
     of_field = {(each.where, each.field): each for each in impossible}
-    right = [of_field.get((each.where, f"plan.{each.field}"), each) for each in faults]
-    same = (replace(each, field=one.field, fix=one.fix) for each, one in zip(faults, right, strict=True))
-    return [*same, *of_field.values()]
+    both = ((each, of_field.get((each.where, f"plan.{each.field}"), each)) for each in faults)
+    return [*(replace(each, field=one.field, fix=one.fix) for each, one in both), *of_field.values()]
 
 
 def _impossible_degrees(question: Question, words: Mapping[str, object]) -> Iterator[Problem]:
