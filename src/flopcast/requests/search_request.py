@@ -123,9 +123,7 @@ def question_of(request: SearchRequest) -> Question:
     )
     if jobs:
         with collected(faults.found):
-            faults.found[:] = _joined(
-                faults.found, _impossible_degrees(plain(space=space or Space()), words)
-            )
+            faults.found[:] = _joined(faults.found, plain(space=space or Space()), words)
     if question is None or faults.found:
         length = jobs[0].job.batch.sequence_length if jobs else None
         problems = [in_sequences(each, length) for each in faults.relevant(without_job=not jobs)]
@@ -144,9 +142,9 @@ def _of_gpus(problem: Problem) -> Problem:
     return replace(problem, where="--gpus", fix=fix) if problem.field == "gpus" else problem
 
 
-def _joined(faults: Sequence[Problem], impossible: Iterator[Problem]) -> list[Problem]:
-    """Return both kinds of faults; those of a text have the fix of the impossible degrees in this text."""
-    of_field = {(each.where, each.field): each for each in impossible}
+def _joined(faults: Sequence[Problem], question: Question, words: Mapping[str, object]) -> list[Problem]:
+    """Return faults and those of impossible degrees, whose fix also those of the same text have."""
+    of_field = {(each.where, each.field): each for each in _impossible_degrees(question, words)}
     both = ((each, of_field.get((each.where, f"plan.{each.field}"), each)) for each in faults)
     return [*(replace(each, field=one.field, fix=one.fix) for each, one in both), *of_field.values()]
 
