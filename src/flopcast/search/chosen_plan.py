@@ -14,7 +14,7 @@ from flopcast.spec.plan_fields import short_name
 FASTER_PLAN = 'plan "'  # begins the sentence about a faster plan that may not fit
 NO_TIGHT_PLANS = (
     "flopcast did not consider plans that may not fit (the upper end of the 90 % interval of memory exceeds"
-    " the memory of the device); flopcast search --headroom 1 also considers these plans"
+    " the memory of the device); a search with headroom 1 also considers them"
 )
 
 
