@@ -141,7 +141,7 @@ def test_memory_alone_refuses_the_same_jobs():
 
 
 def test_what_is_not_built_is_refused_and_never_ignored():
-    with pytest.raises(SpecError, match="not supported yet"):
+    with pytest.raises(SpecError, match="supports only the zigzag order"):
         step_of(
             changed(
                 make_job(), context_exchange="all_gather", context_order="contiguous", context_parallel=2

@@ -4,6 +4,7 @@ Answers: which quantity, in a notation that flopcast reads, does the fix of an e
 Elsewhere: the notations that can be read (quantities.py), values of other kinds (slips.py).
 """
 
+import math
 import re
 from itertools import product
 
@@ -70,7 +71,8 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
     times, unit = _OTHER_TIMES.get(written, (1000, unit_symbol(written.removeprefix("k").strip())))
     if (written in _OTHER_TIMES or written[:1] == "k") and unit in WITHOUT_PREFIX and unit in units:
         return f"{times * float(number):.10g} {unit}"
-    if "s" in units and not _is_readable(text, units) and (scale_s := seconds_of(written)):
+    scale_s = seconds_of(written) if "s" in units and math.isfinite(float(number)) else None
+    if scale_s and not _is_readable(text, units):
         unit = units[-1] if units[-1] in ("min", "h", "d") else "s"
         return f"{scale_s * float(number) / parse_quantity(f'1 {unit}', units):.10g} {unit}"
     time = units[0].partition("/")[2]
