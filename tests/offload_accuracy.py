@@ -78,9 +78,9 @@ numbers by machine, model and method.
     - in each layer, the device waits for DeepSpeed's host code: 0.88 ms in the forward pass, and 2.9 ms in
       the backward pass.
 - `python tests/offload_accuracy.py rates` prints the fitted rates of copies and updates on each machine.
-  These rates are fitted to the runs without interleaved updates. (In an interleaved update, host and device
-  update parameters in turn.) For the scores *left out*, all constants were fitted again, except the rates
-  of the network and of pinned copies, and the host times for each layer and for each step.
+  The rates are fitted to all runs except those with interleaved updates, in which host and device update
+  parameters in turn. For the scores *left out*, all constants were fitted again, except the rates of the
+  network and of pinned copies, and the host times for each layer and for each step.
 - If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
   were fitted to another generation: to A100 for predictions of H100, and to H100 for predictions of A100.
 - For the score *data sheets*, flopcast assumes that copies reach the full bandwidth of their link, and

@@ -122,8 +122,7 @@ def test_fields_are_inherited_and_own_methods_stay():
     assert records.replace(one, value=3).doubled == 6
 
 
-def test_an_object_with_many_fields_has_its_own_class_and_is_frozen(monkeypatch):
-    monkeypatch.setattr(records, "MANY_FIELDS", 1)
+def test_an_object_and_its_copies_have_their_own_class_and_are_frozen():
     named = {"__annotations__": {"kind": str, "cls": int}, "cls": 2}
     made = records.dataclass(frozen=True, slots=True)(type("Made", (), named))
     below = type("Below", (made,), {})

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from inspect import Signature
 
 Kind = TypeVar("Kind")
-MANY_FIELDS = 9  # with fewer of them, `_unfrozen` saves less than it takes to make the class
 
 
 @dataclass_transform(field_specifiers=(field,))
@@ -177,7 +176,6 @@ def _compiled_init(cls: Any, frozen: bool) -> Callable[..., None]:  # noqa: ANN4
     """Return the `__init__` of a class."""
     known: dict[str, Any] = {"put": object.__setattr__, "MISSING": MISSING}
     head, body = ["self"], []
-    unfrozen = _unfrozen(cls) if frozen and len(fields(cls)) >= MANY_FIELDS else None
     for one in _arguments(cls):
         if one.kw_only and "*" not in head:
             head.append("*")
@@ -191,18 +189,11 @@ def _compiled_init(cls: Any, frozen: bool) -> Callable[..., None]:  # noqa: ANN4
         if one.init and one.default_factory is not MISSING:
             value = f"{default[0]} if {name} is MISSING else {name}"
         slot = getattr(cls, name, None)
-        if frozen and unfrozen is None and isinstance(slot, MemberDescriptorType):
-            known[f"put_{name}"] = slot.__set__  # a third faster than object.__setattr__
+        if isinstance(slot, MemberDescriptorType):  # a third faster than object.__setattr__
+            known[f"put_{name}"] = slot.__set__
             body.append(f"put_{name}(self, {value})")
         else:
-            body.append(
-                f"put(self, {name!r}, {value})" if frozen and unfrozen is None else f"self.{name} = {value}"
-            )
-    if unfrozen is not None:
-        known |= {"_cls": cls, "_unfrozen": unfrozen, "_unfrozen_of": _unfrozen}
-        known["_put_class"] = object.__dict__["__class__"].__set__
-        opened = "_put_class(self, _unfrozen if _kind is _cls else _unfrozen_of(_kind))"
-        body = ["_kind = self.__class__", opened, *body, "self.__class__ = _kind"]
+            body.append(f"put(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     lines = "\n    ".join(body or ["pass"])

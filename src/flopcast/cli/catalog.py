@@ -23,7 +23,7 @@ OTHER_WORDS = {  # that people use for a kind of the catalogue
 
 
 def _problems_of_kind(named: Mapping[str, Any]) -> list[Problem]:
-    """Return the error of a kind of which the catalogue has no entries."""
+    """Return the error about a kind that the catalogue does not have; empty if it has this kind."""
     from flopcast.files.nearest_names import nearest
     from flopcast.library import catalog
 

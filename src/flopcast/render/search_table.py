@@ -36,7 +36,7 @@ def place_of(job: Job, question: Question) -> str:
 
 
 def _varied(job: Job, question: Question) -> str:
-    """Return the stack, overlap and power limit of a plan, as far as several are compared."""
+    """Return those of a plan's stack, overlap and power limit in which the compared plans differ."""
     name = ""
     if len({one.stack.label for one in question.jobs}) > 1:
         name += f", {job.stack.label}"

@@ -184,16 +184,15 @@ def _with_other_fixes(
     all faults may depend on other examples.
     """
     examples = [each for each in problems if getattr(each.fix, "is_example", False)]
-    others = [_other_number(in_words(*each.edits[0].values())) for each in examples if each.edits]
-    if None in others or len(others) < len(examples):
+    others = {id(each): _other_number(in_words(*each.edits[0].values())) for each in examples if each.edits}
+    if None in others.values() or len(others) < len(examples):
         return set()
     if not examples and all(len(each.edits) < 2 for each in problems):
         return None
     data = document.data
     for each in problems:
-        edits = each.edits[::-1]
-        if each in examples:  # another number of the same kind
-            edits = (dict.fromkeys(each.edits[0], _other_number(in_words(*each.edits[0].values()))),)
+        other = others.get(id(each))
+        edits = each.edits[::-1] if other is None else (dict.fromkeys(each.edits[0], other),)
         data = after_fix(data, replace(each, fix=Fix(each.fix, edits)))
     return _faults_after(check, replace(document, data=data))
 

@@ -6,6 +6,7 @@ Elsewhere: formats of publications and of copies (library/published_formats.py),
 """
 
 from flopcast.library.published_formats import published_formats, stored_formats
+from flopcast.spec.published_formats import PublishedFormats
 from flopcast.spec.serving_job import ServingJob
 
 
@@ -17,10 +18,16 @@ def as_stored(job: ServingJob, written: object, notes: list[str]) -> ServingJob:
     found = stored_formats(written, job.model.name) if isinstance(written, str) else None
     if found is None or "weights" in job.plan.model_fields_set:
         return job
-    formats = {"weights": found.weights, "expert_weights": job.plan.expert_weights or found.expert_weights}
     shown = f"expert_weights {found.expert_weights}" if found.expert_weights else f"weights {found.weights}"
     notes.append(f"{shown}, the format of {written}")
-    return job.model_copy(update={"plan": job.plan.model_copy(update=formats)})
+    return _with_weights(job, found)
+
+
+def _with_weights(job: ServingJob, formats: PublishedFormats) -> ServingJob:
+    """Return the job with weights in these formats; a format of experts that the plan states remains."""
+    experts = job.plan.expert_weights or formats.expert_weights
+    plan = job.plan.model_copy(update={"weights": formats.weights, "expert_weights": experts})
+    return job.model_copy(update={"plan": plan})
 
 
 def with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
@@ -33,13 +40,7 @@ def with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
     job, notes = job.model_copy(update={"engine": engine}), []
     if "weights" not in stated:
         published = published_formats(job.model.name)
-        plan = job.plan.model_copy(
-            update={
-                "weights": published.weights,
-                "expert_weights": job.plan.expert_weights or published.expert_weights,
-            }
-        )
-        job = job.model_copy(update={"plan": plan})
+        job = _with_weights(job, published)
         notes.append(f"weights {published.weights}, the format in which the model was published")
     if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
         job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})

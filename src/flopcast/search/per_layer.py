@@ -289,7 +289,7 @@ def _prices(search: _Search, base: Plan) -> _Prices:
 
 
 def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
-    """Return the devices' step of a plan, the high memory of every stage, and the share of the host's.
+    """Return the step time of the devices, and what `_memory` returns about the memory of a plan.
 
     Without a loader: where it is the limit, it would hide what a strategy saves or costs.
     """
@@ -299,7 +299,11 @@ def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
 
 
 def _memory(search: _Search, plan: Plan) -> tuple[Programs, Floats, float]:
-    """Return the programs of a plan, the high memory of every stage, and the share of the host's."""
+    """Return the programs of a plan, the most memory that each stage may need, and that of the host.
+
+    The memory of a stage is the upper end of its 90 % interval in bytes. That of the host is a fraction of
+    its capacity.
+    """
     job = search.with_plan(plan)
     programs = programs_of(job, search.kept)
     high_bytes = peak_memory(programs).high_bytes[0][programs.stages.of(0).stage_class]

@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.outer",
         holds=lambda c: not (_outer(c).topk and _outer(c).pattern.sums),
         allowed="the exchange all_gather or store, because peers send only some values (topk)",
-        because="peers send values of different positions, and a ring cannot add up such values",
+        because="each peer sends other elements of the update, and a ring all-reduce cannot add them up",
         fix=lambda c: (_with(c, exchange="all_gather"), _with(c, topk=0)),
     ),
     Rule(

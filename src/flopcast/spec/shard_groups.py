@@ -22,7 +22,7 @@ LEVEL_AXES = tuple(f"dp_{kind}{end}" for kind in KINDS for end in ("", APART))
 
 
 def ranks_of(plans: Plans, kind: str) -> Counts:
-    """Return over how many ranks a kind of state is sharded, with context-parallel ranks, (plans, 1).
+    """Return the number of ranks that shard a kind of state, context-parallel ranks included, (plans, 1).
 
     Examples
     --------

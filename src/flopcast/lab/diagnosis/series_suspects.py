@@ -111,7 +111,7 @@ def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
 
 
 def steps_of_a_record(steps: Counts) -> int:
-    """Return over how many steps a record of the log averages.
+    """Return the number of steps of which a record of the log states the mean.
 
     This is the median difference between the step numbers of successive records.
 
