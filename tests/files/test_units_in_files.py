@@ -229,3 +229,10 @@ cluster:
         ("job.yaml:10", "cluster.groups[0].node.device.peak_flop_per_s.fp16"),
         ("job.yaml:16", "cluster.tiers[0].bytes_per_s"),
     ]
+
+
+def test_a_fix_has_the_unit_of_the_mapping_whose_key_is_called_like_another_field():
+    (problem,) = refused(Device, DEVICE.replace("bf16: 300 TFLOP/s", "ratio: fast"))[:1]
+
+    assert problem.field == "peak_flop_per_s.ratio"
+    assert problem.fix == "write ratio: 1 FLOP/s"

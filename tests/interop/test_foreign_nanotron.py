@@ -48,6 +48,19 @@ def test_a_model_has_the_parameters_that_its_sizes_make():
     assert model.name == "run"
 
 
+def test_stages_are_divided_with_the_default_vocabulary_of_the_family():
+    stated = CONFIG | {"vocab_size": 32000}
+    left_out = {name: value for name, value in CONFIG.items() if name != "vocab_size"}
+    stages = SMALL["parallelism"] | {"dp": 1, "pp": 4}
+
+    given, default = (
+        data_of(json.dumps(SMALL | {"model": {"model_config": each}, "parallelism": stages}), "run.yaml")
+        for each in (stated, left_out)
+    )
+
+    assert default["plan"]["stage_layers"] == given["plan"]["stage_layers"]
+
+
 @pytest.mark.parametrize(("bias", "more"), [(False, 0), (True, 16 * (2048 + 2 * 512))])
 def test_biases_of_qwen2_are_those_that_its_config_asks_for(bias, more):
     config = {"is_llama_config": None, "is_qwen2_config": True, "attention_bias": bias}

@@ -10,6 +10,7 @@ from flopcast.files.field_names import ARGUMENT
 from flopcast.fixes import Fix
 from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import PREFIXES, parse_quantity
+from flopcast.units import units_of
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 NO_UNIT = "the number has no unit"
@@ -19,11 +20,12 @@ def unit_fault(
     data: object, name: str, units: tuple[str, ...], where: str, *, words: bool
 ) -> tuple[str, str]:
     """Return why a quantity is refused, and the edit that gives it one of the units."""
-    right = meant_quantity(str(data), units, EXAMPLES.get(name, ""))
+    example = EXAMPLES.get(name, "") if units_of(name) == units else ""  # in a mapping, any key
+    right = meant_quantity(str(data), units, example)
     number = BEGINS_WITH_NUMBER.match(str(data))
     written = str(data)[number.end() :].strip() if number else ""
     if "USD/h" not in units or right or number is None or written == "%":
-        right = right or _in_unit(number[1] if number else "", written, units, EXAMPLES.get(name, ""))
+        right = right or _in_unit(number[1] if number else "", written, units, example)
         text = f"write {name}: {right}"
         if where.startswith(ARGUMENT):
             text = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'

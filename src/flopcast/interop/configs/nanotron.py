@@ -19,7 +19,9 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.hugging_face.config import model_from_config
+from flopcast.layers.mlp import Mlp
 from flopcast.spec.divisors import divided_by_cost
+from flopcast.spec.model import Model
 
 CONFIG = ("model", "model_config")
 FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_starcoder_config": "starcoder2"}
@@ -140,8 +142,10 @@ def _model(reader: JobReader, stages: int) -> None:
     multiple = reader.count("model.make_vocab_size_divisible_by", 1)
     reader.put(("model",), mapping | {"vocabulary_multiple": multiple}, key)
     if stages > 1 and family != "starcoder2":
-        widths = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-        layers = divided_by_cost(config["num_hidden_layers"], *widths, stages)
+        model = Model.model_validate(mapping)  # which has the defaults of the family
+        inner = model.blocks[0].feed_forward
+        widths = model.hidden, inner.ffn_hidden if isinstance(inner, Mlp) else 0, model.vocabulary
+        layers = divided_by_cost(model.num_blocks, *widths, stages)
         reader.put(("plan", "stage_layers"), layers, DEGREES["pipeline_parallel"])
     reader.lines |= {("model", "vocabulary"): lines[("vocab_size",)]} if ("vocab_size",) in lines else {}
     reader.assumptions += notes
