@@ -19,6 +19,7 @@ from flopcast.library.catalog import folder
 from flopcast.library.curves import load_owner
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import kernel
+from flopcast.records import replace
 
 FORWARD_TRITON = (1.3, 1.5)  # the first version in Triton over version 2: arXiv:2307.08691, section 4.1
 BOTH_TRITON = (1.3, 2.5)  # both passes together: section 4
@@ -91,6 +92,29 @@ def test_flash_attention_2_on_blackwell_is_as_fast_as_measured(is_gradient):
         flop = attention(is_gradient, **shape).work().flop.item()
 
         assert abs(math.log(flop / (predicted_s * ratio) / 1e12 / measured)) <= 1.6449 * sigma
+
+
+def test_blackwell_trains_equal_heads_of_more_than_128_elements_with_flash_attention_2():
+    """fused_attn.cpp of Transformer Engine, issue 242 of cudnn-frontend: Hopper and MLA have a gradient."""
+    slower = generation_ratio("flash-2", "flash_attention", "gb200-192gb")[0]
+    for cluster, head_size, value_head_size, expected in (
+        ("gb200-nvl72", 192, None, slower),
+        ("gb200-nvl72", 128, None, 1.0),
+        ("gb200-nvl72", 192, constant(128), 1.0),
+        ("dgx-h100", 192, None, 1.0),
+    ):
+        forward, backward = (
+            kernel("work", replace(work, value_head_size=value_head_size), component="attention")
+            for work in (attention(is_gradient, head_size=head_size) for is_gradient in (False, True))
+        )
+        place = catalog.cluster(cluster)
+        trained = price_items([forward, backward], place)
+
+        ratio = trained.seconds(forward) / price_items([forward], place).seconds(forward)
+        names = [name for name in trained.factors if name.startswith("attention_generation[flash-2: ")]
+
+        assert ratio == pytest.approx(expected, rel=0.01), (cluster, head_size)
+        assert len(names) == (2 if expected > 1 else 0), names
 
 
 def test_torchtitan_on_b200_is_as_fast_as_measured_with_both_kernels():

@@ -29,6 +29,7 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
+from flopcast.cost.kernels.generations import stack_that_runs
 from flopcast.cost.kernels.kernel_factors import kernel_factors
 from flopcast.cost.kernels.unscaled import UnscaledTimes, broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
@@ -91,12 +92,13 @@ def price(
     precision = programs.plans.structure.precision
     factors = replace(factors, context=context_of(programs.workload.model, cluster, precision))
     graph = software_of(programs, cluster, book, factors)
+    items = programs.items()
+    stack = stack_that_runs(programs.stack, cluster.node.device, (item.work for item in items))
     place, of_node = (
-        place_of(programs.stack, machine, book, factors, kept, graph) if kept else None
+        place_of(stack, machine, book, factors, kept, graph) if kept else None
         for machine in (cluster, one_node(cluster, factors.site))
     )
-    state = Pricing(cluster, programs.stack, book, factors, kept, place, graph, of_node)
-    items = programs.items()
+    state = Pricing(cluster, stack, book, factors, kept, place, graph, of_node)
     singles = single_groups(items, kept)
     wanted = to_price(items, singles)
     once = priced_once(wanted, programs.plans, cluster, kept)
@@ -106,7 +108,7 @@ def price(
             state.prices[item] = state.prices[priced].of_rows(once.rows.group)
     for single in singles:
         state.prices[single.item] = _of_one_or_several(single, state.prices)
-    for factor in factors.of_whole_steps(programs.stack, cluster):
+    for factor in factors.of_whole_steps(stack, cluster):
         state.ratio_of(factor)
     used = tuple(state.used.values())
     return Priced(

@@ -1,18 +1,31 @@
 """Generations of attention kernels: the same products, written better for the same device.
 
-Answers: how much longer does the kernel that a stack runs take than the one that a curve was measured with?
+Answers: how much longer does the kernel that a stack runs take than the one that a curve was measured with,
+and which kernel trains heads that cuDNN does not support?
 Elsewhere: which kernel a stack runs (spec/stack.py), the curves themselves (curve_book.py). A curve belongs
 to one kernel. The time of another generation follows from the ratio of the two that their papers measured
 on one device.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from flopcast.cost.kernels.classes import class_of
+from flopcast.operators.flash_attention import FlashAttention
 from flopcast.records import dataclass
+from flopcast.spec.cluster import Device
+from flopcast.spec.stack import Stack
 
 NEWEST = "newest"
 FLASH_2_OR_CUDNN = "flash-2-or-cudnn"  # of a stack: FlashAttention-2, but cuDNN's kernel on Blackwell
+
+# Elements of the largest head whose gradient cuDNN computes on Blackwell, if queries and values have heads
+# of the same size: nvte_get_fused_attn_backend in transformer_engine/common/fused_attn/fused_attn.cpp
+# (NVIDIA/TransformerEngine, pull request 1504). cuDNN still lacks heads of 192 in May 2026 (issue 242 of
+# NVIDIA/cudnn-frontend), and has had heads of 256 since version 9.23 (pull request 3056 of
+# NVIDIA/TransformerEngine, merged in July 2026), which no stack of the catalogue contains.
+LARGEST_HEAD = 128
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +73,22 @@ MEASURED: dict[str, str] = {
     ),
     **dict.fromkeys(("mi300x-192gb", "mi355x-288gb"), "flash-3"),
 }
+
+
+def stack_that_runs(stack: Stack, device: Device, works: Iterable[object]) -> Stack:
+    """Return the stack with FlashAttention-2 if cuDNN cannot train the heads of these operators.
+
+    This concerns Blackwell. If cuDNN has no kernel for the gradient, Transformer Engine selects
+    FlashAttention-2 for the forward pass too, which supports heads of up to 256 elements
+    (get_attention_backend in transformer_engine/pytorch/attention/dot_product_attention/utils.py).
+    """
+    runs = stack.attention_generation in (NEWEST, FLASH_2_OR_CUDNN)
+    if not runs or MEASURED.get(device.curves or device.name) != "blackwell":
+        return stack
+    trained = (work for work in works if isinstance(work, FlashAttention) and work.is_gradient)
+    if any(work.value_head_size is None and np.max(work.head_size) > LARGEST_HEAD for work in trained):
+        return stack.model_copy(update={"attention_generation": "flash-2"})
+    return stack
 
 
 def kernel_that_runs(stated: str, owner: str) -> str:
