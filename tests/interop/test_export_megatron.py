@@ -107,6 +107,7 @@ CHANGES = {
     "attention_kernel": "materialised",
     "rewrites": ["fused_layernorm", "epilogue_bias", "unfused_rope"],
     "tensor_overlap": "chunks",
+    "fused_loss": "all",
     "optimizer": {"exp_avg_dtype": "bf16", "main_parameter_bytes": "2 B", "fp32_gradients": False},
 }
 

@@ -135,6 +135,22 @@ def test_a_recipe_says_which_weights_stay_wide(recipe, narrow):
     assert read(("bf16_mixed", recipe))["stack"]["narrow"] == narrow
 
 
+def test_a_dump_says_how_many_kernels_compute_the_loss_and_whether_weights_are_transposed_once():
+    """TransformerConfig: cross_entropy_loss_fusion, its fusion_impl, disable_parameter_transpose_cache."""
+    fused, one, several = "\n  cross_entropy_loss_fusion: ", {}, {"fused_loss": "none"}
+    for fields, expected in (
+        (f"{fused}true\n  cross_entropy_fusion_impl: te", one),
+        (f"{fused}true\n  cross_entropy_fusion_impl: native", several),
+        (f"{fused}false\n  cross_entropy_fusion_impl: te", several),
+        ("\n  disable_parameter_transpose_cache: true", {"narrow": {"weight_caching": False}}),
+        ("\n  disable_parameter_transpose_cache: false", {}),
+    ):
+        stack = read(("\nmodel:", f"\nmodel:{fields}"))["stack"]
+
+        found = {name: stack[name] for name in ("fused_loss", "narrow") if name in stack}
+        assert found == expected, fields
+
+
 @pytest.mark.parametrize(
     ("section", "changes"),
     [

@@ -577,6 +577,16 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
             {"narrow": {"narrow_parameters": True, "wide_first_blocks": 1, "wide_last_blocks": 1}},
         ),
         ("--fp8-format hybrid --keep-mtp-spec-in-bf16", {"narrow": {"wide_mtp": True}}),
+        (
+            "--fp8-format hybrid --disable-parameter-transpose-cache",
+            {"narrow": {"weight_caching": False}},
+        ),
+        (
+            "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
+            {"fused_loss": "all", "memory": {"logit_bytes": "2 B"}},
+        ),
+        ("--cross-entropy-loss-fusion", {}),  # native: several compiled functions
+        ("--cross-entropy-fusion-impl te", {}),
         ("--no-rope-fusion", {"rewrites": [*catalog.stack("megatron-core").rewrites, "unfused_rope"]}),
         (
             "--use-legacy-models --use-flash-attn",
@@ -693,6 +703,13 @@ def test_a_flag_that_changes_a_kernel_a_message_or_what_is_kept_is_never_silent(
 
     (said,) = [text for text in document_of(flag).data["assumptions"] if text.startswith(name)]
     assert said.startswith(f"{name} is not supported yet: ")
+
+
+def test_a_loss_in_several_compiled_functions_is_told():
+    said = "--cross-entropy-loss-fusion is not supported yet: flopcast predicts the loss as separate kernels"
+    for flags, told in (("", True), (" --cross-entropy-fusion-impl te", False)):
+        assumptions = document_of(f"--cross-entropy-loss-fusion{flags}").data["assumptions"]
+        assert any(text.startswith(said) for text in assumptions) is told, flags
 
 
 def test_an_unknown_flag_is_told_with_its_line_and_the_nearest_known():

@@ -5,8 +5,8 @@ wait?
 Elsewhere: kernels, fusions, narrow products (megatron_settings.py); model and plan (megatron_bridge.py).
 
 The stack describes the recipes for which Megatron-Bridge publishes measurements (scripts/performance).
-They reduce in 16 bits, and even their first and last blocks use low precision. An ordinary bf16 recipe
-reduces in fp32.
+They reduce in 16 bits, compute the loss in one kernel, and even their first and last blocks use low
+precision. An ordinary bf16 recipe reduces in fp32.
 
 References
 ----------
@@ -16,7 +16,7 @@ NVIDIA/Megatron-LM: core/distributed/distributed_data_parallel.py (size of a buc
 """
 
 from flopcast.interop.configs.job_reader import JobReader
-from flopcast.interop.megatron.stack import DEFAULT_BUCKET, given_bucket
+from flopcast.interop.megatron.stack import DEFAULT_BUCKET, SEVERAL_KERNELS, given_bucket
 from flopcast.spec.precision import RECIPES
 
 BASE = "megatron-bridge"
@@ -44,6 +44,8 @@ def stack_of(reader: JobReader, switched: dict[str, object]) -> object:
         changes["narrow"] = {"narrow_parameters": False} | (kept if isinstance(kept, dict) else {})
     if _cuts_messages(reader):
         changes["tensor_overlap"] = "chunks"
+    if not reader.flag("model.cross_entropy_loss_fusion", True):
+        changes |= SEVERAL_KERNELS
     return {"base": BASE} | changes if changes else BASE
 
 

@@ -33,7 +33,8 @@ OTHERWISE = (  # fields of Megatron-Core that NeMo fills from keys of other name
     "recompute_method", "recompute_num_layers", "recompute_modules", "distribute_saved_activations",
     "tp_comm_overlap", "add_bias_linear", "bias_dropout_fusion", "transformer_impl", "softmax_type",
     "window_attn_skip_freq", "moe_flex_dispatcher_backend", "moe_shared_expert_gate",
-    "overlap_moe_expert_parallel_comm", "masked_softmax_fusion",
+    "overlap_moe_expert_parallel_comm", "masked_softmax_fusion", "cross_entropy_loss_fusion",
+    "cross_entropy_fusion_impl", "disable_parameter_transpose_cache",
 )  # fmt: skip
 RENAMED = {  # a key of `model` → the flag that it fills under another name
     "encoder_seq_length": "--seq-length",

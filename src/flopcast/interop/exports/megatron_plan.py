@@ -14,8 +14,15 @@ from flopcast.interop.megatron import offload
 from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
-from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS, WIDE_MTP
-from flopcast.interop.megatron.stack import NEWEST
+from flopcast.interop.megatron.precision import (
+    ENDS,
+    FP8_RECIPES,
+    KEPT,
+    UNCACHED,
+    WIDE_ENDS,
+    WIDE_MTP,
+)
+from flopcast.interop.megatron.stack import LOSS, LOSS_KERNEL, NEWEST
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
 from flopcast.spec.job import Job
@@ -199,7 +206,7 @@ def stack_flags(job: Job) -> Flags:
             if stack.tensor_overlap == "chunks" and job.plan.tensor_parallel > 1
             else []
         ),
-        *(["--cross-entropy-loss-fusion"] if stack.fused_loss != "none" and core else []),
+        *([LOSS, f"{LOSS_KERNEL} te"] if stack.fused_loss != "none" and core else []),
         *(["--synchronize-each-layer"] if stack.synchronise_each_layer else []),
         *_states(job),
         *_narrow(job),
@@ -282,6 +289,7 @@ def _narrow(job: Job) -> Flags:
     ends = own.wide_first_blocks or own.wide_last_blocks
     return [
         *([KEPT] if own.narrow_parameters else []),
+        *([] if own.weight_caching else [UNCACHED]),
         *([WIDE_MTP] if own.wide_mtp and job.model.mtp else []),
         *([WIDE_ENDS, *(f"{flag} {getattr(own, name)}" for name, flag in ENDS.items())] if ends else []),
     ]

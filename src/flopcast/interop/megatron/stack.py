@@ -22,6 +22,9 @@ LAYERS_UNDER_DEEPSPEED = "megatron-2022"
 FLASH = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-v3")
 
 TRANSFORMERS = {"local": "local", "transformer_engine": "transformer_engine"}
+LOSS, LOSS_KERNEL = "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"
+ONE_KERNEL = {"fused_loss": "all", "memory": {"logit_bytes": "2 B"}}
+SEVERAL_KERNELS = {"fused_loss": "none", "memory": {"logit_bytes": "6 B"}}
 DEFAULT_BUCKET = {"bucket_elements": 40_000_000, "bucket_elements_per_rank": 1_000_000}
 
 
@@ -57,7 +60,7 @@ def stack_of(arguments: Arguments) -> object:
 def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
     """Return the flags' changes to any stack; missing flags change nothing.
 
-    They concern kernels, fusions, types of the optimizer, copies to the host, low-precision products,
+    They concern kernels, fusions, the loss, types of the optimizer, copies to the host, low-precision products,
     software for experts, and the overlap with tensor-parallel messages. The transfer of gradients and
     activations depends on defaults of the software (`stack_of`).
     """
@@ -74,6 +77,7 @@ def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
     changes |= {"experts": experts} if experts else {}
     if arguments.has("--tp-comm-overlap"):
         changes["tensor_overlap"] = "chunks"
+    changes |= _loss(arguments, stack)
     if offload := offload_changes(arguments):
         changes["offload"] = offload
     narrow = narrow_changes(arguments)
@@ -120,6 +124,27 @@ def _attention(arguments: Arguments, stack: Stack) -> str:
     if arguments.has(*FLASH):
         usual = "flash"
     return arguments.choice("--attention-backend", BACKENDS, usual)
+
+
+def _loss(arguments: Arguments, stack: Stack) -> dict[str, object]:
+    """Return how the loss is computed if a flag fuses it: in one kernel, or in several compiled functions.
+
+    Transformer Engine has one kernel, which writes the gradient over the 16-bit logits. Megatron-Core's own
+    functions read and write fp32 logits.
+
+    References
+    ----------
+    Megatron-LM: megatron/core/fusions/fused_cross_entropy.py (native, the default);
+    transformer_engine/common/triton/cross_entropy.py.
+    """
+    usual = "te" if stack.fused_loss == "all" else "native"
+    kernel = arguments.choice(LOSS_KERNEL, {"te": "te", "native": "native"}, usual)
+    if not arguments.has(LOSS):
+        return {}
+    if kernel == "te":
+        return {} if stack.fused_loss == "all" else ONE_KERNEL
+    arguments.assume(f"{LOSS} is not supported yet: flopcast predicts the loss as separate kernels", LOSS)
+    return SEVERAL_KERNELS if stack.fused_loss == "all" else {}
 
 
 def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...]:
