@@ -577,10 +577,7 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
             {"narrow": {"narrow_parameters": True, "wide_first_blocks": 1, "wide_last_blocks": 1}},
         ),
         ("--fp8-format hybrid --keep-mtp-spec-in-bf16", {"narrow": {"wide_mtp": True}}),
-        (
-            "--fp8-format hybrid --disable-parameter-transpose-cache",
-            {"narrow": {"weight_caching": False}},
-        ),
+        ("--fp8-format hybrid --disable-parameter-transpose-cache", {"narrow": {"weight_caching": False}}),
         (
             "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
             {"fused_loss": "all", "memory": {"logit_bytes": "2 B"}},
@@ -706,7 +703,9 @@ def test_a_flag_that_changes_a_kernel_a_message_or_what_is_kept_is_never_silent(
 
 
 def test_a_loss_in_several_compiled_functions_is_told():
-    said = "--cross-entropy-loss-fusion is not supported yet: flopcast predicts the loss as separate kernels"
+    said = (
+        "--cross-entropy-loss-fusion is not supported yet: flopcast predicts the loss as separate kernels"
+    )
     for flags, told in (("", True), (" --cross-entropy-fusion-impl te", False)):
         assumptions = document_of(f"--cross-entropy-loss-fusion{flags}").data["assumptions"]
         assert any(text.startswith(said) for text in assumptions) is told, flags

@@ -14,14 +14,7 @@ from flopcast.interop.megatron import offload
 from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
-from flopcast.interop.megatron.precision import (
-    ENDS,
-    FP8_RECIPES,
-    KEPT,
-    UNCACHED,
-    WIDE_ENDS,
-    WIDE_MTP,
-)
+from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, UNCACHED, WIDE_ENDS, WIDE_MTP
 from flopcast.interop.megatron.stack import LOSS, LOSS_KERNEL, NEWEST
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog

@@ -60,9 +60,9 @@ def stack_of(arguments: Arguments) -> object:
 def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
     """Return the flags' changes to any stack; missing flags change nothing.
 
-    They concern kernels, fusions, the loss, types of the optimizer, copies to the host, low-precision products,
-    software for experts, and the overlap with tensor-parallel messages. The transfer of gradients and
-    activations depends on defaults of the software (`stack_of`).
+    They concern kernels, fusions, the loss, types of the optimizer, copies to the host, low-precision
+    products, software for experts, and the overlap with tensor-parallel messages. The transfer of gradients
+    and activations depends on defaults of the software (`stack_of`).
     """
     changes: dict[str, object] = {}
     kernel = _attention(arguments, stack)
