@@ -23,8 +23,8 @@ FLASH = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--us
 
 TRANSFORMERS = {"local": "local", "transformer_engine": "transformer_engine"}
 LOSS, LOSS_KERNEL = "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"
-ONE_KERNEL = {"fused_loss": "all", "memory": {"logit_bytes": "2 B"}}
-SEVERAL_KERNELS = {"fused_loss": "none", "memory": {"logit_bytes": "6 B"}}
+ONE_KERNEL: dict[str, object] = {"fused_loss": "all", "memory": {"logit_bytes": "2 B"}}
+SEVERAL_KERNELS: dict[str, object] = {"fused_loss": "none", "memory": {"logit_bytes": "6 B"}}
 DEFAULT_BUCKET = {"bucket_elements": 40_000_000, "bucket_elements_per_rank": 1_000_000}
 
 
