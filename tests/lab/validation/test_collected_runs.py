@@ -63,6 +63,11 @@ def found_9(collected_runs):
     return collected_runs[8].judged()
 
 
+@pytest.fixture(scope="module")
+def found_10(collected_runs):
+    return collected_runs[9].judged()
+
+
 def printed(table):
     """Rows as the table prints them."""
     with table.open(newline="", encoding="utf-8") as rows:
@@ -135,6 +140,13 @@ def test_first_scores_of_the_ninth_collection_are_of_all_rows_but_ten(found_9):
         int(first[0]) for first in FIRST_SCORES_OF_COLLECTED[8].values()
     )
     assert Counter(row.source for row in found_9.left_out) == {"infinigence-4090": 2, "vuiseng9-olmoe": 1}
+
+
+def test_first_scores_of_the_tenth_collection_are_of_all_rows_but_three(found_10):
+    assert len(printed(COLLECTED[9])) == 3 + sum(
+        int(first[0]) for first in FIRST_SCORES_OF_COLLECTED[9].values()
+    )
+    assert Counter(row.source for row in found_10.left_out) == {"flash-attention-training": 3}
 
 
 def test_first_scores_of_the_sixth_collection_are_of_all_rows_but_eleven(found_6):
