@@ -262,7 +262,18 @@ def summary_table(measured):
         "|---|--:|--:|",
         f"| blind, first set | {' | '.join(cells)} |",
     ]
-    ordinals = "second third fourth fifth sixth seventh eighth ninth tenth eleventh".split()
+    ordinals = (
+        "second",
+        "third",
+        "fourth",
+        "fifth",
+        "sixth",
+        "seventh",
+        "eighth",
+        "ninth",
+        "tenth",
+        "eleventh",
+    )
     for ordinal, scores in zip(ordinals, FIRST_SCORES_OF_COLLECTED, strict=True):
         both = [scores.get(family) for family in ("dense", "experts")]
         cells = [f"{it[1]}, {it[0]} runs, {it[5]} inside" if it else "–" for it in both]
