@@ -8,7 +8,6 @@ from unmarked import unmarked
 
 import flopcast
 from flopcast import Space, predict, search_plans
-from flopcast.api import predict_checkpoint
 from flopcast.errors import SpecError
 from flopcast.interop.exports.kinds import exported
 from flopcast.library.curves import load_book
@@ -256,7 +255,6 @@ def test_what_is_not_supported_with_peers_is_refused():
     for action in (
         lambda: exported(found, "megatron"),
         lambda: exported(found, "chakra"),
-        lambda: predict_checkpoint(found),
         lambda: share_network((found, found), 2.0, predict),
     ):
         with pytest.raises(SpecError, match=r"plan\.peers = 4 is not allowed") as raised:

@@ -68,10 +68,11 @@ def speeds_of_transfers(nodes_of_stages: Integers, links: LinkMatrix) -> tuple[C
 
 
 def groups_along(axis: str, plan: Plan, ranks: int) -> Iterator[Integers]:
-    """Yield the ranks of every group along an axis."""
-    seen = np.zeros(ranks, dtype=bool)
-    for rank in range(ranks):
+    """Yield the ranks of every group along an axis; the ranks of a group belong to one peer."""
+    of_peer = ranks // plan.peers
+    seen = np.zeros(of_peer, dtype=bool)
+    for rank in range(of_peer):
         if not seen[rank]:
             group = np.array(members(axis, plan, rank), dtype=np.intp)
             seen[group] = True
-            yield group
+            yield from (group + peer * of_peer for peer in range(plan.peers))

@@ -24,7 +24,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import group_of_ranks, place_of_ranks
 from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site
-from flopcast.spec.slow_parts import DEVICE, HOST, LINK
+from flopcast.spec.slow_parts import DEVICE, HOST, LINK, PEER
 
 NEXT, BEFORE = "next", "before"  # axes of transfers: from a stage to the next, and to the one before
 
@@ -58,10 +58,14 @@ class Part:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Layout:
-    """The distinct parts of a job, and the part of each stage for every distinct pattern of a replica."""
+    """The distinct parts of a job, and the part of each stage for every distinct pattern of a replica.
+
+    `of_replicas` contains the number of the pattern of every replica, one peer after the other.
+    """
 
     parts: tuple[Part, ...]
     patterns: tuple[Pattern, ...]
+    of_replicas: tuple[int, ...]
 
 
 def layout_of(plan: Plan, cluster: Cluster, site: Site, axes: Iterable[str]) -> Layout | None:
@@ -76,11 +80,12 @@ def layout_of(plan: Plan, cluster: Cluster, site: Site, axes: Iterable[str]) -> 
         return None
     ranks = _Ranks.of(plan)
     groups, outside = _groups(ranks, plan, cluster, sorted(set(axes)))
-    devices, hosts = _slow(ranks, cluster, site)
+    devices, hosts = _slow(ranks, cluster, site, plan.peers)
     links = [_slow_links(ranks, cluster, site)]
     links += [_measured_links(ranks, plan, cluster, index, sorted(set(axes))) for index in measured]
     found: dict[Part, int] = {}
-    patterns: dict[Pattern, None] = {}
+    patterns: dict[Pattern, int] = {}
+    of_replicas = []
     for replica in range(ranks.replicas):
         pattern = []
         for stage in range(ranks.stages):
@@ -94,13 +99,17 @@ def layout_of(plan: Plan, cluster: Cluster, site: Site, axes: Iterable[str]) -> 
             )
             pattern.append(found.setdefault(part, len(found)))
         group = cluster.groups[int(groups[replica * ranks.stages])]
-        patterns[Pattern(tuple(pattern), group.micro_batches)] = None
-    return Layout(parts=tuple(found), patterns=tuple(patterns))
+        own = Pattern(tuple(pattern), group.micro_batches)
+        of_replicas.append(patterns.setdefault(own, len(patterns)))
+    return Layout(parts=tuple(found), patterns=tuple(patterns), of_replicas=tuple(of_replicas))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ranks:
-    """All ranks of a plan by replica and stage: `place` is replica · stages + stage, (ranks,)."""
+    """All ranks of a plan by replica and stage: `place` is replica · stages + stage, (ranks,).
+
+    The replicas are those of all peers.
+    """
 
     replicas: int
     stages: int
@@ -108,7 +117,8 @@ class _Ranks:
 
     @classmethod
     def of(cls, plan: Plan) -> "_Ranks":
-        return cls(plan.data_parallel, plan.pipeline_parallel, place_of_ranks(plan))
+        replicas = plan.peers * plan.data_parallel
+        return cls(replicas, plan.pipeline_parallel, place_of_ranks(plan))
 
     @property
     def places(self) -> int:
@@ -148,15 +158,16 @@ def _groups(
     return of_place, outside
 
 
-def _slow(ranks: _Ranks, cluster: Cluster, site: Site) -> tuple[Counts, Counts]:
+def _slow(ranks: _Ranks, cluster: Cluster, site: Site, peers: int) -> tuple[Counts, Counts]:
     """Return the speeds of devices and of hosts of each place, (places,)."""
     devices, hosts = np.ones(len(ranks.place)), np.ones(len(ranks.place))
-    node = np.arange(len(ranks.place)) // cluster.node.devices
+    numbers = np.arange(len(ranks.place))
+    units = {DEVICE: numbers, HOST: numbers // cluster.node.devices, PEER: numbers * peers // len(numbers)}
     for part in site.slow:
-        if part.kind == DEVICE:
-            devices[part.index] = min(devices[part.index], part.speed_fraction)
-        elif part.kind == HOST:
-            hosts = np.where(node == part.index, np.minimum(hosts, part.speed_fraction), hosts)
+        for speeds, kinds in ((devices, (DEVICE, PEER)), (hosts, (HOST, PEER))):
+            if part.kind in kinds:
+                own = units[part.kind] == part.index
+                speeds[own] = np.minimum(speeds[own], part.speed_fraction)
     return ranks.slowest(devices), ranks.slowest(hosts)
 
 
@@ -170,9 +181,9 @@ def _slow_links(ranks: _Ranks, cluster: Cluster, site: Site) -> list[tuple[LinkS
     for part in site.slow:
         outside = range(min(cluster.inner_tiers + 1, len(names) - 1), len(names))
         tiers = outside if part.kind == LINK else [i for i, name in enumerate(names) if name == part.kind]
-        own = int(ranks.place[part.index]) if part.kind not in (DEVICE, HOST) else 0
+        own = int(ranks.place[part.index]) if part.is_link else 0
         after, before = (int(ranks.neighbour(np.array(own), step)) for step in (1, -1))
-        for tier in tiers if part.kind not in (DEVICE, HOST) else ():
+        for tier in tiers if part.is_link else ():
             for place, axis in ((own, ""), (after, BEFORE), (before, NEXT)):
                 if place != own or not axis:
                     known = found[place].get((axis, tier), 1.0)

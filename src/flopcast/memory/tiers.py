@@ -22,6 +22,7 @@ from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import tier_of
+from flopcast.spec.node_groups import as_cluster
 from flopcast.spec.offload import OUTER, PEER, TIERS, fraction_in
 from flopcast.spec.optimizers import FP32_BYTES
 from flopcast.spec.orders import filled_after
@@ -161,10 +162,13 @@ def _each_plan(programs: Programs) -> tuple[Integers, Counts]:
 
 
 def _capacity_and_ranks(tier: str, cluster: Cluster) -> tuple[float, int]:
-    """Return the bytes of a tier, and how many ranks share it; a tier that is not described holds all."""
+    """Return the bytes of a tier, and how many ranks share it; a tier that is not described holds all.
+
+    Of several groups of nodes, the one with the smallest memory counts.
+    """
     ranks = cluster.num_devices if tier == "file_system" else cluster.node.devices
-    memory = tier_of(cluster, tier)
-    return (memory.capacity_bytes if memory else math.inf), ranks
+    memories = [tier_of(as_cluster(cluster, group), tier) for group in cluster.groups]
+    return min(memory.capacity_bytes if memory else math.inf for memory in memories), ranks
 
 
 def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:

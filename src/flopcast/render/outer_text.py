@@ -8,6 +8,7 @@ Elsewhere: bytes and seconds of a round (report/outer_round.py), the table of a 
 from flopcast.render.plain_data import fields_of
 from flopcast.render.tables import aligned
 from flopcast.report.outer_round import OuterRound
+from flopcast.report.stragglers import EqualPeers
 from flopcast.units import show, show_seconds
 
 
@@ -37,15 +38,48 @@ def outer_rows(found: OuterRound) -> list[tuple[str, str, str]]:
     ]
 
 
-def outer_lines(found: OuterRound | None) -> list[str]:
-    """Return the outer round as text; empty if the plan has one peer."""
+def peer_rows(peers: tuple[EqualPeers, ...]) -> list[tuple[str, str, str]]:
+    """Return the inner step of the peers of each speed, and how long they wait for slower peers."""
+    rows = []
+    for one in peers:
+        wait = (
+            f"wait {show_seconds(one.waits_s)} per round for slower peers" if one.waits_s > 0 else "slowest"
+        )
+        link = f", links at {one.link_fraction:.0%} of the usual speed" if one.link_fraction != 1 else ""
+        rows.append((_name(one.peers), show_seconds(one.inner_step_s), f"{wait} ({one.device}{link})"))
+    return rows
+
+
+def _name(peers: tuple[int, ...]) -> str:
+    """Return what to call some peers, by their numbers.
+
+    >>> _name((3,)), _name((0, 1, 2)), _name((0, 2))
+    ('peer 3', 'peers 0 to 2', 'peers 0, 2')
+    """
+    if len(peers) == 1:
+        return f"peer {peers[0]}"
+    first, last = peers[0], peers[-1]
+    follow = last - first == len(peers) - 1 > 1
+    return f"peers {first} to {last}" if follow else f"peers {', '.join(map(str, peers))}"
+
+
+def outer_lines(found: OuterRound | None, peers: tuple[EqualPeers, ...] = ()) -> list[str]:
+    """Return the outer round as text, with a line for the peers of each speed; empty for one peer."""
     if found is None:
         return []
-    return [outer_head(found), *(f"  {line}".rstrip() for line in aligned(outer_rows(found), "<><"))]
+    round_lines = aligned(outer_rows(found), "<><")
+    head = ["inner steps of unequal peers"] * bool(peers)
+    lines = [*(f"  {line}".rstrip() for line in round_lines), *head]
+    return [outer_head(found), *lines, *(f"  {line}" for line in aligned(peer_rows(peers), "<><"))]
 
 
-def outer_as_json(found: OuterRound) -> dict[str, object]:
-    """Return the round: seconds of its parts, the bytes of a peer, and the utilisation."""
+def outer_as_json(found: OuterRound, peers: tuple[EqualPeers, ...] = ()) -> dict[str, object]:
+    """Return the round: seconds of its parts, bytes and utilisation, and the peers of each speed."""
+    names = ("peers", "device", "inner_step_s", "link_fraction", "waits_s")
+    return {**_round_as_json(found), "unequal_peers": [fields_of(one, *names) for one in peers]}
+
+
+def _round_as_json(found: OuterRound) -> dict[str, object]:
     return fields_of(
         found,
         "peers",

@@ -64,7 +64,7 @@ def as_json(report: Report) -> dict[str, object]:
         "run": None if report.run is None else run_as_json(report.run),
         "checkpoint": None if report.checkpoint is None else checkpoint_as_json(report.checkpoint),
         "loader": None if report.loader is None else loader_as_json(report.loader),
-        "outer": None if report.outer is None else outer_as_json(report.outer),
+        "outer": None if report.outer is None else outer_as_json(report.outer, report.peers),
         "stragglers": None if report.stragglers is None else stragglers_as_json(report.stragglers),
         "assumptions": list(report.assumptions),
         "evidence": [

@@ -50,7 +50,7 @@ def marked_text(report: Report, changes: Iterable[str] = (), helpful: Sequence[s
         _run(report),
         _times(report),
         loader_lines(report.loader),
-        outer_lines(report.outer),
+        outer_lines(report.outer, report.peers),
         straggler_lines(report),
         _memory(report.memory),
         _outside(report.memory),

@@ -13,8 +13,7 @@ from flopcast.economics.checkpoint_cost import (
 from flopcast.economics.checkpoints import SaveRates, restore_s
 from flopcast.economics.failures import LostTime
 from flopcast.economics.step import update_s
-from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
-from flopcast.fixes import set_to
+from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
@@ -88,10 +87,6 @@ def checkpoint_report(
         Checkpoints follow each other too fast or have no room; or the other plan cannot load them.
     """
     job, programs = report.job, report.priced.programs
-    for each in (job,) if loading is None else (job, loading):
-        if each.plan.peers > 1:
-            because = "checkpoints of peers, with their outer states, are not supported yet"
-            raise spec_error("plan.peers", each.plan.peers, "1", because, set_to(peers=1, inner_steps=1))
     checkpoint = job.checkpoint or usual_checkpoint(job.cluster)
     seconds = (report.step_time_s, update_s(report.timeline, report.priced))
     rates = SaveRates.of(report.priced.levels)

@@ -13,15 +13,17 @@ selection of values for `topk`, and what a coordinator does in the meantime, are
 
 import numpy as np
 
+from flopcast.cost.crossed_links import node_of_ranks
 from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.tier_copies import device_rate
 from flopcast.dtypes import Floats, constant
 from flopcast.records import dataclass, replace
-from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
+from flopcast.spec.node_groups import as_cluster
 from flopcast.spec.offload import OUTER, fraction_in
 from flopcast.spec.optimizers import FP32_BYTES
-from flopcast.spec.plan import Plan, Plans, one_plan
+from flopcast.spec.plan import Plans, one_plan
+from flopcast.spec.slow_parts import LINK, PEER_LINK
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number
 
@@ -105,7 +107,7 @@ def outer_round(job: Job, factors: FactorBook, inner_step_s: Number) -> OuterRou
     payload_bytes = job.model.trained_parameters() * plan.outer.sent_bits / BYTE_BITS
     sent_bytes, received_bytes = plan.outer.traffic_bytes(payload_bytes, plan.peers)
     factor = factors.get(f"{OUTER_ROUND}[{job.cluster.name}]", LINK_LOG_SIGMA)
-    exchange_s = factor.ratio * _exchange_s(plan, job.cluster, sent_bytes, received_bytes)
+    exchange_s = factor.ratio * _exchange_s(job, sent_bytes, received_bytes)
     update_s = float(_update_s(job, one_plan(plan))[0])
     waited_s = plan.outer.exposed_s(exchange_s, plan.inner_steps, np.array([inner_step_s]))
     return OuterRound(
@@ -138,24 +140,51 @@ def with_outer_round(step_s: Floats, job: Job, plans: Plans, factors: FactorBook
     return mean_s
 
 
-def _exchange_s(plan: Plan, cluster: Cluster, sent_bytes: Number, received_bytes: Number) -> Number:
-    """Return the seconds in which a peer sends and receives, over all fragments of a round."""
+def _exchange_s(job: Job, sent_bytes: Number, received_bytes: Number) -> Number:
+    """Return the seconds in which the slowest peer sends and receives, over all fragments of a round."""
+    plan, cluster = job.plan, job.cluster
     tier, outer = cluster.tiers[-1], plan.outer
-    devices = cluster.num_devices / plan.peers * tier.reached_fraction
+    reached = min(link_fractions(job)) * tier.reached_fraction
+    devices = cluster.num_devices / plan.peers * reached
     sending_s = sent_bytes / (tier.bytes_per_s * devices)
     receiving_s = received_bytes / ((tier.receive_bytes_per_s or tier.bytes_per_s) * devices)
     return outer.pattern.seconds(sending_s, receiving_s, outer.fragments * tier.latency_s, plan.peers)
 
 
+def link_fractions(job: Job) -> tuple[float, ...]:
+    """Return the speed of each peer's link to the next peer, relative to the mean link of the cluster.
+
+    The devices of a peer send equal parts at the same time, so the slowest device decides.
+    """
+    tier, devices = job.cluster.tiers[-1], job.cluster.num_devices
+    each = np.ones((job.plan.peers, max(devices // job.plan.peers, 1)))
+    if (links := tier.links) is not None:
+        nodes = node_of_ranks(devices, job.cluster).reshape(each.shape)
+        relative = links.bytes_per_s[nodes, np.roll(nodes, -1, axis=0)] / links.mean_bytes_per_s
+        each = np.where(np.isfinite(relative), relative, each)
+    slowest = each.min(axis=1)
+    for part in job.site.slow:
+        if part.kind == PEER_LINK or part.kind in (LINK, tier.name):
+            peer = part.index if part.kind == PEER_LINK else part.index // each.shape[1]
+            slowest[peer] = min(slowest[peer], part.speed_fraction)
+    return tuple(slowest.tolist())
+
+
 def _update_s(job: Job, plans: Plans) -> Floats:
-    """Return the seconds of the outer update of a round, (plans,): states are read and written once."""
-    plan, device = plans.structure, job.cluster.node.device
+    """Return the seconds of the outer update of a round, (plans,), on the slowest group of nodes.
+
+    States are read and written once.
+    """
+    plan = plans.structure
     shares = plans.tensor_parallel * plans.pipeline_parallel * plans.state_shards
     states_bytes = plan.outer.state_bytes + FP32_BYTES  # and the pseudo-gradients
     moved_bytes = 2 * states_bytes * constant(job.model.trained_parameters()) / shares
     outside = fraction_in(plan.offload, OUTER)
-    each_s = (1 - outside) / device.memory_bytes_per_s
-    if outside:
-        each_s += outside / device_rate(job.cluster, pinned=True)
+    each_s = 0.0
+    for group in job.cluster.groups:
+        own_s = (1 - outside) / group.node.device.memory_bytes_per_s
+        if outside:
+            own_s += outside / device_rate(as_cluster(job.cluster, group), pinned=True)
+        each_s = max(each_s, own_s)
     update_s: Floats = (moved_bytes * each_s)[:, 0]
     return update_s

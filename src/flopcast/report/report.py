@@ -30,7 +30,7 @@ from flopcast.report.loader import LoadedStep, loaded_step
 from flopcast.report.memory_report import MemoryReport, memory_report, memory_warnings
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.outer_round import OuterRound, outer_round
-from flopcast.report.stragglers import Stragglers, stragglers_of
+from flopcast.report.stragglers import EqualPeers, Stragglers, equal_peers, stragglers_of
 from flopcast.report.summary import Summarised, Summary
 from flopcast.report.unknown_operators import unknown_warnings, warnings_of_prices
 from flopcast.spec.job import Job
@@ -71,10 +71,7 @@ class Report(Summarised):
         clean_s = self.timeline.step_time_s
         if self.loader is not None:
             clean_s = replace(self.loader, device_step_s=clean_s).step_time_s
-        if self.outer is None:
-            return clean_s
-        book = FactorBook(self.priced.site, self.priced.levels)
-        mean = outer_round(self.job, book, clean_s)
+        mean = outer_round(self.job, FactorBook(self.priced.site, self.priced.levels), clean_s)
         return clean_s if mean is None else mean.step_time_s
 
     @property
@@ -169,6 +166,12 @@ class Report(Summarised):
     def stragglers(self) -> Stragglers | None:
         """Return what slow devices, hosts and links cost; None if the job states none."""
         return stragglers_of(self.job, self.priced, self.device_step_time_s, self.timeline.step_time_s)
+
+    @cached_property
+    def peers(self) -> tuple[EqualPeers, ...]:
+        """Return the peers of each speed, the slowest first; nothing if all peers are equal."""
+        jitter_ratio = self.device_step_time_s / self.timeline.step_time_s
+        return equal_peers(self.job, self.priced, self.outer, self.loader, jitter_ratio)
 
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -1,14 +1,20 @@
-"""What slow devices, hosts and links of a job cost.
+"""What slow devices, hosts and links of a job cost, and how long unequal peers wait for each other.
 
-Answers: how long would the step be without the slow parts, and which of them costs how much?
+Answers: how long would the step be without the slow parts, which of them costs how much, and which peers
+are faster than the others?
 Elsewhere: how slow parts are stated (spec/slow_parts.py), what a stage with a slow part costs
 (cost/part_prices.py).
 """
 
+from collections import defaultdict
+
+from flopcast.cost.factors import FactorBook
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.part_prices import axes_of, with_parts
 from flopcast.cost.parts import layout_of
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
+from flopcast.report.loader import LoadedStep
+from flopcast.report.outer_round import OuterRound, link_fractions, outer_round
 from flopcast.spec.job import Job
 from flopcast.spec.slow_parts import SlowPart
 from flopcast.timeline.step import simulated_seconds
@@ -50,24 +56,86 @@ class Stragglers:
         return self.lost_s / self.step_time_s
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EqualPeers:
+    """Peers that are equally fast, if those of a job are not.
+
+    `device` is the name of their devices. `link_fraction` is the speed of their links to other peers,
+    relative to the mean link of the cluster. In each round, they wait for `waits_s` until the slowest peers
+    have trained all inner steps.
+    """
+
+    peers: tuple[int, ...]
+    device: str
+    inner_step_s: float
+    link_fraction: float
+    waits_s: float
+
+
+def equal_peers(
+    job: Job, priced: Priced, outer: OuterRound | None, loader: LoadedStep | None, jitter_ratio: float
+) -> tuple[EqualPeers, ...]:
+    """Return the peers of each speed, the slowest first; nothing if all peers are equal.
+
+    Parameters
+    ----------
+    priced : with rows for the parts of the job
+    outer, loader : of the slowest peers; None without other peers, and without an input pipeline
+    jitter_ratio : mean step of the devices of a peer over their best step
+    """
+    layout = layout_of(job.plan, job.cluster, job.site, axes_of(priced.programs))
+    if layout is None or outer is None:
+        return ()
+    kinds = defaultdict[tuple[tuple[int, ...], float, str], list[int]](list)
+    replicas, nodes = (
+        job.plan.data_parallel,
+        [each for each in job.cluster.groups for _ in range(each.count)],
+    )
+    for peer, link_fraction in enumerate(link_fractions(job)):
+        own = layout.of_replicas[peer * replicas : (peer + 1) * replicas]
+        first = nodes[peer * len(nodes) // job.plan.peers].node.device.name
+        kinds[tuple(sorted(set(own))), link_fraction, first].append(peer)
+    found = []
+    for (patterns, link_fraction, device), peers in kinds.items() if len(kinds) > 1 else ():
+        of_peer = replace(priced, patterns=tuple(layout.patterns[each] for each in patterns))
+        inner_step_s = jitter_ratio * simulated_seconds(of_peer)
+        if loader is not None:
+            inner_step_s = replace(loader, device_step_s=inner_step_s).step_time_s
+        waits_s = max(outer.compute_s - inner_step_s * outer.inner_steps, 0.0)
+        found.append(
+            EqualPeers(
+                peers=tuple(peers),
+                device=device,
+                inner_step_s=inner_step_s,
+                link_fraction=link_fraction,
+                waits_s=waits_s,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.inner_step_s))
+
+
 def stragglers_of(job: Job, priced: Priced, step_time_s: float, clean_s: float) -> Stragglers | None:
     """Return what the slow parts of a job cost; None if it has none.
 
     Parameters
     ----------
     priced : with rows for the parts of the job
-    step_time_s, clean_s : the step with all slow parts, with jitter and without
+    step_time_s, clean_s : the step of the devices with all slow parts, with jitter and without
     """
     if not job.site.slow:
         return None
     jitter_ratio = step_time_s / clean_s
-    axes = axes_of(priced.programs)
+    axes, book = axes_of(priced.programs), FactorBook(priced.site, priced.levels)
 
     def mean_step_s(slow: tuple[SlowPart, ...]) -> float:
         site = job.site.model_copy(update={"slow": slow})
         layout = layout_of(job.plan, job.cluster, site, axes)
-        return jitter_ratio * simulated_seconds(with_parts(priced.equal, layout, job.cluster))
+        inner_s = jitter_ratio * simulated_seconds(with_parts(priced.equal, layout, job.cluster))
+        outer = outer_round(job.model_copy(update={"site": site}), book, inner_s)
+        return inner_s if outer is None else outer.step_time_s
 
     without_s = mean_step_s(())
     each = tuple(Straggler(part=part, alone_s=mean_step_s((part,)) - without_s) for part in job.site.slow)
-    return Stragglers(step_time_s=step_time_s, without_s=without_s, each=each)
+    outer = outer_round(job, book, step_time_s)
+    whole_s = step_time_s if outer is None else outer.step_time_s
+    return Stragglers(step_time_s=whole_s, without_s=without_s, each=each)

@@ -95,11 +95,12 @@ def _with_option(problem: Problem) -> Problem:
 
 def _in_text(problem: Problem, document: Document) -> Problem:
     """Return an error in a part that the user wrote in short form; its fix is the corrected short form."""
-    path, named = path_of(problem.field), bool(problem.edits) and "" not in problem.edits[0]
+    path, edit = path_of(problem.field), problem.edits[0] if problem.edits else {}
+    named = len(edit) == 1 and "" not in edit
     for home in IN_TEXT:
         text = value_at(document.data, home)
         if named and path[: len(home)] == home != path and isinstance(text, str):
-            value = in_words(*problem.edits[0].values())
+            value = in_words(*edit.values())
             right = corrected_text(text, problem, value)
             return replace(problem, fix=of_text(home, right, document), where=document.where(home))
     return problem

@@ -7,6 +7,7 @@ Elsewhere: parts of other speeds (cost/parts.py), the order of nodes for one pla
 from flopcast.errors import Problem
 from flopcast.spec.job import Job
 from flopcast.spec.layer_strategies import layers_word
+from flopcast.spec.slow_parts import PEER_LINK
 
 UNSUPPORTED = "a search over plans is not supported yet together with this setting"
 CHOSEN = "flopcast chooses the plan as if all devices and links had equal speeds"
@@ -29,10 +30,13 @@ def of_parts(job: Job) -> Problem | None:
         )
     if len(job.cluster.groups) > 1:
         fix = "give a whole plan, or describe one group"
+        if job.plan.peers > 1:
+            fix = "describe only the slowest peers, and then predict the best plan with all peers"
         value = f"{len(job.cluster.groups)} groups"
         return Problem("cluster.groups", value, "one group in a search over plans", UNSUPPORTED, fix)
-    if job.site.slow:
-        words = ",".join(part.word() for part in job.site.slow)
+    slow = [part for part in job.site.slow if part.kind != PEER_LINK]  # outer_round.py predicts it
+    if slow:
+        words = ",".join(part.word() for part in slow)
         fix = "remove site.slow (--slow), and predict the best plans with it"
         return Problem("site.slow", words, "no value in a search over plans", UNSUPPORTED, fix)
     for place, tier in enumerate(job.cluster.tiers):

@@ -28,13 +28,16 @@ def degrees(plan: Plan) -> dict[str, int]:
 def place_of_ranks(plan: Plan) -> Integers:
     """Return replica · stages + stage of every rank, in the plan's rank order, (ranks,).
 
+    Replicas are numbered one peer after the other.
+
     >>> place_of_ranks(Plan(tp=2, dp=2, pp=2, gbs=2)).tolist()
     [0, 0, 2, 2, 1, 1, 3, 3]
     """
     rest, digit = np.arange(plan.devices), {}
     for name, size in degrees(plan).items():
         rest, digit[name] = np.divmod(rest, size)
-    places: Integers = digit["dp"] * plan.pipeline_parallel + digit["pp"]
+    replica = rest * plan.data_parallel + digit["dp"]
+    places: Integers = replica * plan.pipeline_parallel + digit["pp"]
     return places
 
 
@@ -59,7 +62,7 @@ def groups_of_stages(plan: Plan, cluster: Cluster) -> list[set[int]]:
 
 
 def replicas_of_groups(plan: Plan, cluster: Cluster) -> list[int] | None:
-    """Return the number of replicas on each group; None if a replica runs on several groups.
+    """Return the number of replicas of all peers on each group; None if a replica is on several groups.
 
     Parameters
     ----------
@@ -77,7 +80,7 @@ def replicas_of_groups(plan: Plan, cluster: Cluster) -> list[int] | None:
     replica = place_of_ranks(plan) // plan.pipeline_parallel
     group = group_of_ranks(plan.devices, cluster)
     pairs = np.unique(np.stack([replica, group]), axis=1)
-    if pairs.shape[1] != plan.data_parallel:
+    if pairs.shape[1] != plan.peers * plan.data_parallel:
         return None
     return [int((pairs[1] == each).sum()) for each in range(len(cluster.groups))]
 

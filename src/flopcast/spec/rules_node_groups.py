@@ -6,7 +6,7 @@ Elsewhere: which ranks run on a group (node_groups.py), what a rule is (checks.p
 
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.node_groups import first_plan, replicas_of_groups, whole_places
-from flopcast.spec.slow_parts import DEVICE, HOST
+from flopcast.spec.offload import OUTER, Placement, offload_word
 
 
 def _several(case: Case) -> bool:
@@ -14,9 +14,8 @@ def _several(case: Case) -> bool:
 
 
 def _fills(case: Case) -> bool:
-    """Return whether a plan of one peer uses every device, which other rules ask for."""
-    plan = first_plan(case.plans)
-    return plan.peers == 1 and plan.devices == case.cluster.num_devices
+    """Return whether a plan uses every device, which other rules ask for."""
+    return first_plan(case.plans).devices == case.cluster.num_devices
 
 
 def _devices_per_node(case: Case) -> list[int]:
@@ -29,12 +28,16 @@ def _own_tiers(case: Case) -> bool:
 
 
 def _slow_links(case: Case) -> list[str]:
-    return [part.word() for part in case.site.slow if part.kind not in (DEVICE, HOST)]
+    return [part.word() for part in case.site.slow if part.is_link]
 
 
 def _measured(case: Case) -> bool:
     """Return whether a tier has a matrix of links."""
     return any(tier.links is not None for tier in case.cluster.tiers)
+
+
+def _outer_states(case: Case) -> tuple[Placement, ...]:
+    return tuple(one for one in case.structure.offload if one.kind == OUTER)
 
 
 def _divided(case: Case) -> list[int]:
@@ -43,7 +46,7 @@ def _divided(case: Case) -> list[int]:
 
 
 def _replicas(case: Case) -> list[int] | None:
-    """Return the number of replicas on each group; None if a replica runs on several."""
+    """Return the number of replicas of all peers on each group; None if a replica is on several."""
     return replicas_of_groups(first_plan(case.plans), case.cluster)
 
 
@@ -54,8 +57,9 @@ def _stated(case: Case) -> int:
 
 
 def _all(case: Case) -> int:
-    """Return the micro-batches of a step over all replicas."""
-    return first(case.plans.data_parallel * case.plans.num_micro_batches)
+    """Return the micro-batches of a step over all replicas of all peers."""
+    replicas = case.structure.peers * case.plans.data_parallel
+    return first(replicas * case.plans.num_micro_batches)
 
 
 RULES: tuple[Rule, ...] = (
@@ -134,9 +138,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.offload",
-        holds=lambda c: not (_several(c) and c.structure.offload),
-        allowed="the value none, because the groups of nodes differ",
-        because="offloading is not supported yet on groups of different nodes",
-        fix={"offload": "none"},
+        holds=lambda c: not (_several(c) and any(one.kind != OUTER for one in c.structure.offload)),
+        allowed="no offload except outer:host, because the groups of nodes differ",
+        because="only outer states can be offloaded on groups of different nodes",
+        fix=lambda c: {"offload": offload_word(_outer_states(c)) or "none"},
     ),
 )

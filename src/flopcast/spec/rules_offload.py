@@ -8,6 +8,7 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 from flopcast.fixes import Edit, Fix
 from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.described_tiers import FIELDS, tier_of
+from flopcast.spec.node_groups import as_cluster
 from flopcast.spec.offload import KINDS, OUTER_PLACES, PEER, Placement, fraction_in, offload_word, stride_of
 
 
@@ -53,13 +54,19 @@ def _with_optimizer(case: Case) -> Edit:
 
 
 def _undescribed(case: Case) -> list[str]:
-    """Return the names of tiers that the plan uses and the cluster does not describe."""
+    """Return the fields of the memories that the plan uses and the cluster does not describe."""
     if _unknown_to_stack(case):
         return []  # another rule says so
     names = dict.fromkeys(one.tier for one in _placed(case))
     if any(name not in ("host", PEER) for name in names):
         names = dict.fromkeys(("host", *names))  # what goes to storage passes through the host
-    return [name for name in names if tier_of(case.cluster, name) is None]
+    clusters = [as_cluster(case.cluster, group) for group in case.cluster.groups]
+    return [
+        FIELDS[name].replace("[0]", f"[{place}]")
+        for name in names
+        for place, cluster in enumerate(clusters)
+        if tier_of(cluster, name) is None
+    ]
 
 
 def _too_much(case: Case) -> list[str]:
@@ -101,13 +108,13 @@ RULES: tuple[Rule, ...] = (
         fix=_supported,
     ),
     Rule(
-        field=lambda c: FIELDS[_undescribed(c)[0]],
+        field=lambda c: _undescribed(c)[0],
         holds=lambda c: not _undescribed(c),
         value=lambda _: "missing",
         fault=lambda c: f"is missing, but the plan offloads states to it ({offload_word(_placed(c))})",
         allowed="a description of the memory with capacity_bytes and bandwidths",
         because="flopcast needs the size and the bandwidth of the memory that states are offloaded to",
-        fix=lambda c: f"describe {FIELDS[_undescribed(c)[0]]}, or choose another cluster",
+        fix=lambda c: f"describe {_undescribed(c)[0]}, or choose another cluster",
     ),
     Rule(
         field="plan.offload",

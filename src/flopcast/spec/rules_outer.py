@@ -6,6 +6,7 @@ Elsewhere: the settings themselves (outer.py), what a rule is (checks.py).
 """
 
 from flopcast.spec.checks import Case, Rule
+from flopcast.spec.cluster import NodeGroup
 from flopcast.spec.offload import OUTER, Placement, offload_word
 from flopcast.spec.outer import Outer
 
@@ -29,15 +30,22 @@ def _rest(case: Case) -> str:
 
 def _with(case: Case, **changes: object) -> dict[str, object]:
     """Return the edit that changes some settings of the round."""
-    return {"outer": _outer(case).model_copy(update=changes).text()}
+    return {"outer": _outer(case).model_copy(update=changes).text() or "none"}
 
 
 def _unequal_directions(case: Case) -> list[int]:
     """Return the tiers whose two directions differ and that more than the exchange of peers would use."""
     tiers = case.cluster.tiers
     differ = [place for place, tier in enumerate(tiers) if tier.receive_bytes_per_s is not None]
-    inside = len(tiers) > 1 and case.cluster.num_devices <= _peers(case) * tiers[-2].devices
+    inside = all(_inside(case, group) for group in case.cluster.groups)
     return [place for place in differ if place < len(tiers) - 1 or _peers(case) == 1 or not inside]
+
+
+def _inside(case: Case, group: NodeGroup) -> bool:
+    """Return whether the widest network before the last tier connects all devices of a peer."""
+    tiers = group.tiers or case.cluster.tiers[:-1]
+    widest = (tiers[-1].devices or group.count * group.node.devices) if tiers else 0
+    return case.cluster.num_devices <= _peers(case) * widest
 
 
 RULES: tuple[Rule, ...] = (
@@ -89,20 +97,15 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: _with(c, fragments=c.structure.inner_steps),
     ),
     Rule(
-        field="plan.peers",
-        holds=lambda c: _peers(c) == 1 or len(c.cluster.groups) == 1,
-        allowed="1, because the cluster has several groups of nodes",
-        because="peers on different kinds of nodes are not supported yet",
-        fix="describe a cluster with only the slowest nodes, because all peers wait for them",
-    ),
-    Rule(
-        field="plan.peers",
+        field="plan.outer",
         holds=lambda c: (
-            _peers(c) == 1 or not (c.site.slow or any(tier.links is not None for tier in c.cluster.tiers))
+            _peers(c) == 1
+            or not _outer(c).pattern.stored
+            or all(tier.links is None for tier in c.cluster.tiers)
         ),
-        allowed="1, because the job states slow parts or measured links",
-        because="peers of different speeds are not supported yet",
-        fix="remove site.slow and links, and give all nodes the speed of the slowest peer",
+        allowed="the exchange all_reduce or all_gather, because the cluster has measured links",
+        because="the links were measured between nodes, and not between a node and a store",
+        fix=lambda c: (_with(c, exchange=None), "remove links of the tier"),
     ),
     Rule(
         field="plan.peers",
@@ -110,14 +113,6 @@ RULES: tuple[Rule, ...] = (
         allowed="1, because the job is only a forward pass",
         because="without a backward pass, there are no pseudo-gradients",
         fix={"peers": 1, "inner_steps": 1},
-    ),
-    Rule(
-        field="checkpoint",
-        holds=lambda c: _peers(c) == 1 or c.checkpoint is None,
-        value=lambda c: "" if c.checkpoint is None else c.checkpoint.text(),
-        allowed="no value, because the plan has peers",
-        because="checkpoints of peers, with their outer states, are not supported yet",
-        fix="remove checkpoint; cluster.reliability states how long a checkpoint takes",
     ),
     Rule(
         field=lambda c: f"cluster.tiers[{_unequal_directions(c)[0]}].receive_bytes_per_s",

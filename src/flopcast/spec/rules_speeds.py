@@ -8,35 +8,43 @@ what a rule is (checks.py).
 
 from flopcast.fixes import in_place
 from flopcast.spec.checks import Case, Rule
-from flopcast.spec.cluster import Cluster
 from flopcast.spec.divisors import up_to
-from flopcast.spec.slow_parts import DEVICE, HOST, LINK, SlowPart
+from flopcast.spec.slow_parts import DEVICE, HOST, LINK, OF_PEERS, SlowPart
 
 OTHER_KINDS = {"node": HOST, "cpu": HOST, "hosts": HOST, "nic": LINK, "network": LINK, "links": LINK}
 HARDWARE_MARGIN_RATIO = 1.02  # over the data sheet: what the rounding of a measurement may add
 
 
-def _most(part: SlowPart, cluster: Cluster) -> int:
-    """Return the number of parts of a kind that a cluster has."""
-    per_node = cluster.node.devices if part.kind == HOST else 1
-    return cluster.num_devices // per_node
+def _most(part: SlowPart, case: Case) -> int:
+    """Return the number of parts of a kind that a job has."""
+    if part.kind in OF_PEERS:
+        return case.structure.peers
+    per_node = case.cluster.node.devices if part.kind == HOST else 1
+    return case.cluster.num_devices // per_node
 
 
-def _kinds(cluster: Cluster) -> list[str]:
+def _kinds(case: Case) -> list[str]:
     """Return the kinds of parts that may be slow."""
-    return [DEVICE, HOST, LINK, *(tier.name for tier in cluster.tiers)]
+    of_peers = OF_PEERS if case.structure.peers > 1 else ()
+    return [DEVICE, HOST, LINK, *of_peers, *(tier.name for tier in case.cluster.tiers)]
 
 
 def _unknown(case: Case) -> list[int]:
     """Return the places of slow parts whose kind the cluster does not have."""
-    known = _kinds(case.cluster)
+    known = (*_kinds(case), *OF_PEERS)
     return [place for place, part in enumerate(case.site.slow) if part.kind not in known]
+
+
+def _of_no_peer(case: Case) -> list[int]:
+    """Return the places of slow peers if the plan has only one peer."""
+    slow = enumerate(case.site.slow)
+    return [place for place, part in slow if part.kind in OF_PEERS and case.structure.peers == 1]
 
 
 def _outside(case: Case) -> list[int]:
     """Return the places of slow parts whose number is too large."""
     slow = enumerate(case.site.slow)
-    return [place for place, part in slow if part.index >= _most(part, case.cluster)]
+    return [place for place, part in slow if part.index >= _most(part, case)]
 
 
 def _measured(case: Case) -> list[int]:
@@ -86,18 +94,23 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"site.slow[{_unknown(c)[0]}].kind",
         holds=lambda c: not _unknown(c),
-        allowed=lambda c: ", ".join(_kinds(c.cluster)),
+        allowed=lambda c: ", ".join(_kinds(c)),
         because="a slow part is a device, a host, a link, or one of the networks of the cluster",
         fix=lambda c: _with_known_kind(c.site.slow[_unknown(c)[0]]),
     ),
     Rule(
+        field=lambda c: f"site.slow[{_of_no_peer(c)[0]}].kind",
+        holds=lambda c: not _of_no_peer(c),
+        allowed=lambda c: ", ".join(_kinds(c)),
+        because="only plans with peers can have slow peers, and the plan has only one peer",
+        fix=lambda c: {f"site.slow[{_of_no_peer(c)[0]}].kind": DEVICE},
+    ),
+    Rule(
         field=lambda c: f"site.slow[{_outside(c)[0]}].index",
         holds=lambda c: not _outside(c),
-        allowed=lambda c: up_to(0, _most(c.site.slow[_outside(c)[0]], c.cluster) - 1),
-        because="devices and hosts are numbered from 0",
-        fix=lambda c: {
-            f"site.slow[{_outside(c)[0]}].index": _most(c.site.slow[_outside(c)[0]], c.cluster) - 1
-        },
+        allowed=lambda c: up_to(0, _most(c.site.slow[_outside(c)[0]], c) - 1),
+        because="devices, hosts and peers are numbered from 0",
+        fix=lambda c: {f"site.slow[{_outside(c)[0]}].index": _most(c.site.slow[_outside(c)[0]], c) - 1},
     ),
     Rule(
         field="site.slow",

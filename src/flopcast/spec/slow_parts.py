@@ -18,6 +18,7 @@ from flopcast.spec.written_lists import entries_of, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
+PEER, PEER_LINK = OF_PEERS = ("peer", "peer_link")
 MEANT = re.compile(r"\W*([a-z]+)\W*(\d+)(?:\.0)?\b[^.\d]*(\d*\.?\d+)\s*(%?)\W*")  # in other notations
 OF_DEVICES = ("gpu", "rank", "dev")
 EXAMPLE = f"{DEVICE}=3:0.8"
@@ -30,11 +31,12 @@ class SlowPart(StrictModel):
     ----------
     kind : str
         What is slow. "device": all kernels of one device. "host": the CPU of one node. "link": the
-        connection of one device to other scale-up domains. You can also name a network of the cluster: the
-        connection of one device to this network.
+        connection of one device to other scale-up domains. "peer": all devices and hosts of one peer.
+        "peer_link": the connection of one peer to the other peers. You can also name a network of the
+        cluster: the connection of one device to this network.
     index : int
-        Index of the slow device or, for a host, of its node, from 0. The index of a device is the number of
-        the rank that runs on it.
+        Index of the slow device or peer or, for a host, of its node, from 0. The index of a device is the
+        number of the rank that runs on it.
     speed_fraction : float
         Speed of the slow device, host or link divided by the speed of the others.
     """
@@ -50,7 +52,14 @@ class SlowPart(StrictModel):
         >>> SlowPart(kind="link", index=12, speed_fraction=0.5).label
         'link of device 12'
         """
-        return f"{self.kind} {self.index}" if self.kind in (DEVICE, HOST) else self._label_of_link
+        if self.kind == PEER_LINK:
+            return f"link of peer {self.index}"
+        return self._label_of_link if self.is_link else f"{self.kind} {self.index}"
+
+    @property
+    def is_link(self) -> bool:
+        """Return whether the part is the connection of one device to a network."""
+        return self.kind not in (DEVICE, HOST, *OF_PEERS)
 
     @property
     def _label_of_link(self) -> str:

@@ -21,7 +21,7 @@ from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.records import dataclass
 from flopcast.spec.optimizers import state_bytes
 from flopcast.workload.program import Programs
-from flopcast.workload.saved_states import rank_places, saved_weight_bytes
+from flopcast.workload.saved_states import rank_places, saved_outer_bytes, saved_weight_bytes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -206,10 +206,12 @@ def reads(new: Programs, old: Programs) -> Reads:
     Reads
         Weights are read in the parts of stages and tensor-parallel ranks, or of shards with ZeRO-3; states
         in those of shards. Every replica reads for itself. Weights that the old plan does not save in 16
-        bits are cast from the main weights.
+        bits are cast from the main weights. Every new peer reads the checkpoint of one old peer. A plan
+        without peers reads no outer states, and new outer states begin as the parameters.
     """
     structure = new.plans.structure
-    of_states = state_bytes(structure.optimizer, new.stack.optimizer)
+    of_outer = min(saved_outer_bytes(each.plans.structure) for each in (new, old))
+    of_states = state_bytes(structure.optimizer, new.stack.optimizer) + of_outer
     of_weights = min(saved_weight_bytes(new), saved_weight_bytes(old))
     kinds = ((of_weights, 3), (of_states, 0))  # with the ZeRO stage that shards them
     total = int(rank_places(new.plans)["pp"].size)
@@ -226,4 +228,5 @@ def reads(new: Programs, old: Programs) -> Reads:
             owner = _rank_owners(new, shards, expert)
             rank_bytes += np.bincount(reader, shared * each_bytes, needed.num_owners)[owner]
             rank_parts += np.bincount(reader, minlength=needed.num_owners)[owner]
-    return Reads(rank_bytes=rank_bytes, rank_parts=rank_parts)
+    peers = structure.peers
+    return Reads(rank_bytes=np.tile(rank_bytes, peers), rank_parts=np.tile(rank_parts, peers))

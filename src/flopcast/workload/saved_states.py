@@ -6,9 +6,11 @@ plan reads (resharding.py).
 
 A checkpoint holds the optimizer's states (main weights and moments), and trained weights in 16 bits unless
 these exist only while they are gathered. Frozen weights are not saved. Ranks that hold the same state are
-replicas; their copies are written once.
+replicas; their copies are written once. Every peer saves its own checkpoint, with its outer parameters and
+buffers.
 """
 
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -18,8 +20,8 @@ from flopcast.layers.tables import STORED
 from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.records import dataclass
 from flopcast.spec.checkpoints import Checkpoint
-from flopcast.spec.offload import fraction_in
-from flopcast.spec.plan import Plans
+from flopcast.spec.offload import OUTER, fraction_in
+from flopcast.spec.plan import Plan, Plans
 from flopcast.units import Number
 from flopcast.workload.gradient_reduction import updated_parameters
 from flopcast.workload.optimizer import optimizer_state_bytes
@@ -96,21 +98,32 @@ def saved_states(programs: Programs, checkpoint: Checkpoint, node_ranks: int) ->
     plan = programs.plans.structure
     weight_bytes = saved_weight_bytes(programs)
     updated = updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
-    state_bytes = float(optimizer_state_bytes(programs)[0].max() / max(updated[0].max(), 1.0))
-    held = _held(programs)
-    on_device = 1.0 - fraction_in(plan.offload, "optimizer")
-    parts = [each.written(weight_bytes, state_bytes, checkpoint, plan.zero) for each in held]
-    copied = [each.written(weight_bytes, state_bytes * on_device, checkpoint, plan.zero) for each in held]
-    tables = _tables(programs)
-    written = np.sum(parts, axis=0) + tables
-    read = np.sum([each.read(weight_bytes, state_bytes, plan.zero) for each in held], axis=0)
+    inner_bytes = float(optimizer_state_bytes(programs)[0].max() / max(updated[0].max(), 1.0))
+    outer_bytes = saved_outer_bytes(plan)
+    inner_on_device, outer_on_device = (
+        1 - fraction_in(plan.offload, kind) for kind in ("optimizer", OUTER)
+    )
+    state_bytes = inner_bytes + outer_bytes
+    copied_bytes = inner_bytes * inner_on_device + outer_bytes * outer_on_device
+    held, tables = _held(programs), _tables(programs)
+
+    def of_all_peers(parts: Iterable[Floats]) -> Floats:
+        return np.tile(sum(parts, tables), plan.peers)
+
+    written = of_all_peers(each.written(weight_bytes, state_bytes, checkpoint, plan.zero) for each in held)
+    copied = (each.written(weight_bytes, copied_bytes, checkpoint, plan.zero) for each in held)
     return SavedStates(
         written_bytes=written,
-        copied_bytes=np.sum(copied, axis=0) + tables,
-        read_bytes=read + tables,
+        copied_bytes=of_all_peers(copied),
+        read_bytes=of_all_peers(each.read(weight_bytes, state_bytes, plan.zero) for each in held),
         node_ranks=min(node_ranks, written.size),
         num_files=_files(programs, checkpoint, int((written > 0).sum())),
     )
+
+
+def saved_outer_bytes(plan: Plan) -> float:
+    """Return the bytes of outer parameters and buffers for each trained parameter; 0 for a single peer."""
+    return plan.outer.state_bytes if plan.peers > 1 else 0.0
 
 
 def saved_weight_bytes(programs: Programs) -> Number:
@@ -137,7 +150,8 @@ def _files(programs: Programs, checkpoint: Checkpoint, writers: int) -> int:
         return writers
     division = programs.stages.of(0)
     layers = float(division.stage_counts[division.stage_class].sum())
-    return writers + int(layers * programs.plans.tensor_parallel.flat[0])
+    slices = layers * programs.plans.tensor_parallel.flat[0]
+    return writers + int(slices * programs.plans.structure.peers)
 
 
 def _held(programs: Programs) -> list[_Held]:

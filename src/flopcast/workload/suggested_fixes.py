@@ -189,7 +189,7 @@ def _ranked_edits(
     tries, ranked = tuple(_tries(job, fields, wanted)), []
     for problem in wanted:
         mends = [each for each in tries if _key(problem) not in _keys(each.left)]
-        if mends:
+        if mends and not problem.field.startswith("site."):  # a description of the machine
             ranked.append(sorted(mends, key=lambda each: _badness(each, user_fields, known)))
     return max(ranked, key=lambda edits: _badness(edits[0], user_fields, known)[:-1], default=[])
 

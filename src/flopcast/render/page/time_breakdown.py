@@ -14,7 +14,7 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.records import dataclass
 from flopcast.render.loader_text import loader_lines
-from flopcast.render.outer_text import outer_head, outer_rows
+from flopcast.render.outer_text import outer_head, outer_rows, peer_rows
 from flopcast.render.page.drawing import WIDTH, figure, legend
 from flopcast.render.page.frame import Section
 from flopcast.render.page.style import HUES
@@ -111,7 +111,12 @@ def _outer(report: Report) -> str:
     if report.outer is None:
         return ""
     head = outer_head(report.outer)
-    return table(f"{head[0].upper()}{head[1:]}.", ("part of a round", "", ""), outer_rows(report.outer))
+    drawn = table(f"{head[0].upper()}{head[1:]}.", ("part of a round", "", ""), outer_rows(report.outer))
+    if report.peers:
+        drawn += table(
+            "Inner steps of unequal peers.", ("peers", "inner step", ""), peer_rows(report.peers)
+        )
+    return drawn
 
 
 def where(report: Report) -> Section:

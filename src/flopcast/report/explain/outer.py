@@ -6,17 +6,19 @@ Elsewhere: the round itself (report/outer_round.py), the other parts of a step (
 
 from flopcast.report.explain.explanation import Explanation, Input
 from flopcast.report.explain.kernels import lasting
-from flopcast.report.outer_round import OUTER_ROUND, OuterRound
-from flopcast.spec.cluster import Cluster
+from flopcast.report.outer_round import OUTER_ROUND, OuterRound, link_fractions
+from flopcast.spec.job import Job
 from flopcast.units import show
 
 
-def explain_outer(found: OuterRound, cluster: Cluster, note: str) -> Explanation:
+def explain_outer(found: OuterRound, job: Job, note: str) -> Explanation:
     """Return what the round adds to each inner step; `note` is its share."""
-    tier, devices = cluster.tiers[-1], cluster.num_devices // found.peers
+    tier, devices = job.cluster.tiers[-1], job.cluster.num_devices // found.peers
     rates = f"{tier.name}: {devices} devices send at {show(tier.bytes_per_s, 'B/s')} each"
     if tier.receive_bytes_per_s is not None:
         rates += f" and receive at {show(tier.receive_bytes_per_s, 'B/s')}"
+    if (slowest := min(link_fractions(job))) < 1:
+        rates += f", {slowest:.0%} of it for the slowest peer"
     return Explanation(
         name=OUTER_ROUND,
         amount=found.step_time_s - found.inner_step_s,

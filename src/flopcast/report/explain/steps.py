@@ -112,7 +112,7 @@ def explain_component(report: Report, name: str) -> Explanation:
         return explain_loader(report.loader, _share(wait_s, report) if wait_s > 0 else hidden)
     if name == OUTER_ROUND and report.outer is not None:
         note = _share(report.breakdown[name], report)
-        return explain_outer(report.outer, report.job.cluster, note)
+        return explain_outer(report.outer, report.job, note)
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
         if (share.item.component if share.item else LAUNCH) == name:
