@@ -248,8 +248,8 @@ def diagnose(job: Job, log: Path | str | None = None, trace: Path | str | None =
     Returns
     -------
     SlowStep
-        Possible causes, ordered by the time that they cost. Each has its evidence and the setting to
-        change. Without a log and a trace, flopcast examines only the settings of the job.
+        Possible causes: measured and predicted ones first, then uncertain ones. Each has its evidence and
+        the setting to change. Without a log and a trace, flopcast examines only the settings of the job.
 
     Raises
     ------

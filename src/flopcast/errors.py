@@ -61,12 +61,12 @@ class Problem:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """Return the edits that the fix states; () if it is no edit of single values."""
+        """Return the edits that the fix consists of; () if the fix does not set single values."""
         return edits_of(self.fix)
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
-        """Return what is allowed with its reason, once for each condition if several are numbered.
+        """Return each condition as a pair of what is allowed and the reason.
 
         >>> Problem("plan.tp", 3, "(1) a divisor of 8; (2) an even number", "(1) x; (2) y", "").conditions
         (('a divisor of 8', 'x'), ('an even number', 'y'))
@@ -234,8 +234,7 @@ def told_as(told: Callable[[Problem], Problem]) -> Iterator[None]:
 class InfeasibleError(FlopcastError):
     """The input is valid, but no plan is feasible. The message names the closest plan.
 
-    `changes` are edits of the input with which a plan is feasible, each as a line of the message and as
-    data.
+    `changes` lists edits of the input that make a plan feasible, as text and as data.
     """
 
     def __init__(self, text: str, changes: Sequence[Fix] = ()) -> None:

@@ -67,5 +67,5 @@ class Predictor:
         return memory_report(prediction.programs_of(job, self.results), job.cluster)
 
     def book(self, job: Job) -> CurveBook:
-        """Return the curves of a job's cluster."""
+        """Return the efficiency curves of the job's devices and networks."""
         return self._books.of(job.cluster, lambda: load_book(job.cluster))

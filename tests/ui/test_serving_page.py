@@ -60,7 +60,7 @@ def test_the_first_lines_say_that_devices_are_idle_and_what_energy_includes():
     for lines in (told.split("TTFT")[0], html.split("<dl")[0]):
         assert "fewest device-seconds to serve this traffic; it uses 1 of 8 devices" in lines
     (energy,) = re.findall(r"energy    (\S+ kWh) for .* output tokens, node and cooling included", told)
-    assert f"Energy with node and cooling</dt><dd>{energy}<small>for a million output tokens" in html
+    assert f"Energy, with hosts and cooling</dt><dd>{energy}<small>for a million output tokens" in html
 
 
 def test_other_settings_are_those_of_the_command_line(server):

@@ -27,14 +27,16 @@ from flopcast.units import Number
 
 MANY_TOKENS = 1e12  # what costs are quoted for
 KWH_J = 3.6e6
+ENERGY_INCLUDES = "including hosts, cooling and power conversion"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Energy:
     """Energy of a step; a device's power is what its own sensor would show.
 
-    `step_j` is the whole cluster's, building included; `stopped_w` what it draws while nothing runs.
-    `busy` is what a device does on average, by kind of work: shares of the step.
+    `step_j` is the energy of the whole cluster, including cooling and power conversion. `stopped_w` is the
+    power that the cluster draws while nothing runs. `busy` contains the fraction of the step that a device
+    spends on each kind of work, as a mean over all devices.
     """
 
     step_j: Amount
@@ -72,7 +74,7 @@ class StepCost:
 
     @property
     def many_tokens_kwh(self) -> Amount | None:
-        """Return the kilowatt-hours of 1e12 tokens, building included."""
+        """Return the kilowatt-hours of 1e12 tokens, including cooling and power conversion."""
         return None if self.energy is None else self.per_many_tokens(self.energy.step_j) * (1 / KWH_J)
 
 

@@ -15,7 +15,7 @@ from flopcast.render.terminal import answer, plain
 from flopcast.search.deployments.find import DeploymentResult, RankedDeployment, same_setting
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES
 from flopcast.spec.serving_job import ServingJob
-from flopcast.units import show, show_seconds
+from flopcast.units import counted, show, show_seconds
 
 TOP = 10
 NEAREST = 3
@@ -80,12 +80,12 @@ def _question(result: DeploymentResult) -> list[str]:
         f"traffic   {jobs[0].traffic.text()}",
     ]
     if stated := jobs[0].slo.text():
-        lines.append(f"limits    {stated}")
-    within = f", {len(result.deployments)} meet all limits" if stated else ""
+        lines.append(f"SLO       {stated}")
+    within = f", and {len(result.deployments)} meet all limits" if stated else ""
     lines.append(
-        f"searched  {result.candidates:,} deployments: {result.possible:,} fit, {result.simulated} were"
-        f" simulated with up to {result.requests:,} requests for each replica, {result.keeping_up} of these"
-        f" keep up with the traffic{within}"
+        f"searched  {result.candidates:,} deployments: {result.possible:,} fit into memory;"
+        f" {result.simulated} of these were simulated with up to {result.requests:,} requests for each"
+        f" replica; {result.keeping_up} keep up with the traffic{within}"
     )
     return lines
 
@@ -100,7 +100,7 @@ def _answer(result: DeploymentResult) -> list[str]:
     chosen = f'{job.engine.option} --plan "{plan_text(job)}"'
     lines = [
         f"answer    {answer(chosen)}"
-        f" on {job.devices} of {job.cluster.num_devices} devices of {job.cluster.name}"
+        f" on {job.devices} of the {job.cluster.num_devices} devices of {job.cluster.name}"
     ]
     if report.slo_chance is not None:
         chance = f"It meets all limits with a probability of {report.slo_chance:.0%}"
@@ -148,7 +148,7 @@ def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[
         lines.append(row)
         if equal := sum(each.tied == group.first.tied for each in group.others):
             lines.append(
-                f"{INDENT}other choices of max_sequences and max_tokens that are equally good: {equal}"
+                f"{INDENT}{counted(equal, 'variant')} with other max_sequences or max_tokens, equally good"
             )
     return lines
 
@@ -175,7 +175,7 @@ def rows_of(
     headings += ["devices", named[0].label, "90 %", *(each.label for each in named[1:])]
     for metric in ("ttft", "tpot"):
         headings += [_latency_label(jobs[0], metric), "90 %"]
-    headings += ["limits met"] if jobs[0].slo.text() else []
+    headings += ["all limits met with"] if jobs[0].slo.text() else []
     headings += [] if rate.name in shown else [rate.label]
     rows = []
     for number, each in enumerate(found, 1):

@@ -35,7 +35,7 @@ def marked_text(found: SlowStep) -> str:
     if not found.suspects:
         lines += ["", "no suspects: flopcast knows no change that would make this step shorter"]
     elif len(found.suspects) > 1:
-        lines += ["", "suspects, ordered by the seconds that they cost; guesses come last"]
+        lines += ["", "suspects (measured and predicted causes first, then uncertain and possible ones)"]
     for place, suspect in enumerate(found.suspects, 1):
         lines += ["", *_suspect(place, suspect)]
     if found.cleared:
@@ -90,11 +90,11 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
 
 def _unexplained(found: SlowStep) -> str:
     """Return a sentence about the seconds that no measurement explains."""
-    text = f"{show_seconds(found.unexplained_s)} of the difference: the measurements do not show its cause"
+    text = f"{show_seconds(found.unexplained_s)} of the difference: no measurement shows its cause"
     if any(one.basis in ("predicted", "unsettled") for one in found.suspects):
         text += (
             "; suspects with a predicted cost do not explain it, because the predicted step already "
-            "contains their cost"
+            "includes their cost"
         )
     return text
 

@@ -11,7 +11,7 @@ from flopcast.cost.factor_kinds import in_words
 from flopcast.economics.amount import Amount
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.run import TrainingRun
-from flopcast.economics.step import KWH_J, StepCost
+from flopcast.economics.step import ENERGY_INCLUDES, KWH_J, StepCost
 from flopcast.memory.verdict import VERDICTS
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_lines
@@ -92,19 +92,20 @@ def _run(report: Report) -> list[str]:
 def run_lines(run: TrainingRun) -> list[str]:
     """Return a line each for tokens, time, goodput, failures, cost and energy of a run, with intervals.
 
-    Fewer failures than `FEW` are shown as "under". Cost and energy say why they are unknown if a price or a
-    power is missing.
+    Fewer failures than `FEW` are shown as "fewer than". Cost and energy say why they are unknown
+    if a price or a power is missing.
     """
     share, low_share, high_share = run.goodput
     lost = run.phases[0].lost
-    failures = f"under {FEW}" if run.num_failures < FEW else f"{run.num_failures:.3g}"
+    failures = f"fewer than {FEW}" if run.num_failures < FEW else f"{run.num_failures:.3g}"
     low, high = (show_seconds(bound, like=run.wall_s.value) for bound in run.wall_s.bounds)
     return [
         f"tokens    {show_count(sum(phase.phase_tokens for phase in run.phases))} in"
         f" {counted(round(sum(phase.num_steps for phase in run.phases)), 'step')}",
         f"time      {answer(show_seconds(run.wall_s.value))}   (90 %: {low} to {high})",
         f"goodput   {share:.1%}   (90 %: {low_share:.1%} to {high_share:.1%})",
-        f"failures  {failures} interruptions, one every {show_seconds(lost.time_between_failures_s)};"
+        f"failures  {failures} expected interruptions,"
+        f" one every {show_seconds(lost.time_between_failures_s)};"
         f" {_checkpoints(run)}",
         f"cost      {_run_money(run)}",
         f"energy    {_run_energy(run)}",
@@ -132,7 +133,8 @@ def _run_energy(run: TrainingRun) -> str:
         return NO_POWER
     hours = run.joules * (1000 / KWH_J)
     low, high = hours.bounds
-    return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
+    interval = f"(90 %: {show(low, 'Wh')} to {show(high, 'Wh')})"
+    return f"{show(hours.value, 'Wh')}   {interval}, {ENERGY_INCLUDES}"
 
 
 def _needs(memory: MemoryReport) -> list[str]:
@@ -182,13 +184,13 @@ def straggler_lines(report: Report) -> list[str]:
 
 def _memory(memory: MemoryReport) -> list[str]:
     """Return the memory by category, largest first, then the totals, each with what it contains."""
-    driver = "the driver's context and communication buffers"
+    driver = "driver context + communication buffers"
     sizes = [(memory_label(name), size, "") for name, size in memory.by_category.items()]
     totals = [
-        ("allocated", memory.allocated_bytes, "sum of these"),
-        ("expected need", memory.expected_bytes, f"allocated, and {driver}"),
-        ("reserved", memory.reserved_bytes, "allocated, and what the allocator caches"),
-        ("in use on the device", memory.device_used_bytes, f"reserved, and {driver}"),
+        ("allocated", memory.allocated_bytes, "sum of the rows above"),
+        ("expected need", memory.expected_bytes, f"allocated + {driver}"),
+        ("reserved", memory.reserved_bytes, "allocated + memory that the allocator caches"),
+        ("in use on the device", memory.device_used_bytes, f"reserved + {driver}"),
     ]
     rows = sorted(sizes, key=lambda row: -row[1]) + totals
     lines = aligned([(name, show_memory(size), note) for name, size, note in rows], "<><")
@@ -203,7 +205,7 @@ def _outside(memory: MemoryReport) -> list[str]:
     for tier in memory.tiers:
         sizes = sorted(tier.by_category.items(), key=lambda pair: -pair[1])
         rows = [(memory_label(name), show_memory(size), "") for name, size in sizes]
-        share = f"sum of these, {tier.expected_bytes / tier.capacity_bytes:.0%} of the capacity"
+        share = f"sum of the rows above, {tier.expected_bytes / tier.capacity_bytes:.0%} of the capacity"
         rows.append(("expected need", show_memory(tier.expected_bytes), share))
         lines += [f"{tier.label} of {tier.owner}", *(f"  {line}" for line in aligned(rows, "<><"))]
     return lines
@@ -295,9 +297,9 @@ def _of_tokens(cost: StepCost, of_step: Amount, shown: Callable[[Number], str], 
 
 def _power_limits(drawn: PowerDraw) -> list[str]:
     share, limit = f"{drawn.at_limit_fraction:.0%}", f"{drawn.limit_w:.0f} W"
-    at_limit = f"operators at the {limit} limit take {share} of the step"
+    at_limit = f"operators that reach the {limit} limit take {share} of the step"
     return [
-        f"peak      {drawn.peak_w:.0f} W per device (mean of the busiest 0.1 s); {at_limit}",
+        f"peak      {drawn.peak_w:.0f} W per device, the mean of the busiest 0.1 s; {at_limit}",
         f"limit     {_least(drawn)}",
     ]
 
@@ -307,8 +309,8 @@ def _least(drawn: PowerDraw) -> str:
     if drawn.least_energy_ratio > 1.0 - WORTH_TELLING:
         return "a lower power limit would save less than 1% of the energy"
     return (
-        f"{drawn.least_energy_limit_w:.0f} W per device would need the least energy: about"
-        f" {1 - drawn.least_energy_ratio:.0%} less, in a step that is"
+        f"a power limit of {drawn.least_energy_limit_w:.0f} W per device would minimise the energy: about"
+        f" {1 - drawn.least_energy_ratio:.0%} less energy, but a step that is"
         f" {drawn.least_energy_time_ratio - 1:.0%} longer"
     )
 
@@ -324,7 +326,7 @@ def _energy(cost: StepCost, *, quoted: bool) -> list[str]:
         f"{work_label(name)} {share:.0%}" for name, share in cost.energy.busy.items() if share >= 0.005
     )
     return [
-        f"energy    {energy}, building included",
+        f"energy    {energy}, {ENERGY_INCLUDES}",
         f"power     {power.value:.0f} W per device on average (90 %: {low_w:.0f} to {high_w:.0f})",
-        f"time      {busy} of the step",
+        f"activity  {busy} of the step, on average over all devices",
     ]

@@ -34,9 +34,9 @@ def reason_recommended(result: SearchResult) -> str:
     parts = [_place_of_first(result), f"the largest components are {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
-    levers = [f"{in_words(name)} {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
+    levers = [f"{in_words(name)}, by {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
     if levers:
-        gained = "a 10 % improvement of one factor would shorten the step by the fraction behind it"
+        gained = "if one of these factors improved by 10 %, the step would be shorter"
         parts.append(f"{gained}: {', '.join(levers)}")
     return "; ".join(parts)
 
@@ -146,8 +146,8 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
     way_out = "; --headroom 1 accepts such plans" if tight else ""
     more, word = show_memory(lacked_bytes), played.device_verdict
     return (
-        f"{more} more than a device has ({word}: {expected} expected and up to {high}, of {there},"
-        f" on its fullest stage{way_out})"
+        f"{more} more than a device has ({word}: {expected} expected on the fullest stage (90 %: up to"
+        f" {high}) of {there}{way_out})"
     )
 
 

@@ -27,7 +27,7 @@ RECOMMENDED, UNSETTLED = "recommended", "may be the best"
 
 def name_of(job: Job, question: Question) -> str:
     """Return the cluster and size of a plan, with its stack and power limit if several are compared."""
-    return f"{job.cluster.name} × {job.cluster.num_devices}{_varied(job, question)}"
+    return f"{job.cluster.name}, {job.cluster.num_devices} devices{_varied(job, question)}"
 
 
 def place_of(job: Job, question: Question) -> str:

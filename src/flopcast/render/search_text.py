@@ -15,6 +15,7 @@ from flopcast.render.search_table import (
     DIFFERENCE,
     INTERVAL,
     MEMORY,
+    VARIANTS,
     Group,
     behind,
     mark_of,
@@ -37,6 +38,7 @@ from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, grouped
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
+from flopcast.spec.plan_text import meaning_of_runs
 
 TOP = 5
 NEAREST = 3  # that are shown; JSON has all
@@ -130,8 +132,8 @@ def answer_lines(result: SearchResult) -> list[str]:
         return [f"answer    {text}"]
     other, where = others[0], place_of(others[0].played.job, result.question)
     interval = search_reasons.ratio_interval(other)
-    gap = f"{behind(other)} against the best, 90 %: {interval}" if other.ratio != 1 else "the best"
-    return [f"answer    {text}", f"next      {where}: {_results(result, other)}, {gap}"]
+    gap = f"{behind(other)} (90 %: {interval}) relative to the best" if other.ratio != 1 else "the best"
+    return [f"answer    {text}", f"next best {where}: {_results(result, other)}, {gap}"]
 
 
 def _results(result: SearchResult, one: Ranked) -> str:
@@ -175,6 +177,8 @@ def _legend(groups: Sequence[Group]) -> list[str]:
     )
     if any(len(group) > 1 for group in groups):
         lines.append(f"variants differ from the plan above only in the settings shown ({DIFFERENCE})")
+    plans = " ".join(one.played.plan.short() for group in groups for one in group[: VARIANTS + 1])
+    lines += [meaning] if (meaning := meaning_of_runs(plans)) else []
     return lines
 
 

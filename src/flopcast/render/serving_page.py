@@ -31,6 +31,8 @@ from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
 from flopcast.units import show, show_seconds, show_usd
 
+SURE = 0.9  # probability of meeting all limits from which a page shows it as good
+
 
 def as_html(report: ServingReport, loads: Sequence[ServingReport] = ()) -> str:
     """Return the page; without `loads`, the deployment under other loads, no curve is drawn."""
@@ -107,21 +109,22 @@ def _costs(report: ServingReport) -> list[Tile]:
     if report.kwh_per_million_tokens is not None:
         watts = "" if report.device_power_w is None else f"; {report.device_power_w.value:.3g} W per device"
         energy = f"{report.kwh_per_million_tokens.value:.3g} kWh"
-        found.append(("Energy with node and cooling", energy, f"for a million output tokens{watts}"))
+        found.append(("Energy, with hosts and cooling", energy, f"for a million output tokens{watts}"))
     return found
 
 
 def _goodput(report: ServingReport) -> list[Tile]:
     if report.goodput_per_s is None:
         return []
-    colour = "good" if report.meets_slo else "bad"
+    sure = report.slo_chance is not None and report.slo_chance >= SURE
+    colour = "bad" if not report.meets_slo else "good" if sure else "amber"
     value = f'<span class="{colour}">{report.slo_chance:.0%}</span>'
     of_each = "; ".join(
         f"{NAMES[one.metric]} p{one.percentile:g} up to {show_seconds(one.limit_s)}: {chance:.0%}"
         for one, _, chance in report.limits
     )
     about = f"{of_each}; {report.goodput_per_s.value:.3g} requests/s meet all limits"
-    return [("Probability of all limits", value, escape(about))]
+    return [("Probability that all limits are met", value, escape(about))]
 
 
 def _limit(report: ServingReport) -> Tile:

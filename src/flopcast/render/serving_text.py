@@ -5,6 +5,7 @@ Elsewhere: the report as JSON (serving_json.py), reports of training (report_tex
 """
 
 from flopcast.cost.factor_kinds import in_words
+from flopcast.economics.step import ENERGY_INCLUDES
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_text import NO_PRICE
 from flopcast.render.tables import aligned, bar, in_paragraphs, texts_of
@@ -64,7 +65,7 @@ def _answer(report: ServingReport) -> list[str]:
     lines.append(f"cost      {priced or NO_PRICE}")
     lines += _mixture(report)
     lines += _power(report)
-    lines.append(f"limit     {LIMITS[report.limited_by]}")
+    lines.append(f"bound by  {LIMITS[report.limited_by]}")
     if report.saturation_per_s is not None:
         lines.append(
             "warning   requests arrive faster than the engine can serve them: above"
@@ -88,7 +89,7 @@ def _limits(report: ServingReport) -> list[str]:
     ]
     if len(texts) > 1:
         texts.append(f"all limits are met with a probability of {report.slo_chance:.0%}")
-    return [f"{'' if place else 'limits':10}{text}" for place, text in enumerate(texts)]
+    return [f"{'' if place else 'SLO':10}{text}" for place, text in enumerate(texts)]
 
 
 def _mixture(report: ServingReport) -> list[str]:
@@ -109,7 +110,7 @@ def _power(report: ServingReport) -> list[str]:
     return [
         f"power     {watts.value:.3g} W per device; the devices alone use {joules.value:.3g} J for an"
         f" output token (90 %: {joules.low:.3g} to {joules.high:.3g})",
-        f"energy    {building.value:.3g} kWh for a million output tokens, node and cooling included",
+        f"energy    {building.value:.3g} kWh for a million output tokens, {ENERGY_INCLUDES}",
     ]
 
 
@@ -152,7 +153,7 @@ def _pools(report: ServingReport) -> list[str]:
     pools = report.pools
     if pools is None:
         return []
-    rows = [["pools", "devices", "busy", "mean iteration", "limit"]]
+    rows = [["pools", "devices", "busy", "mean iteration", "bound by"]]
     for name, pool in (("prompts", pools.prefill), ("decoding", pools.decode)):
         busy, iteration = f"{pool.busy_share:.0%}", show_seconds(pool.iteration_s)
         rows.append([f"  {name}", str(pool.job.devices), busy, iteration, pool.limited_by])
@@ -176,7 +177,7 @@ def bounds(estimate: Estimate) -> str:
 def _latencies(report: ServingReport) -> list[str]:
     """Return a table of latencies by percentile."""
     names = list(report.latencies["ttft"])
-    rows = [["latency", *names, "  90 % of p99"]]
+    rows = [["latency", *names, "  90 % interval of p99"]]
     for metric, found in report.latencies.items():
         values = (show_seconds(found[name].value) for name in names)
         rows.append([f"  {NAMES[metric]}", *values, f"  {bounds(found['p99'])}"])
@@ -241,7 +242,10 @@ def _certainty(report: ServingReport) -> list[str]:
     """Return the factors that make the interval, the largest first, and the curves used."""
     rows = [[f"  {in_words(name)}", f"± {spread:.1%}"] for name, _, spread in report.spreads[:5]]
     borrowed = sorted({each.curve.name for each in report.used if not each.calibrated})
-    lines = ["what the uncertainty depends on", *aligned(rows, "<>")]
+    head = (
+        "what the uncertainty depends on (the 90 % interval of the mean iteration that each factor causes)"
+    )
+    lines = [head, *aligned(rows, "<>")]
     if borrowed:
         lines.append(f"not measured on this device, estimated from its data sheet: {', '.join(borrowed)}")
     return lines

@@ -3,6 +3,7 @@
 from flopcast.search.chosen_plan import FASTER_PLAN
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
+from flopcast.spec.plan_text import meaning_of_runs
 from flopcast.units import show_count
 
 
@@ -10,9 +11,11 @@ def subject_lines(job: Job) -> list[str]:
     """Return the lines that name a job: model, machine and stack; plan and length of sequences."""
     options = {"faster": ("--", ""), "assumed": ("", "; set --seq to the length of your samples")}
     leading = [(word, text.join(options[word])) for word, text in leading_assumptions(job)]
+    meaning = meaning_of_runs(job.plan.short())
     return [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
         f"plan      {job.plan.short()}  {job.batch_text}",
+        *([f"          ({meaning})"] if meaning else []),
         *(f"{word:<10}{text}" for word, text in leading),
     ]
 

@@ -53,8 +53,8 @@ class Report(Summarised):
     flopcast computes throughput, shares, intervals, memory, cost and energy when they are first read.
     `timeline` contains the start and end of each task, and `priced` the time of each kernel. `whole`
     contains the uncertain factors that scale the whole step. If the job describes an input pipeline,
-    `loader` contains the time that it adds. If the plan has peers, `outer` contains their outer round, and
-    the step is the mean step of a round.
+    `loader` contains the time that it adds. If the plan has peers (DiLoCo), `outer` describes a round, and
+    the step time is the mean over its steps.
     """
 
     job: Job
@@ -67,7 +67,7 @@ class Report(Summarised):
 
     @property
     def clean_step_time_s(self) -> float:
-        """Return the step without jitter: the best step that a quiet machine runs."""
+        """Return the step time without jitter, as on an otherwise idle machine."""
         clean_s = self.timeline.step_time_s
         if self.loader is not None:
             clean_s = replace(self.loader, device_step_s=clean_s).step_time_s
@@ -76,14 +76,14 @@ class Report(Summarised):
 
     @property
     def device_step_time_s(self) -> float:
-        """Return the step of a peer, with jitter, if samples were always there in time."""
+        """Return the step time of a peer, with jitter, if training never waited for samples."""
         if self.loader is not None:
             return self.loader.device_step_s
         return self.step_time_s if self.outer is None else self.outer.inner_step_s
 
     @cached_property
     def factors(self) -> tuple[Sensitivity, ...]:
-        """Return the factors that the step depends on, the widest contribution first."""
+        """Return the uncertain factors of the step time, the largest contribution to the interval first."""
         of_device = sensitivities(self.timeline, self.priced, self.whole)
         of_step = of_device if self.loader is None else self.loader.factors(of_device)
         return of_step if self.outer is None else self.outer.factors(of_step)
@@ -97,7 +97,7 @@ class Report(Summarised):
 
     @cached_property
     def bounds_s(self) -> tuple[float, float]:
-        """Return the step time's 90 % interval, by `factors`."""
+        """Return the 90 % interval of the step time."""
         return interval(self.step_time_s, self.factors)
 
     @property
@@ -117,7 +117,7 @@ class Report(Summarised):
 
     @cached_property
     def breakdown(self) -> dict[str, float]:
-        """Return seconds by component, the most first."""
+        """Return the seconds of each component of the step, the largest first."""
         of_device = breakdown(self.timeline, self.device_step_time_s - self.timeline.step_time_s)
         of_step = of_device if self.loader is None else self.loader.breakdown(of_device)
         return of_step if self.outer is None else self.outer.breakdown(of_step)
@@ -140,7 +140,7 @@ class Report(Summarised):
         Raises
         ------
         SpecError
-            They follow each other too fast, or a memory or a storage has no room for them.
+            Checkpoints are saved faster than they are written, or do not fit into a memory or storage.
         """
         found = described_checkpoint(self.job, self.step_time_s, self.timeline, self.priced)
         problems = () if found is None else checkpoint_problems(found, self.job.cluster)
@@ -155,7 +155,7 @@ class Report(Summarised):
         Raises
         ------
         InfeasibleError
-            The devices fail faster than they start.
+            The devices fail more often than the run can restart.
         """
         tokens, cluster = self.job.run_tokens, self.job.cluster
         if tokens is None:
@@ -197,7 +197,8 @@ class Report(Summarised):
 
     @cached_property
     def watts(self) -> PowerDraw | None:
-        """Return a device's peak power and limit of least energy; None if no board power is known."""
+        """Return the peak power of a device, and the power limit with which a step needs the least
+        energy."""
         if self.cost.energy is None:
             return None
         return power_draw(

@@ -111,18 +111,18 @@ class Space(StrictModel):
         Micro-batch sizes (mbs). By default, all divisors of the sequences of a replica that are at most 8
         or give at most 65,536 tokens on a rank.
     tables : tuple of str
-        Ways to shard embedding tables of an exported graph. By default, the way of the job's plan.
+        Ways to shard embedding tables of an exported graph. By default, as in the job's plan.
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan. The schedule "auto" is 1F1B, or interleaved 1F1B if stages have several chunks. If an
         option has no effect (such as sequence parallelism with one rank), the search tries the plan only
         without this option. By default, the search does not try selective recompute of attention alone on
         stacks whose attention kernel stores no scores, because it would free almost no memory.
     inner_steps : tuple of int
-        Numbers of steps of peers between two exchanges. By default, the number of the job's plan.
+        Numbers of steps of peers between two exchanges. By default, as in the job's plan.
     offload : tuple
         What is offloaded, as in a plan. In a text, spaces separate several values. "auto" stands for
-        everything that the stack can offload to a memory of the cluster (offload_choices.py). By
-        default, what the job's plan offloads.
+        everything that the stack can offload to a memory of the cluster (offload_choices.py). By default,
+        the offload of the job's plan.
     shards : tuple
         Shard groups, each as in a plan. "auto" stands for all that the stack supports (shard_choices.py).
         By default, the shard groups of the job's plan.
@@ -211,21 +211,22 @@ class Space(StrictModel):
         return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
 
     def jobs(self, job: Job) -> tuple[Job, ...]:
-        """Return the job on a cluster of each size; on its own cluster if the space names none.
+        """Return the job on a cluster of each size in the space, or on its own cluster if the space lists
+        no sizes.
 
         Raises
         ------
         SpecError
-            A size is no number of whole nodes.
+            A size is not a whole number of nodes.
         """
         sizes = self.num_devices or (job.cluster.num_devices,)
         return tuple(job.model_copy(update={"cluster": sized(job.cluster, size)}) for size in sizes)
 
     def structures(self, job: Job) -> tuple[Plan, ...]:
-        """Return every combination of options as plans without degrees, in the order of the fields.
+        """Return every combination of options as a plan without degrees.
 
-        The combinations include values that make no difference (`neutral`), even if the space does not name
-        them: a plan for which an option does not matter is offered with the neutral value.
+        The combinations include the neutral value of each option, with which the search tries plans on
+        which the option has no effect.
         """
         found = [job.plan.model_copy(update=WITHOUT_DEGREES)]
         for name, values in self.offered(job).items():
@@ -233,31 +234,32 @@ class Space(StrictModel):
         return tuple(found)
 
     def offered(self, job: Job) -> dict[str, tuple[object, ...]]:
-        """Return the values of every option, the neutral ones included."""
+        """Return the values of each option, including the neutral value."""
         return {
             name: values if name not in NEUTRAL else tuple(dict.fromkeys((NEUTRAL[name], *values)))
             for name, values in self.options(job).items()
         }
 
     def degrees(self, name: str, job: Job) -> tuple[int, ...]:
-        """Return the values of a degree: the named ones, 1 if the stack has no other, or () for all."""
+        """Return the allowed values of a degree: those of the space, (1,) if the stack supports no other,
+        or () for all."""
         named: tuple[int, ...] = getattr(self, name)
         return named or ((1,) if name in job.stack.switches.fixed else ())
 
     def options(self, job: Job) -> dict[str, tuple[object, ...]]:
-        """Return the values of every field that is not a number, with the defaults of empty ones.
+        """Return the values of each field that is not a number. Fields without values get their defaults.
 
         Parameters
         ----------
         job : Job
-            Its stack decides which values are built (ZeRO stages, sequence parallelism), and its plan keeps
-            what the space does not vary.
+            Its stack determines the supported values. Its plan provides the fields that the space does not
+            vary.
 
         Returns
         -------
         dict of tuples
-            A search has one structure for each combination of these values, since they change which kernels
-            exist; numbers such as degrees vary inside a structure.
+            Each combination of these values is a structure, with its own set of kernels. Numbers, such as
+            degrees, vary within a structure.
         """
         fixed = job.stack.switches.fixed
         sequences = not job.plan.partition_activations and "sequence_parallel" not in fixed

@@ -101,18 +101,18 @@ class ServingReport:
 
     @property
     def meets_slo(self) -> bool | None:
-        """Return whether every objective is kept at its percentile; None without objectives."""
+        """Return whether each latency limit is met at its percentile; None without limits."""
         objectives = self.summary.objectives
         return all(each.kept for each in objectives) if objectives else None
 
     @property
     def slo_chance(self) -> Number | None:
-        """Return the probability that all objectives are met; None without objectives."""
+        """Return the probability that all latency limits are met; None without limits."""
         return None if self.chances is None else self.chances.every
 
     @property
     def limits(self) -> list[tuple[Objective, Estimate, Number]]:
-        """Return each objective with its latency and the probability that it is met."""
+        """Return each latency limit, the predicted latency, and the probability that the limit is met."""
         chances = () if self.chances is None else self.chances.each
         return [
             (one, self.latencies[one.metric][f"p{one.percentile:g}"], chance)

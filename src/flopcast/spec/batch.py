@@ -137,7 +137,7 @@ class Batch(StrictModel):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Return tokens of every document of a sequence; a single one if nothing is packed."""
+        """Return the number of tokens of each document in a sequence; one number if nothing is packed."""
         return self.documents or (self.sequence_length,)
 
     @model_validator(mode="before")
@@ -155,10 +155,10 @@ class Batch(StrictModel):
 
     @property
     def mean_document_tokens(self) -> float:
-        """Return the mean length of a token's document, weighted by tokens: Σ length² / Σ length.
+        """Return the mean document length, weighted by tokens: Σ length² / Σ length.
 
-        A sequence that is filled with documents of this length has the same number of token pairs as the
-        given documents.
+        If all documents had this length, attention would compute as many token pairs as for the given
+        documents.
         """
         return sum(length**2 for length in self.lengths) / sum(self.lengths)
 
@@ -169,17 +169,17 @@ class Batch(StrictModel):
 
     @property
     def lists(self) -> tuple[RankBatch, ...]:
-        """Return what each class of data-parallel ranks runs; one class if all run the same; () if
-        unlisted.
+        """Return the listed micro-batches of each class of equal data-parallel ranks; () if none are
+        listed.
         """
         return self.ranks or ((RankBatch(micro_batches=self.micro_batches),) if self.micro_batches else ())
 
     @property
     def kinds(self) -> tuple["Batch", ...]:
-        """Return one batch with a single kind of sequence for each kind of micro-batch, in order of first
-        use.
+        """Return one batch for each kind of micro-batch, in order of first use; all its micro-batches are
+        equal.
 
-        The result is the batch itself if its micro-batches are equal.
+        If all micro-batches are equal, the result is the batch itself.
         """
         if not self.listed:
             return (self,)
@@ -187,7 +187,8 @@ class Batch(StrictModel):
 
     @property
     def rows(self) -> tuple[Rows, ...]:
-        """Return, for each class of ranks, the kind of each micro-batch, in order; () if unlisted."""
+        """Return the kind of each micro-batch for each class of ranks; () if no micro-batches are
+        listed."""
         place = {kind: row for row, kind in enumerate(self.kinds)}
         return tuple(
             tuple(place[self.of(each)] for each in ranks.micro_batches for _ in range(each.count))
@@ -196,9 +197,9 @@ class Batch(StrictModel):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Return the sequences of each kind for each sequence of the global batch.
+        """Return the fraction of the global batch's sequences that are of each kind.
 
-        Their sum is 1, or less if ranks share sequences, because each of these ranks lists the whole
+        The fractions add up to 1, or to less if ranks share sequences, because each rank lists the whole
         sequence.
         """
         if not self.listed:
@@ -212,33 +213,34 @@ class Batch(StrictModel):
 
     @property
     def tokens_by_kind(self) -> Counts:
-        """Return tokens of a sequence of each kind, (kinds, 1)."""
+        """Return the number of tokens in a sequence of each kind, shape (kinds, 1)."""
         return np.array([[kind.sequence_length] for kind in self.kinds], dtype=np.float64)
 
     @property
     def source_tokens(self) -> int:
-        """Return the tokens of an encoder's sequence; by default, those of a decoder's sequence."""
+        """Return the number of tokens in an encoder's sequence; by default, as in a decoder's sequence."""
         return self.source_length or self.sequence_length
 
     @property
     def source_by_kind(self) -> Counts:
-        """Return `source_tokens` of each kind, (kinds, 1)."""
+        """Return `source_tokens` of each kind, shape (kinds, 1)."""
         return np.array([[kind.source_tokens] for kind in self.kinds], dtype=np.float64)
 
     @property
     def images_by_kind(self) -> tuple[tuple[Image, ...], ...]:
-        """Return the images of a sequence of each kind; () if no kind has any."""
+        """Return the images in a sequence of each kind; () if there are no images."""
         images = tuple(kind.images for kind in self.kinds)
         return images if any(images) else ()
 
     @property
     def shared_by_kind(self) -> Counts:
-        """Return how many ranks share a sequence of each kind, (kinds, 1)."""
+        """Return the number of ranks that share a sequence of each kind, shape (kinds, 1)."""
         return np.array([[kind.shared_by] for kind in self.kinds], dtype=np.float64)
 
     @property
     def offloads_by_kind(self) -> Counts:
-        """Return 1 for kinds whose activations the plan's placement applies to, else 0; (kinds, 1)."""
+        """Return 1 for kinds whose activations the plan offloads, and 0 for the others, shape (kinds,
+        1)."""
         return np.array([[kind.offloads] for kind in self.kinds], dtype=np.float64)
 
     @property
@@ -248,17 +250,17 @@ class Batch(StrictModel):
 
     @property
     def documents_by_kind(self) -> Counts:
-        """Return the number of equal documents by which a sequence of each kind is priced, (kinds, 1)."""
+        """Return the number of equal documents that represent a sequence of each kind, shape (kinds, 1)."""
         return np.array([[kind.sequence_length / kind.mean_document_tokens] for kind in self.kinds])
 
     @property
     def mean_sequence_tokens(self) -> float:
-        """Return mean tokens of a rank for each sequence that it lists."""
+        """Return the mean number of tokens that a rank computes for each of its listed sequences."""
         pairs = zip(self.shares, self.kinds, strict=True)
         return sum(share * kind.sequence_length for share, kind in pairs)
 
     def of(self, each: MicroBatch) -> "Batch":
-        """Return the batch whose micro-batches are all like this one."""
+        """Return a batch in which all micro-batches equal the given one."""
         length = each.sequence_length or sum(each.documents) or self.sequence_length
         return Batch(
             sequence_length=length,
@@ -271,7 +273,7 @@ class Batch(StrictModel):
         )
 
     def place(self, kind: "Batch") -> str:
-        """Return where the first micro-batch of a kind is written: "batch.micro_batches[0]"."""
+        """Return the field that describes the first micro-batch of a kind: "batch.micro_batches[0]"."""
         return next(
             f"{prefix}micro_batches[{number}]"
             for prefix, ranks in self.places
@@ -281,7 +283,8 @@ class Batch(StrictModel):
 
     @property
     def places(self) -> tuple[tuple[str, RankBatch], ...]:
-        """Return `lists`, each with the prefix of its micro-batches: "batch." or "batch.ranks[1]."."""
+        """Return `lists`, each with the field that contains its micro-batches: "batch." or
+        "batch.ranks[1]."."""
         names = [f"batch.ranks[{number}]." for number in range(len(self.ranks))] or ["batch."]
         return tuple(zip(names, self.lists, strict=False))
 

@@ -282,8 +282,7 @@ class Cluster(StrictModel):
         different jitter.
     price : Price or None
         Price of a device per hour. Without a price, reports state no cost.
-    facility : Facility
-        Power that nodes and the building draw in addition to the devices.
+    facility : Facility Power that hosts, cooling and power conversion draw in addition to the devices.
     reliability : Reliability
         How often a run is interrupted, and how long restarts and checkpoints take.
     file_system : Storage or None
@@ -307,12 +306,12 @@ class Cluster(StrictModel):
 
     @property
     def node(self) -> Node:
-        """Return the node of the first group; nodes of other groups have as many devices."""
+        """Return the node of the first group. Nodes of other groups have the same number of devices."""
         return self.groups[0].node
 
     @property
     def inner_tiers(self) -> int:
-        """Return the number of leading tiers that join fewer devices than a node has: dies of a package."""
+        """Return the number of tiers inside a node, such as the links between dies of a package."""
         return sum(0 < tier.devices < self.node.devices for tier in self.tiers[:-1])
 
     @property
@@ -338,13 +337,12 @@ class Cluster(StrictModel):
 
     @property
     def scale_up_devices(self) -> int:
-        """Return devices of one scale-up domain: of a node, or of all nodes that its tier joins.
-
-        8 in a DGX; 72 where one NVLink fabric joins 18 nodes of 4. With the network alone, it is a node.
+        """Return the number of devices in a scale-up domain: 8 in a DGX, 72 if NVLink connects 18 nodes of
+        4. If no fast fabric connects several nodes, the domain is one node.
         """
         return max(self.node.devices, self.tiers[self.inner_tiers].devices)
 
     @property
     def num_devices(self) -> int:
-        """Return devices over all groups; a plan must use every one of them."""
+        """Return the number of devices of all groups. A plan must use all of them."""
         return sum(group.count * group.node.devices for group in self.groups)

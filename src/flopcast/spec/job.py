@@ -82,52 +82,54 @@ class Job(StrictModel):
 
     @property
     def step_tokens(self) -> float:
-        """Return tokens of one step, including padding: of all sequences of all peers."""
+        """Return the number of tokens of one step over all peers, including padding."""
         return self.plan.step_sequences * self.sequence_tokens
 
     @property
     def sequence_tokens(self) -> float:
-        """Return the mean tokens of a sequence, including those that an encoder reads."""
+        """Return the mean number of tokens of a sequence, including the encoder's tokens."""
         return self.batch.mean_sequence_tokens + self.batch.source_tokens * self.model.has_encoder
 
     @property
     def run_tokens(self) -> Number | None:
-        """Return the tokens of the whole run, including padding; None if its length is not known."""
+        """Return the number of tokens of the whole run, including padding; None if it is not known."""
         return None if self.run is None else self.run.total_tokens(self.sequence_tokens)
 
     @property
     def fine_tunes(self) -> bool:
-        """Return whether a trained model is tuned: adapters are trained, or a data set of samples is given.
+        """Return whether the job is a fine-tune: it trains adapters, or states a number of samples.
 
-        The length of pretraining is a number of tokens.
+        A job whose length is a number of tokens counts as pretraining.
         """
         samples = None if self.run is None else self.run.samples
         return self.model.adapters is not None or samples is not None
 
     @property
     def flop_note(self) -> str:
-        """Return how reports count the FLOP of masked attention; "" for a model of samples."""
+        """Return how reports count the FLOP of masked attention; "" for exported graphs."""
         return ", with masked attention scores counted as FLOP" if self.batch_unit == "tokens" else ""
 
     @property
     def batch_text(self) -> str:
-        """Return the lengths of the batch's sequences as text; a model of samples has none."""
+        """Return the sequence lengths of the batch as text; "" for exported graphs."""
         text = self.batch.text()
         return text if self.batch_unit == "tokens" else text.replace("seq=1", "batch of samples", 1)
 
     @property
     def has_open_length(self) -> bool:
-        """Return whether the job is pretraining of unknown length: its costs are those of 1e12 tokens.
+        """Return whether the job is pretraining of unknown length, whose cost is stated for 1e12 tokens.
 
-        A model of samples has only costs of a step, because no number of samples is usual for all models.
+        For exported graphs, reports state only the cost of a step, because runs have no usual number of
+        samples.
         """
         return not self.fine_tunes and self.run_tokens is None and self.batch_unit == "tokens"
 
     @property
     def by_kind(self) -> tuple[tuple[float, "Job"], ...]:
-        """Return the job as if all its micro-batches were of one kind, once for each kind, with its share.
+        """Return a job for each kind of micro-batch, in which all micro-batches are of this kind, with its
+        share.
 
-        A sum over sequences, such as FLOP, is the mean over these jobs, weighted by share.
+        The FLOP of the job are the mean over these jobs, weighted by share.
         """
         pairs = zip(self.batch.shares, self.batch.kinds, strict=True)
         alone = {"shared_by": 1, "distribution": None}
@@ -138,7 +140,7 @@ class Job(StrictModel):
 
     @property
     def software(self) -> Stack:
-        """Return the stack on the job's devices, which may transpose 8-bit operands."""
+        """Return the stack, adapted to the job's devices, some of which transpose 8-bit operands."""
         transposes = self.cluster.node.device.one_narrow_layout
         narrow = self.stack.narrow.model_copy(update={"transposes": transposes})
         return self.stack.model_copy(update={"narrow": narrow})

@@ -147,7 +147,8 @@ class Model(StrictModel):
         return self
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return runs of equal layers: the index in `sequence` of their layer, and their number."""
+        """Return each run of equal layers: the index of the layer in `sequence`, and the length of the
+        run."""
         first, layers = self.first_block, self.sequence()
         before = [(place, count) for place, (_, count) in enumerate(layers[:first])]
         inside = [(kind + first, count) for kind, count in runs_of_blocks(self.blocks, self.pattern)]
@@ -169,26 +170,26 @@ class Model(StrictModel):
 
     @property
     def family(self) -> str:
-        """Return "hybrids" with linear attention, else "experts" or "dense"."""
+        """Return the kind of model: "hybrids" (with linear attention), "experts" or "dense"."""
         if any(block.mixer.is_recurrent for block in self.blocks):
             return "hybrids"
         return "experts" if self.has_experts else "dense"
 
     @property
     def has_encoder(self) -> bool:
-        """Return whether an encoder reads separate sequences, and the other blocks read its output."""
+        """Return whether the model has an encoder, whose output the decoder reads."""
         return any(block.reads == "source" for block in self.blocks)
 
     @property
     def num_blocks(self) -> int:
-        """Return the number of blocks over all runs."""
+        """Return the number of blocks of the model."""
         return sum(block.count for block in self.blocks)
 
     @cached_results(64)
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
-        """Return the layers, each with its number in the model, in the order of first use (`runs`).
+        """Return each distinct layer and the number of its copies, in order of first use (`runs`).
 
-        Embedding and head are layers like any other. The final norm has the kind of the last block's norms.
+        The embedding and the head count as layers. The final norm has the kind of the last block's norms.
         """
         first, last = self.blocks[0], self.blocks[-1]
         if not self.vocabulary:
@@ -250,12 +251,13 @@ class Model(StrictModel):
         return tuple((count, each) for layer, count in layers for each in layer.weights(self.hidden, WHOLE))
 
     def parameters(self) -> float:
-        """Return all weights, without padding; a tied table counts once, multi-token prediction not at all.
+        """Return the number of weights, without padding and multi-token prediction; tied tables count once.
 
         Returns
         -------
         float
-            The number that a model's name rounds: 174.6e9 for GPT-3 175B (arXiv:2104.04473, equation 2).
+            The number in a model's name, before rounding: 174.6e9 for GPT-3 175B (arXiv:2104.04473,
+            equation 2).
         """
         return sum(count * weight.total for count, weight in self._main_weights())
 
@@ -264,12 +266,13 @@ class Model(StrictModel):
         return sum(count * weight.total for count, weight in self._main_weights() if weight.trained)
 
     def active_parameters(self) -> float:
-        """Return the weights that one token uses, with only its own experts; tied embeddings count once.
+        """Return the number of weights that one token uses; tied embeddings count once.
 
         Returns
         -------
         float
-            The second number of a mixture of experts: 12.9e9 for Mixtral 8x7B (arXiv:2401.04088, table 1).
+            The active parameters of a mixture of experts: 12.9e9 for Mixtral 8x7B (arXiv:2401.04088, table
+            1).
         """
         return sum(count * weight.used for count, weight in self._main_weights())
 
@@ -281,7 +284,7 @@ class Model(StrictModel):
         documents: tuple[int, ...] = (),
         source_length: int | None = None,
     ) -> float:
-        """Return model FLOP of one forward pass over one sequence: matrix products, including the head.
+        """Return the FLOP of the matrix products in one forward pass over one sequence, including the head.
 
         A multiply and an add are two FLOP. Norms, activations and softmax do not run on the matrix engine
         and are left out. The router and the experts to which a token is routed count. Modules of
@@ -311,10 +314,10 @@ class Model(StrictModel):
     def attention_flop(
         self, sequence_length: int, causal: bool = False, windows: bool = True, source: int | None = None
     ) -> float:
-        """Return FLOP of all scores and contexts of one sequence: the part that grows with its square.
+        """Return the FLOP of attention scores and their products with values, for one sequence.
 
-        Pairs outside windows do not count, unless `windows` is false, as in most formulas. Without
-        `causal`, a window counts on both sides of a query, like the full square.
+        Token pairs outside attention windows count only if `windows` is false. If `causal` is false, a
+        window extends to both sides of a query.
         """
         source, blocks = source or sequence_length, [(block, block.count) for block in self.blocks]
         blocks.append((self.blocks[-1], self.mtp))  # modules of multi-token prediction hold the last kind
@@ -337,12 +340,12 @@ class Model(StrictModel):
         return self.adapters.flop(self.blocks, self.hidden, length, source) if self.adapters else 0.0
 
     def frozen_flop(self, sequence_length: int, source_length: int | None = None) -> float:
-        """Return FLOP that the backward pass saves per sequence: the weight gradients of frozen linears."""
+        """Return the FLOP per sequence of the weight gradients that frozen linear layers do not need."""
         source = source_length or sequence_length
         frozen = self._linear_flop(sequence_length, source) - self._adapter_flop(sequence_length, source)
         return frozen if self.adapters else 0.0
 
     def head_flop(self, sequence_length: int) -> float:
-        """Return FLOP of the unpadded logits of one forward over a sequence: one head per prediction."""
+        """Return the FLOP of the logits in one forward pass over a sequence, without vocabulary padding."""
         rows = 1 if self.head == "score" else (1 + self.mtp) * self.vocabulary
         return 2.0 * sequence_length * self.hidden * rows

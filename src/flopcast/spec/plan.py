@@ -173,7 +173,7 @@ class Plan(StrictModel):
 
     @property
     def devices(self) -> int:
-        """Return the number of devices of the plan; other axes include the expert-parallel ranks."""
+        """Return the number of devices that the plan needs."""
         ranks = self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
         return self.peers * ranks
 
@@ -184,17 +184,17 @@ class Plan(StrictModel):
 
     @property
     def num_micro_batches(self) -> int:
-        """Return micro-batches of one pipeline and step; rounded down if a rule will refuse the plan."""
+        """Return the number of micro-batches of one pipeline in a step, rounded down."""
         return self.global_batch // (self.data_parallel * self.micro_batch)
 
     @property
     def activations(self) -> str:
-        """Return the dtype of activations and weights: 16 bits, for any precision of products."""
+        """Return the dtype of activations and weights, which have 16 bits even if GEMMs run in 8 bits."""
         return activation_dtype(self.precision)
 
     @property
     def pipeline_schedule(self) -> str | OwnSchedule:
-        """Return the schedule: a name or the user's own; "auto" is 1F1B, interleaved with chunks."""
+        """Return the name of the schedule, or the user's own one; "auto" is (interleaved) 1F1B."""
         return resolved(self.schedule, self.virtual_stages)
 
     @property

@@ -5,7 +5,7 @@ Elsewhere: the fields of a plan (plan.py), and the forms of single fields (plan_
 """
 
 from flopcast.spec import recompute as recompute_words
-from flopcast.spec.plan_fields import ALWAYS_SHOWN, NUMERIC, WORDS, short_name, with_runs
+from flopcast.spec.plan_fields import ALWAYS_SHOWN, NUMERIC, RUN, WORDS, short_name, with_runs
 from flopcast.strict_model import StrictModel
 
 
@@ -30,3 +30,17 @@ def short_form(plan: StrictModel, recompute_word: str, usual_expert_tensor_paral
             text = with_runs(value) if isinstance(value, tuple) else str(value)
             (degrees if name in NUMERIC else modes).append(f"{word}={text}")
     return " ".join([*degrees, *modes])
+
+
+def meaning_of_runs(short: str) -> str:
+    """Return a sentence that explains the first repetition in a plan's `stage_layers`, or "".
+
+    >>> meaning_of_runs("pp=4 vpp=3 stage_layers=2,3x10,0 precision=bf16")
+    'in stage_layers, 3x10 means 10 consecutive virtual stages with 3 layers each'
+    """
+    run = RUN.search(short.partition("stage_layers=")[2].partition(" ")[0])
+    if run is None:
+        return ""
+    layers = f"{run[1]} layer{'s' * (run[1] != '1')}"
+    stages = "virtual stages" if "vpp=" in short else "pipeline stages"
+    return f"in stage_layers, {run[0]} means {run[2]} consecutive {stages} with {layers} each"

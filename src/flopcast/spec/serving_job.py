@@ -57,19 +57,19 @@ class ServingJob(StrictModel):
     def replicas(self) -> int:
         """Return the number of instances that share the traffic; by default, as many as fit on the cluster.
 
-        Two pools count as one instance.
+        A prefill pool and a decode pool together count as one instance.
         """
         if self.plan.pools:
             return 1
         return self.plan.replicas or max(self.cluster.num_devices // self.plan.devices, 1)
 
     def of(self, pool: Pool) -> "ServingJob":
-        """Return the job with the instances of one pool alone."""
+        """Return the job with only the instances of one pool."""
         return self.model_copy(update={"plan": self.plan.of(pool)})
 
     @property
     def kinds(self) -> tuple["ServingJob", ...]:
-        """Return the job of each kind of instance: of both pools, prompts first, or the job itself."""
+        """Return the jobs of the prefill and the decode pool, or the job itself if it has no pools."""
         alone = [self.of(pool) for pool in self.plan.pools]
         for each in alone:
             each._shares = self.engines
@@ -77,20 +77,17 @@ class ServingJob(StrictModel):
 
     @property
     def passes_in_flight(self) -> int:
-        """Return the number of passes that the stages of a pipeline run at once: one for each stage.
-
-        There are no more passes than open requests.
-        """
+        """Return the number of passes in flight: at most one for each pipeline stage and open request."""
         stages, opened = self.plan.pipeline_parallel, self.traffic.concurrency
         groups = self.replicas * self.plan.data_parallel
         return stages if opened is None else min(stages, -(-opened // groups))
 
     @property
     def engines(self) -> int:
-        """Return how many groups of sequences run separate passes.
+        """Return the number of groups of sequences that run separate forward passes.
 
-        They are those of all instances, of their data-parallel groups, and of the passes in flight. With
-        two pools, these are the equal parts into which both can be divided.
+        It is the number of instances × data-parallel groups × passes in flight. With two pools, it is the
+        number of equal parts into which both pools can be divided.
         """
         if self.plan.pools:
             return math.gcd(*(self.of(pool).engines for pool in self.plan.pools))
@@ -98,7 +95,7 @@ class ServingJob(StrictModel):
 
     @property
     def busy_engines(self) -> int:
-        """Return how many of the engines have requests: no more than there are open requests."""
+        """Return the number of engines that have requests, at most the number of open requests."""
         return (
             self.engines
             if self.traffic.concurrency is None
@@ -107,7 +104,7 @@ class ServingJob(StrictModel):
 
     @property
     def busy_replicas(self) -> int:
-        """Return how many of the instances have requests: no more than there are open requests."""
+        """Return the number of instances that have requests, at most the number of open requests."""
         return min(self.replicas, self.traffic.concurrency or self.replicas)
 
     @property
@@ -117,17 +114,17 @@ class ServingJob(StrictModel):
 
     @property
     def scales_experts(self) -> bool:
-        """Return whether kernels of experts take a fitted ratio of their time in benchmarks.
+        """Return whether a fitted ratio scales the benchmark times of expert kernels.
 
-        Those whose benchmarks contain other kernels do; all others run as in benchmarks.
+        The ratio applies only if the benchmark also contained other kernels.
         """
         return self.plan.format_of_experts in TIMED_WITH_OTHERS
 
     @property
     def iteration(self) -> IterationCost:
-        """Return the time of iterations with the formats of the plan, and with answers sent as stated.
+        """Return the time model of iterations for the plan's number formats.
 
-        Without CUDA graphs, kernels do not overlap, and the time of all launches holds that of attention.
+        Without CUDA graphs, kernels do not overlap, and the launch time includes the launches of attention.
         """
         cost = self.engine.iteration
         experts = cost.expert_ratio if self.scales_experts else 1.0
@@ -142,7 +139,7 @@ class ServingJob(StrictModel):
 
     @property
     def image_token_share(self) -> float:
-        """Return the share of a request's images for each token of its prompt, on average."""
+        """Return the mean number of images per prompt token."""
         prompt = self.traffic.prompt_tokens
         return 1.0 / (self.image_tokens + prompt.mean) if self.image_tokens and prompt else 0.0
 
@@ -156,26 +153,27 @@ class ServingJob(StrictModel):
 
     @property
     def node_devices(self) -> int:
-        """Return the devices of one node that serve, which share its host and its drives."""
+        """Return the number of serving devices on one node, which share its host and its drives."""
         return min(self.devices, self.cluster.node.devices)
 
     @property
     def adapter_slots(self) -> int:
-        """Return the adapters that an instance holds at once; 0 without adapters."""
+        """Return the number of adapters that an instance holds in memory; 0 without adapters."""
         plan = self.plan
         return 0 if plan.adapter_rank is None else plan.adapter_slots or self.engine.adapter_slots
 
     @property
     def computed_tokens(self) -> int:
-        """Return the new tokens of a decoding sequence in a pass: 1, and those that are drafted."""
+        """Return the number of tokens that a pass computes for a decoding sequence: 1 plus drafted
+        tokens."""
         return 1 if self.plan.drafting is None else self.plan.drafting.computed_tokens
 
     @property
     def most_sequences(self) -> int:
         """Return the number of sequences of the largest pass, at most the number of open requests.
 
-        The limit of an engine holds for all passes in flight together. The engines of a pool share its open
-        requests, and one engine may have more than others.
+        The limit of an engine applies to the sum over all passes in flight. The engines of a pool share its
+        open requests, possibly unequally.
         """
         limit, opened = self.plan.max_sequences or self.engine.max_sequences, self.traffic.concurrency
         stated = -(-limit // self.passes_in_flight)
@@ -183,7 +181,7 @@ class ServingJob(StrictModel):
 
     @property
     def devices(self) -> int:
-        """Return the devices of all instances."""
+        """Return the number of devices of all instances."""
         return self.replicas * self.plan.devices
 
     @property

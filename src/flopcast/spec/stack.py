@@ -300,9 +300,9 @@ class Stack(StrictModel):
     source: Sources = ()
 
     def computing_in(self, precision: str) -> "Stack":
-        """Return the stack as it trains in a precision: in fp32, weights are their own main weights.
+        """Return the stack, adapted to a precision. In fp32, there are no separate main weights.
 
-        Gradients then have the dtype of the weights, moments too, and an update writes no 16-bit weights.
+        Gradients and moments are then in fp32, too, and an update writes no 16-bit weights.
 
         >>> Stack(name="mine").computing_in("fp32").optimizer.main_parameter_bytes
         0.0
@@ -324,12 +324,12 @@ class Stack(StrictModel):
 
     @property
     def fuses_attention(self) -> bool:
-        """Return whether attention never writes the square of its scores."""
+        """Return whether attention never writes its scores to memory."""
         return self.attention_kernel == "flash"
 
     @property
     def label(self) -> str:
-        """Return name and era, as reports and factors write them; only the name if there is no era.
+        """Return the name with its era, as in reports; only the name if there is no era.
 
         >>> Stack(name="mine", era="2024-07").label, Stack(name="mine").label
         ('mine@2024-07', 'mine')

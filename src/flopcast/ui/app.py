@@ -116,7 +116,7 @@ async def _page(desk: Desk, name: str, request: Request) -> Response:
         return await _serve_page(desk, words)
     if name == "search" and "now" not in words:
         html = page.pending(requested_fields) if "go" in words else page.search_hint()
-        return _html(page.page(name, requested_fields, html))
+        return _html(page.page(name, requested_fields or page.START, html))
     opening = not requested_fields
     if name != "search" and opening:
         requested_fields = {f"{side}{key}": value for side in sides for key, value in page.START.items()}

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from flopcast.render.search_table import objective_name
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.ui.chosen_plan import CHOSEN
-from flopcast.ui.form_fields import FIELDS, FINDS, Field
+from flopcast.ui.form_fields import FIELDS, FINDS, SERVING_FIELDS, Field
 from flopcast.ui.request_values import OF_DEGREES, OF_FORMATS, OF_LIMITS, OF_PLAN, OF_SEARCH
 
 Fields = Mapping[str, str]
@@ -65,7 +65,7 @@ def serve_form(words: Fields) -> str:
     return (
         _card("Model and machine", _inputs(("model", "cluster", "gpus", "engine"), words))
         + _card("Traffic", _inputs(("rate", "concurrency", "prompt", "output", "slo"), words))
-        + _folded("Deployment", deployment, words, "", opened=True)
+        + _folded("Deployment", deployment, words, "", opened=True, fields=SERVING_FIELDS)
         + _folded("Price and requests", ("price", "requests"), words, "")
         + _buttons(buttons)
     )
@@ -130,6 +130,7 @@ def _folded(
     *,
     several: bool = False,
     opened: bool = False,
+    fields: Mapping[str, Field] = FIELDS,
 ) -> str:
     """Return a group that can be unfolded; it is open if it holds a value that the user entered."""
     name = summary.partition(" <")[0]
@@ -138,14 +139,21 @@ def _folded(
     return (
         f'<details class="card"{shown}><summary>{summary}</summary>'
         f'<div role="group" aria-label="{escape(name)}" class="inner">'
-        f"{_inputs(names, words, prefix, several=several)}</div></details>"
+        f"{_inputs(names, words, prefix, several=several, fields=fields)}</div></details>"
     )
 
 
-def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False) -> str:
+def _inputs(
+    names: Sequence[str],
+    words: Fields,
+    prefix: str = "",
+    *,
+    several: bool = False,
+    fields: Mapping[str, Field] = FIELDS,
+) -> str:
     inner = ""
     for name in names:
-        field = FIELDS[name]
+        field = fields[name]
         one = not several or (name not in OF_PLAN and not field.several)
         inner += _input(prefix + name, field, words.get(prefix + name, ""), one=one)
     return inner

@@ -41,7 +41,8 @@ class Field(StrictModel):
     """One field of a form: its label, a short hint, a description, the choices, and how the form shows it.
 
     A field without choices accepts any text, and a field with `counts` accepts whole numbers. `several` is
-    the hint of a field for which a search accepts several values, and `empty` is what a list shows while
+    the hint of a field for which a search accepts several values, `served` is the description of a
+    field of serving if it differs from `about`, and `empty` is what a list shows while
     nothing is selected.
     """
 
@@ -49,6 +50,7 @@ class Field(StrictModel):
     hint: str = ""
     several: str = ""
     about: str
+    served: str = ""
     choices: tuple[str, ...] = ()
     empty: str = ""
     counts: bool = False
@@ -67,4 +69,7 @@ def _field(row: Mapping[str, Any]) -> Field:
 
 FIELDS: Mapping[str, Field] = {
     name: _field(row) for name, row in read_table(__package__, "tables/fields.yaml").items()
+}
+SERVING_FIELDS: Mapping[str, Field] = {
+    name: field.model_copy(update={"about": field.served or field.about}) for name, field in FIELDS.items()
 }

@@ -12,6 +12,7 @@ from flopcast.files.package_table import read_table
 from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.requests.search_request import OF_SPACE
 from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
+from flopcast.ui.form_fields import SERVING_FIELDS, Field
 from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
@@ -40,7 +41,7 @@ def described() -> Schema:
         "Run": _object(of_job | _TABLE["of_runs"]) | {"additionalProperties": False},
         "Question": _object(several | _TABLE["of_every_job"] | _words(OF_SEARCH))
         | {"additionalProperties": False},
-        "Serving": _object(_words(OF_SERVING)) | {"additionalProperties": False},
+        "Serving": _object(_words(OF_SERVING, fields=SERVING_FIELDS)) | {"additionalProperties": False},
         "Pair": _object(pair, required=["a", "b"]) | {"additionalProperties": False},
         "Refusal": _refusal(),
     }
@@ -55,13 +56,14 @@ def described() -> Schema:
     }
 
 
-def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
+def _words(
+    names: Sequence[str], several: Sequence[str] = (), fields: Mapping[str, Field] = FORM_FIELDS
+) -> Schema:
     """Return fields with their labels and types; those in `several` may hold several values, as texts."""
-    return {name: _word(name, several=name in several) for name in names}
+    return {name: _word(name, fields[name], several=name in several) for name in names}
 
 
-def _word(name: str, *, several: bool) -> Schema:
-    field = FORM_FIELDS[name]
+def _word(name: str, field: Field, *, several: bool) -> Schema:
     description = field.about
     if name in OF_SPACE or name == "evolve":
         return {"type": "boolean", "description": description}

@@ -42,6 +42,7 @@ from flopcast.search.find import SearchResult
 from flopcast.search.objectives import OBJECTIVES, run_of
 from flopcast.search.rank import Ranked, grouped
 from flopcast.spec.job import Job
+from flopcast.spec.plan_text import meaning_of_runs
 from flopcast.units import show_memory
 
 SHOWN_PLANS = 20
@@ -70,8 +71,14 @@ def search_parts(result: SearchResult, address: Address) -> str:
             f'<div class="scroll">{drawing_of(result).of_page()}</div><figcaption>{LEGEND}</figcaption>'
         )
         html += f"<figure>{figure}</figure>"
+        plans = " ".join(one.played.plan.short() for one in result.plans)
+        html += (
+            f'<p class="soft">{escape(capital(f"{meaning}."))}</p>'
+            if (meaning := meaning_of_runs(plans))
+            else ""
+        )
         html += _plans(
-            "The best plans (a plan marked = may be the best, too)",
+            "The best plans (= means that the plan may be as good as the best plan)",
             result,
             grouped(result.plans)[:SHOWN_PLANS],
             address,
@@ -165,7 +172,7 @@ def _memory(first: Ranked) -> Tile:
     word, colour = VERDICTS[played.verdict]
     sizes = (played.expected_bytes, played.high_bytes, played.capacity_bytes)
     expected, high, there = map(show_memory, sizes)
-    about = f"{expected} expected, up to {high}, of {there} on the fullest stage"
+    about = f"{expected} expected (90 %: up to {high}) of {there} on the fullest stage"
     return "Memory", f'<span class="{colour}">{word}</span>', about
 
 

@@ -49,8 +49,9 @@ def evidence(report: Report) -> Section:
         for each in report.evidence
     ]
     caption = (
-        "All curves that the prediction uses: the mean error on measurements that it was not fitted to, and"
-        " whether the shapes of this job lie inside its measured range."
+        "All efficiency curves that the prediction uses. The error is the mean error on measurements to"
+        " which the curve was not fitted. The third column states whether the shapes of this job lie inside"
+        " the measured range of the curve."
     )
     return Section(
         "evidence",

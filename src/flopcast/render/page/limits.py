@@ -1,7 +1,7 @@
 """The limits of the step: by kind of limit, by factor, and how much time a faster part would save.
 
-Answers: do products, memory, messages, waiting or the host limit the step, and how much does each uncertain
-factor widen the interval?
+Answers: do compute, memory, communication, waiting or the host limit the step, and how much does each
+uncertain factor widen the interval?
 Elsewhere: factors and their shares (timeline/uncertainty.py), single kernels (roofline.py).
 """
 
@@ -27,8 +27,8 @@ LIMITING = "What limits it"  # the heading of the section
 LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
 MOST_DRAWN = 8
 LEAST_SHOWN = 0.0005  # share of the step; factors that move it by less are folded
-HOST = "launches and the host"
-LIMITS = ("compute", "the device's memory", "messages", HOST, "waiting for other stages", "jitter")
+HOST, VARIATION = "kernel launches and host work", "variation from step to step"
+LIMITS = ("compute", "memory bandwidth", "communication", HOST, "pipeline bubble", VARIATION)
 
 
 @lru_cache(maxsize=1)  # the head of a page and its section about limits ask for the same report
@@ -85,11 +85,9 @@ def limits(report: Report) -> Section:
     )  # fmt: skip
     caption = (
         "The factors that determine the interval, ordered by their effect. An uncertainty is one standard"
-        " deviation."
-        " The share of a factor is the fraction of the critical path that this factor scales. Shares"
-        " overlap,"
-        " because some kernels have several factors. A dash in the last column marks factors that faster"
-        " hardware does not change."
+        " deviation. The share of a factor is the fraction of the step that this factor scales. The shares"
+        " add up to more than 100 %, because several factors scale the same kernels. A dash in the last"
+        " column marks factors that faster hardware does not change."
     )
     return Section(
         "limits",

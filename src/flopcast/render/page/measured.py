@@ -31,7 +31,13 @@ def measured(found: SlowStep) -> Section:
         table(
             "Reasons why the step may be slower than necessary, with the seconds that each costs and"
             " their certainty.",
-            ("suspect", "costs a step", "share", "known by", "evidence, and what to change"),
+            (
+                "suspect",
+                "cost per step",
+                "share of the predicted step",
+                "basis",
+                "evidence, and what to change",
+            ),
             rows,
         )
         if rows

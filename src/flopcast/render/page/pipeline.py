@@ -199,7 +199,13 @@ def _table(report: Report) -> str:
         waits_s = max(0.0, report.clean_step_time_s - math.fsum(spent_s))
         cells: list[Cell] = [f"{stage}", *(seconds(each) for each in spent_s), seconds(waits_s)]
         rows.append((*cells, share(waits_s / report.clean_step_time_s)))
-    headings = ("stage", *passes, "update and reduction", "waits and transfers", "share of the step")
+    headings = (
+        "stage",
+        *passes,
+        "update and reduction",
+        "waits and transfers",
+        "waits and transfers, share of the step",
+    )
     return table(
         "Time of each stage over the step, including communication that compute waits for.", headings, rows
     )

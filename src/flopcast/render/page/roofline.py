@@ -235,7 +235,7 @@ def _table(report: Report, points: tuple[KernelPoint, ...]) -> str:
                 rate(one.flop, "FLOP") if one.flop > 0 else "–",
                 rate(one.moved_bytes, "B"),
                 seconds(one.alone_s),
-                "engine" if one.compute_s > one.memory_s else "memory",
+                "compute" if one.compute_s > one.memory_s else "memory",
                 share(one.bound_share),
                 seconds(one.path_s),
             )

@@ -89,9 +89,9 @@ def percentile_section(report: ServingReport) -> Section:
     up = spanning([y for points in values.values() for _, y in points], BOTTOM, TOP)
     drawn = [*grid(across, up, lambda value: f"{value:g} %", show_seconds)]
     drawn += [line(points, across, up, f"line-{LATENCIES[name][0]}") for name, points in values.items()]
-    caption = "Latency that a share of the requests does not exceed."
+    caption = "The latency that a given share of the requests does not exceed."
     below = legend([LATENCIES[name] for name in values]) + f"<p>{caption}</p>"
-    svg = "".join(drawn) + names(across, up, "requests", "latency")
+    svg = "".join(drawn) + names(across, up, "share of the requests", "latency")
     drawing = figure("percentile-drawing", "Percentiles of latency", caption, HEIGHT, svg, below)
     rows: list[tuple[Cell, ...]] = []
     columns = list(report.latencies["ttft"])
@@ -108,7 +108,7 @@ def percentile_section(report: ServingReport) -> Section:
                         seconds(each.high, each.value),
                     )
                 )
-    headings = ("latency", "of requests", "value", "90 %: from", "to")
+    headings = ("latency", "statistic", "value", "90 %: from", "to")
     numbers = table("Latencies with their 90 % intervals.", headings, rows)
     return Section("latencies", "Latencies", html=drawing + numbers)
 

@@ -10,6 +10,7 @@ from html import escape
 
 from flopcast.economics.amount import Amount
 from flopcast.economics.run import TrainingRun
+from flopcast.economics.step import ENERGY_INCLUDES
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.memory.verdict import Verdict
 from flopcast.render.diagnosis import IF_IT_FITS
@@ -18,6 +19,7 @@ from flopcast.render.page.table import Quantity, markup, rate, seconds, share, s
 from flopcast.render.terminal import capital
 from flopcast.render.trained_text import leading_assumptions
 from flopcast.report.report import Report
+from flopcast.spec.plan_text import meaning_of_runs
 from flopcast.units import Number, show, show_count, show_seconds, show_usd
 
 Tile = tuple[str, str, str]  # a name, the answer as HTML, what is said about it as HTML
@@ -26,17 +28,19 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {  # what a reader sees, and its colo
     "tight": ("Tight", "amber"),
     "does not fit": ("Does not fit", "bad"),
 }
-NO_PRICE: Tile = ("Cost", "unknown", "the price of a device is not stated: enter it, such as 2.10 USD/h")
+NO_PRICE: Tile = ("Cost", "unknown", "set the price of a device, such as 2.10 USD/h")
 OTHER_CHANGES = 3  # that are listed below the best one
 
 
 def answer(report: Report) -> str:
     """Return the job, one tile per result, and every warning as HTML."""
     job = report.job
+    meaning = meaning_of_runs(job.plan.short())
     subject = (
         f'<p class="subject">{escape(job.model.name)} on {job.cluster.num_devices} ×'
         f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.stack.label)}."
-        f" Plan: <code>{escape(job.plan.short())}</code>, {escape(job.batch_text)}</p>"
+        f" Plan: <code>{escape(job.plan.short())}</code>, {escape(job.batch_text)}"
+        f"{escape(meaning and f' ({meaning})')}</p>"
     )
     spent = _costs(report) if report.run is None else run_tiles(report.run)
     others = (_memory(report), _limit(report), *spent, *_rates(report))
@@ -174,7 +178,7 @@ def _energy(name: str, joules: Amount | None) -> Tile:
     if joules is None:
         return "Energy", "unknown", "the device's board power is not stated"
     amount, about = _amount(joules * (1 / 3.6e6), lambda value: show(value * 1000, "Wh"))
-    return name, amount, f"{about}, building included"
+    return name, amount, f"{about}, {ENERGY_INCLUDES}"
 
 
 def _amount(amount: Amount, show_value: Callable[[Number], str]) -> tuple[str, str]:

@@ -46,16 +46,16 @@ class ChosenDeployment:
         text += f" ep={plan.expert_parallel}" if plan.expert_parallel > 1 else ""
         text += f" replicas={plan.replicas}"
         varied = "tp, dp, ep and replicas" if job.model.has_experts else "tp and replicas"
-        compared = f"the {self.possible} choices of {varied} that fit"
-        limits = " within all limits" if job.slo.text() else ""
+        compared = f"the {self.possible} combinations of {varied} that fit into memory"
+        limits = " within all latency limits" if job.slo.text() else ""
         if self.possible == 1:
-            text += f", the only choice of {varied} that fits"
+            text += f", the only combination of {varied} that fits into memory"
             text += "" if self.serves else f", does not serve this traffic{limits}"
         elif not self.serves:
             text += f": none of {compared} serves this traffic{limits}, and this one comes closest"
         else:
-            limits += ", with a probability of at least 50%" if limits else ""
-            text += f": of {compared}, it needs the fewest device-seconds to serve this traffic{limits}"
+            sure = " and meet all latency limits with a probability of at least 50%" if limits else ""
+            text += f": of {compared}{sure}, it needs the fewest device-seconds"
         if job.devices < job.cluster.num_devices:
             text += f"; it uses {job.devices} of {job.cluster.num_devices} devices"
         return f"{text}; flopcast search compares other plans"

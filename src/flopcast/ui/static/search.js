@@ -39,7 +39,7 @@ function drawing(message) {
   for (const point of up.ends)
     svg.append(element('text', {x: EDGE - 8, y: up.at(point[1]) + 4, 'text-anchor': 'end'}, point[3]));
   svg.append(element('text', {class: 'soft', x: WIDTH / 2, y: HEIGHT - 8, 'text-anchor': 'middle'},
-    `${message.axes[0]}, and upwards ${message.axes[1]}`));
+    `${message.axes[0]} (across) and ${message.axes[1]} (up)`));
   const best = frontOf(points);
   for (const point of points) {
     const dot = element('circle', {class: best.includes(point) ? 'hue-0' : 'hue-7', r: best.includes(point) ? 5 : 4,
