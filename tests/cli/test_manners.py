@@ -137,7 +137,7 @@ def test_a_config_may_be_piped_in():
         (("compare", "-", "-", "plan.recompute=full"), "recompute=full"),
         (("run", "-", "--phases", "phases.yaml"), "gbs=32"),
         (("search", "-", "--cluster", "dgx-a100:1", "--cluster", "dgx-h100:1", "--plan",
-          "gbs=16 mbs=1 cp=1 pp=1 zero=1 dp_shard=0 recompute=none"), "dgx-h100, 8 devices"),
+          "gbs=16 mbs=1 cp=1 pp=1 zero=1 dp_shard=0 recompute=none"), "dgx-h100     8  "),
     ],
     ids=["a change", "twice", "two phases", "two clusters"],
 )  # fmt: skip

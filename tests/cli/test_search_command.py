@@ -352,6 +352,6 @@ def test_devices_given_twice_are_both_searched():
     once = flopcast("search", *words, "--gpus", "16,8")
 
     assert twice.code == 0
-    assert "dgx-h100, 8 devices " in twice.out
-    assert "dgx-h100, 16 devices " in twice.out
+    assert "dgx-h100     8 " in twice.out
+    assert "dgx-h100    16 " in twice.out
     assert twice.out == once.out

@@ -176,7 +176,7 @@ def test_tables_have_the_numbers_of_the_json(name):
     folded = f"less than {LEAST_SHOWN:.2%}"  # factors that move nothing
     if any(folded in caption for caption in page.tables):
         factors = [*factors, *page.table(folded)[1]]
-    _, curves = page.table("All curves that the prediction uses")
+    _, curves = page.table("All efficiency curves that the prediction uses")
     _, stages = page.table("Allocated: all tensors")
 
     assert [(row[0], row[1]) for row in components] == [

@@ -184,7 +184,7 @@ def test_the_text_of_a_run_holds_its_numbers():
     goodput = line_of(text, "goodput")
     assert float(re.search(r"([\d.]+)%", goodput)[1]) == pytest.approx(100 * made.goodput[0], abs=0.051)
     failures = line_of(text, "failures")
-    stopped = float(re.search(r"([\d.e+]+) interruptions", failures)[1])
+    stopped = float(re.search(r"([\d.e+]+) expected interruptions", failures)[1])
     assert stopped == pytest.approx(made.wall_s.value / 7200, rel=CLOSE)
     assert seconds_in(failures.partition("one every")[2]) == 7200
     checkpoint = failures.partition("a checkpoint every")[2]

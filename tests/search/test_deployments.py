@@ -237,9 +237,9 @@ def test_deployments_that_miss_a_limit_are_counted_as_those_that_keep_up():
     data = json.loads(run(*slow, "--traffic", f"rate=1/s {traffic}", "--slo", "tpot_p50=6ms", "--json").out)
     (nearest,), fewer = data["nearest"], data["fewer_bits"]
 
-    assert "1 of these keep up with the traffic, 0 meet all limits" in late.out
+    assert "1 keep up with the traffic, and 0 meet all limits" in late.out
     assert "no deployment meets all limits" in late.out
-    assert "0 of these keep up with the traffic, 0 meet all limits" in full.out
+    assert "0 keep up with the traffic, and 0 meet all limits" in full.out
     assert "no deployment keeps up with the traffic;" in full.out
     assert nearest["keeps_up"]
     assert not nearest["meets_slo"]

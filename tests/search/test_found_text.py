@@ -103,7 +103,7 @@ def test_the_next_cluster_stands_below_the_answer():
     text = as_text(found(PLANS[0], played(12.0, COMMON, job=other, dp=16), question=two))
 
     assert re.search(
-        r"\nnext      16 × a100-sxm4-80gb \(dgx-a100\): step time 12\.0 s, time .*\+20\.0% against", text
+        r"\nnext best 16 × a100-sxm4-80gb \(dgx-a100\): step time 12\.0 s, time .*\+20\.0% \(90 %", text
     )
 
 
@@ -158,7 +158,7 @@ def test_every_way_to_read_an_answer_has_days_and_cost_of_each_setting():
         devices = setting.job.cluster.num_devices
         run = runs[devices]
         days, usd = show_seconds(run.wall_s.value), show_usd(run.usd.value)
-        (line,) = [line for line in lines if line.startswith(f"  dgx-h100, {devices} devices ")]
+        (line,) = [line for line in lines if line.startswith(f"  dgx-h100  {devices:>4} ")]
         for text in (
             line,
             repr(setting),
@@ -188,7 +188,7 @@ def test_the_cluster_is_a_column_where_there_are_several():
     two = Question(jobs=(JOB, other), objectives=("tokens_per_s",))
     plans = [PLANS[0], played(8.0, COMMON, job=other, dp=16)]
 
-    assert "dgx-a100, 16 devices" in rows(as_text(found(*plans, question=two)))[0]
+    assert "dgx-a100    16 " in rows(as_text(found(*plans, question=two)))[0]
     assert "dgx-a100 ×" not in rows(as_text(found(*PLANS)))[0]
 
 

@@ -48,7 +48,7 @@ def test_every_latency_is_printed_at_every_percentile_of_the_objectives():
         header, *rows = told.out[told.out.index("\nlatency ") :].split("\n\n")[0].strip().split("\n")
         assert told.code == 0
         columns = re.split(r"  +", header)
-        assert columns == ["latency", "mean", "p50", "p90", *percentiles.split(), "90 % of p99"]
+        assert columns == ["latency", "mean", "p50", "p90", *percentiles.split(), "90 % interval of p99"]
         assert all(len(re.split(r"  +", row.strip())) == len(columns) for row in rows)
 
 

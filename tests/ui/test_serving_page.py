@@ -58,8 +58,8 @@ def test_the_first_lines_say_that_devices_are_idle_and_what_energy_includes():
     assert told.split(",")[0] == "llama-3.1-8b on dgx-h100: 1 of 8 × h100-sxm5-80gb"
     assert "1 of 8 × h100-sxm5-80gb" in html.split("<dl")[0]
     for lines in (told.split("TTFT")[0], html.split("<dl")[0]):
-        assert "fewest device-seconds to serve this traffic; it uses 1 of 8 devices" in lines
-    (energy,) = re.findall(r"energy    (\S+ kWh) for .* output tokens, node and cooling included", told)
+        assert "fewest device-seconds; it uses 1 of 8 devices" in lines
+    (energy,) = re.findall(r"energy    (\S+ kWh) for .* output tokens, with hosts and cooling", told)
     assert f"Energy, with hosts and cooling</dt><dd>{energy}<small>for a million output tokens" in html
 
 

@@ -27,7 +27,7 @@ from flopcast.units import Number
 
 MANY_TOKENS = 1e12  # what costs are quoted for
 KWH_J = 3.6e6
-ENERGY_INCLUDES = "including hosts, cooling and power conversion"
+ENERGY_INCLUDES = "with hosts and cooling"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

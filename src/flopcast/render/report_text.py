@@ -284,7 +284,10 @@ def cost_lines(report: Report) -> list[str]:
     price = [] if cost.price is None else [f"price     {cost.price.text()}"]
     limits = [] if drawn is None else _power_limits(drawn)
     lines = [f"cost      {usd}", *price, *_energy(cost, quoted=quoted), *limits]
-    return ["cost and energy", *(f"  {line}" for line in lines)]
+    return [
+        "cost and energy (power and activity are means over all devices)",
+        *(f"  {line}" for line in lines),
+    ]
 
 
 def _of_tokens(cost: StepCost, of_step: Amount, shown: Callable[[Number], str], *, quoted: bool) -> str:
@@ -297,9 +300,9 @@ def _of_tokens(cost: StepCost, of_step: Amount, shown: Callable[[Number], str], 
 
 def _power_limits(drawn: PowerDraw) -> list[str]:
     share, limit = f"{drawn.at_limit_fraction:.0%}", f"{drawn.limit_w:.0f} W"
-    at_limit = f"operators that reach the {limit} limit take {share} of the step"
+    at_limit = f"operators at the {limit} limit take {share} of the step"
     return [
-        f"peak      {drawn.peak_w:.0f} W per device, the mean of the busiest 0.1 s; {at_limit}",
+        f"peak      {drawn.peak_w:.0f} W per device in the busiest 0.1 s; {at_limit}",
         f"limit     {_least(drawn)}",
     ]
 
@@ -309,8 +312,8 @@ def _least(drawn: PowerDraw) -> str:
     if drawn.least_energy_ratio > 1.0 - WORTH_TELLING:
         return "a lower power limit would save less than 1% of the energy"
     return (
-        f"a power limit of {drawn.least_energy_limit_w:.0f} W per device would minimise the energy: about"
-        f" {1 - drawn.least_energy_ratio:.0%} less energy, but a step that is"
+        f"{drawn.least_energy_limit_w:.0f} W per device would minimise the energy: about"
+        f" {1 - drawn.least_energy_ratio:.0%} less, but the step would be"
         f" {drawn.least_energy_time_ratio - 1:.0%} longer"
     )
 
@@ -328,5 +331,5 @@ def _energy(cost: StepCost, *, quoted: bool) -> list[str]:
     return [
         f"energy    {energy}, {ENERGY_INCLUDES}",
         f"power     {power.value:.0f} W per device on average (90 %: {low_w:.0f} to {high_w:.0f})",
-        f"activity  {busy} of the step, on average over all devices",
+        f"activity  {busy} of the step",
     ]

@@ -34,9 +34,9 @@ def reason_recommended(result: SearchResult) -> str:
     parts = [_place_of_first(result), f"the largest components are {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
-    levers = [f"{in_words(name)}, by {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
+    levers = [f"by {gain:.1%} for {in_words(name)}" for gain, name in some if gain > SMALLEST_FRACTION]
     if levers:
-        gained = "if one of these factors improved by 10 %, the step would be shorter"
+        gained = "an improvement of one factor by 10 % would shorten the step"
         parts.append(f"{gained}: {', '.join(levers)}")
     return "; ".join(parts)
 

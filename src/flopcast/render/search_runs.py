@@ -22,8 +22,8 @@ TIME, COST = (OBJECTIVES[name].label for name in ("time_to_train", "run_cost")) 
 def limits_lines(result: SearchResult) -> list[str]:
     """Return a line with the deadline and the budget that were set; none if there are none.
 
-    It says whether every plan of the table keeps them with its whole interval or only in expectation, and
-    what is at risk for the first plan.
+    It says whether every plan of the table keeps them with its whole interval, and what is at risk for the
+    first plan.
     """
     limits = result.question.limits
     if not limits:
@@ -31,7 +31,7 @@ def limits_lines(result: SearchResult) -> list[str]:
     told = " and ".join(f"a {one.name} of {one.objective.show(one.most)}" for one in limits)
     if result.plans:
         all_keep = all(not risk_text(one.played, result.question) for one in result.plans)
-        sure = " with its whole 90 % interval" if all_keep else " in expectation"
+        sure = " with its whole 90 % interval" if all_keep else ", but not with its whole 90 % interval"
         first = risk_text(result.plans[0].played, result.question)
         which = "both" if len(limits) > 1 else "it"
         told += f": every plan in the table meets {which}{sure}"

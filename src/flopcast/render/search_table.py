@@ -20,7 +20,7 @@ from flopcast.units import show, show_memory
 
 Group = Sequence[Ranked]  # a plan and its variants
 VARIANTS = 3  # of a plan that are shown; JSON and CSV have all
-INTERVAL, MEMORY = "90 %", "expected memory"  # names of columns
+INTERVAL, MEMORY, DEVICES = "90 %", "expected memory", "GPUs"  # names of columns
 RATE, MFU, BEHIND = "tokens/s", "MFU", "vs best"
 RECOMMENDED, UNSETTLED = "recommended", "may be the best"
 
@@ -28,6 +28,11 @@ RECOMMENDED, UNSETTLED = "recommended", "may be the best"
 def name_of(job: Job, question: Question) -> str:
     """Return the cluster and size of a plan, with its stack and power limit if several are compared."""
     return f"{job.cluster.name}, {job.cluster.num_devices} devices{_varied(job, question)}"
+
+
+def place_cells(job: Job, question: Question) -> list[str]:
+    """Return the cells of the columns for the cluster, with what `name_of` adds, and for its devices."""
+    return [f"{job.cluster.name}{_varied(job, question)}", str(job.cluster.num_devices)]
 
 
 def place_of(job: Job, question: Question) -> str:
@@ -60,7 +65,7 @@ def rows_of(result: SearchResult, plans: Sequence[Ranked], *, front: bool = Fals
     objectives = result.question.asked if front else result.question.named
     of_memory = OBJECTIVES["memory"] in objectives
     several = len({name_of(one.played.job, result.question) for one in result.plans}) > 1
-    head = ["", *(["cluster"] if several else [])]
+    head = ["", *(["cluster", DEVICES] if several else [])]
     first, *others = [objective_name(one) for one in objectives]
     of_run = _of_run(result.question, objectives)
     head += [first, INTERVAL, *others, *of_run, BEHIND, INTERVAL]
@@ -68,7 +73,7 @@ def rows_of(result: SearchResult, plans: Sequence[Ranked], *, front: bool = Fals
     rows = [head]
     for number, one in enumerate(plans, 1):
         row = [f"{number}{' =' if one.equal else ''}"]
-        row += [name_of(one.played.job, result.question)] if several else []
+        row += place_cells(one.played.job, result.question) if several else []
         first, *others = values_of(result, one)[: len(objectives)]
         low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
         row += [first, f"{objectives[0].show(low)} to {objectives[0].show(high)}", *others]
@@ -96,10 +101,10 @@ def settings_rows(result: SearchResult) -> list[list[str]]:
     of_run = _of_run(question, objectives)
     of_memory = [] if OBJECTIVES["memory"] in objectives else [memory_heading(question)]
     names = map(objective_name, objectives)
-    rows = [["on", *names, *of_rate, MFU, *of_run, *of_memory, BEHIND, INTERVAL]]
+    rows = [["on", DEVICES, *names, *of_rate, MFU, *of_run, *of_memory, BEHIND, INTERVAL]]
     for one in plans:
         rate, mfu = rate_and_mfu(one.played)
-        row = [name_of(one.played.job, question), *values_of(result, one)[: len(objectives)]]
+        row = [*place_cells(one.played.job, question), *values_of(result, one)[: len(objectives)]]
         row += [*([rate] if of_rate else []), mfu]
         row += [run_values(one.played, question)[name] for name in of_run]
         row += [_memory(one, in_use=question.space.headroom_fraction is not None)] if of_memory else []

@@ -16,6 +16,8 @@ from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.tiers import TierMemory, tier_memories
 from flopcast.memory.verdict import VERDICTS, Verdict, allocated_interval, verdict
 from flopcast.records import dataclass, field
+from flopcast.report.labels import memory_label
+from flopcast.report.summary import Summarised, Summary
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import first_plan, least_memory_bytes
 from flopcast.units import show_memory
@@ -44,8 +46,8 @@ class StageMemory:
     by_category: dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MemoryReport(Summarised):
     """Memory of the fullest stage and of every stage.
 
     `resident_bytes` stay between steps. `allocated_bytes` is the peak of the framework's allocations
@@ -117,6 +119,15 @@ class MemoryReport:
             np.array(self.standing_bytes), np.array(self.allocated_bytes), self.programs.stack.memory
         )
         return float(low), float(high)
+
+    def summary(self) -> Summary:
+        """Return the memory by category, the largest first, as a table."""
+        rows = [
+            (memory_label(name), show_memory(size_bytes))
+            for name, size_bytes in sorted(self.by_category.items(), key=lambda pair: -pair[1])
+        ]
+        caption = f"{self.need}: {self.verdict}"
+        return Summary(caption=caption, headings=("peak memory", "size"), rows=rows)
 
     @property
     def num_stages(self) -> int:

@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.halo",
         holds=lambda c: not c.structure.halo or has_neighbours(c.model),
         allowed="0, because the model is not an exported graph network",
-        because="halo applies only to graphs with operators that pick rows of a tensor",
+        because="halo is the number of vertices that a rank of a graph network reads from other ranks",
         fix="remove halo",
     ),
     Rule(

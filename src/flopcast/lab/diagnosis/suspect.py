@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from flopcast.records import dataclass
 from flopcast.report.report import Report
+from flopcast.report.summary import Summarised, Summary
 from flopcast.spec.job import Job
+from flopcast.units import show_seconds
 
 if TYPE_CHECKING:
     from flopcast.lab.logs.log import Log, SteadyTime
@@ -98,8 +100,8 @@ class Contradiction:
     change: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class SlowStep:
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
+class SlowStep(Summarised):
     """A diagnosis: a measured step, the predicted step, and the suspects.
 
     `report` is the prediction of the job with the sizes in the log. `contradictions` are differences
@@ -138,3 +140,19 @@ class SlowStep:
         if self.measured_s is None or not self.describes_run:
             return None
         return self.report.step_time_low_s <= self.measured_s <= self.report.step_time_high_s
+
+    def summary(self) -> Summary:
+        """Return the suspects as a table, below the measured and the predicted step."""
+        rows = [
+            (
+                one.title,
+                "unknown" if one.cost_s is None else show_seconds(one.cost_s),
+                one.basis,
+                one.change,
+            )
+            for one in self.suspects
+        ]
+        measured = "" if self.measured_s is None else f"measured {show_seconds(self.measured_s)}, "
+        predicted = f"predicted {show_seconds(self.report.step_time_s)}"
+        caption = f"{self.report.job.model.name}: {measured}{predicted}, {len(rows)} suspects"
+        return Summary(caption=caption, headings=("suspect", "cost per step", "basis", "change"), rows=rows)

@@ -242,7 +242,7 @@ def _check_units(run: Run) -> None:
     if not 1 / WORST_DISAGREEMENT < ratio < WORST_DISAGREEMENT:
         because = (
             f"the tokens/s of the row imply a step that is {ratio:.3g} times shorter, so one of the two"
-            f" values may have another unit"
+            f" values may be in another unit"
         )
         allowed = "a step time in seconds that agrees with the tokens/s of the row"
         raise SpecError([_fault(run.where, STEP_COLUMN, seen.step_time_s, allowed, because)])

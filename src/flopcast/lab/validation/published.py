@@ -237,7 +237,7 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     if mfu_ratio <= SLOWEST_MFU_RATIO or executed_ratio >= FASTEST_MFU_RATIO:
         because = (
             f"the measured step would reach {executed_ratio:.2g} of the peak rate of the devices, so the"
-            f" time may have another unit or be of another run"
+            f" time may be in another unit, or belong to another run"
         )
         raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
     return measured_s, note

@@ -28,7 +28,7 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {  # what a reader sees, and its colo
     "tight": ("Tight", "amber"),
     "does not fit": ("Does not fit", "bad"),
 }
-NO_PRICE: Tile = ("Cost", "unknown", "set the price of a device, such as 2.10 USD/h")
+NO_PRICE: Tile = ("Cost", "unknown", "the price of a device is not stated: set it, such as 2.10 USD/h")
 OTHER_CHANGES = 3  # that are listed below the best one
 
 
