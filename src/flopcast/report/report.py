@@ -90,8 +90,7 @@ class Report(Summarised):
 
     @property
     def added_factors(self) -> dict[str, Factor]:
-        """Return the uncertain factors of the input pipeline and of the exchange between peers (DiLoCo), by
-        name."""
+        """Return the uncertain factors of the input pipeline and of the exchange between peers, by name."""
         of_loader = () if self.loader is None else (each.factor for each in self.loader.stages)
         of_round = () if self.outer is None else (self.outer.factor,)
         return {factor.name: factor for factor in (*of_loader, *of_round)}

@@ -147,8 +147,7 @@ class Model(StrictModel):
         return self
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return each run of equal layers: the index of the layer in `sequence`, and the length of the
-        run."""
+        """Return the index in `sequence` and the length of each run of equal layers."""
         first, layers = self.first_block, self.sequence()
         before = [(place, count) for place, (_, count) in enumerate(layers[:first])]
         inside = [(kind + first, count) for kind, count in runs_of_blocks(self.blocks, self.pattern)]
