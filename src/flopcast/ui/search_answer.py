@@ -131,7 +131,7 @@ def _next_setting(result: SearchResult, first: Ranked) -> list[Tile]:
     other, where = others[0], escape(place_of(others[0].played.job, result.question))
     gap = f"{other.ratio - 1:+.1%} against the best (90 %: {search_reasons.ratio_interval(other)})"
     about = f"{where}, {gap}" if other.ratio != 1 else where
-    return [("Next best", escape(values_of(result, other)[0]), about)]
+    return [("Next best cluster or size", escape(values_of(result, other)[0]), about)]
 
 
 def _objective(result: SearchResult, first: Ranked) -> Tile:
