@@ -32,7 +32,9 @@ def test_defaults_are_taken_from_the_family_and_told():
     """LLaVA's text part names its vocabulary and context alone: the rest is LlamaConfig's."""
     model, notes = imported("llava-1.5-7b"), notes_of("llava-1.5-7b")
 
-    (told,) = [note for note in notes if note.startswith("not given, so the default of llama:")]
+    (told,) = [
+        note for note in notes if note.startswith("keys that config.json omits have the defaults of llama:")
+    ]
     assert (model.hidden, model.num_blocks, model.blocks[0].mixer.heads) == (4096, 32, 32)
     for words in ("hidden_size 4096", "num_hidden_layers 32", "intermediate_size 11008"):
         assert words in told

@@ -64,7 +64,7 @@ def test_what_is_printed_stands_under_model_in_a_job():
 def test_notes_are_talk():
     ended = run(CONFIGS / "mistral-7b.json")
 
-    assert "note: not given, so the default of mistral: attention_dropout 0.0" in ended.stderr
+    assert "keys that config.json omits have the defaults of mistral: attention_dropout 0.0" in ended.stderr
     assert "note" not in ended.stdout
 
 

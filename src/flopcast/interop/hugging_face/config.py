@@ -90,7 +90,7 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     >>> mapping["hidden"], mapping["learned_positions"], mapping["tied_embeddings"]
     (64, 32, True)
     >>> notes[0][:60]
-    'not given, so the default of gpt2: vocab_size 50257, hidden_'
+    'keys that config.json omits have the defaults of gpt2: vocab'
     """
     if not isinstance(document.data, dict):
         because = "a configuration is a mapping from keys to values"
@@ -236,7 +236,7 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     notes = []
     if reader.defaults:
         taken = ", ".join(f"{key} {_shown(value)}" for key, value in reader.defaults.items())
-        notes.append(f"not given, so the default of {name}: {taken}")
+        notes.append(f"keys that config.json omits have the defaults of {name}: {taken}")
     values = ((key, reader.raw(key)) for key in family.scales)
     scaled = [key for key, value in values if value is True or value not in (None, False, 1, 1.0)]
     if scaled:
