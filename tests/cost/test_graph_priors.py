@@ -4,7 +4,18 @@ import numpy as np
 
 from flopcast.cost.graph_kernels.efficiency import number_names, prior_numbers
 from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS
-from flopcast.cost.graph_kernels.priors import ATTENTION, FLOP_OF_ELEMENT, LEVELS, PRODUCT, SUM, TABLES
+from flopcast.cost.graph_kernels.priors import (
+    ATTENTION,
+    BROADCAST,
+    CHAIN,
+    DATA_SHEET,
+    FLOP_OF_ELEMENT,
+    FLOP_OF_INSTRUCTION,
+    LEVELS,
+    PRODUCT,
+    SUM,
+    TABLES,
+)
 from flopcast.cost.graph_kernels.rates import CLOCK_EXPONENT, clock_ratio
 from flopcast.cost.kernels.unscaled import kernel_log_efficiency
 from flopcast.library import catalog
@@ -88,6 +99,29 @@ def test_attention_and_passes_are_those_of_measured_kernels():
         for device in (catalog.device(name),)
     ]
     assert abs(np.sqrt(np.prod(extra)) / FLOP_OF_ELEMENT - 1) < 0.35
+
+
+def test_instructions_are_those_of_eager_kernels_beyond_the_time_of_their_bytes():
+    """A kernel reads and writes an element of 16 bits; a multiprocessor issues 128 instructions a clock."""
+    instructions = {
+        kernel: [
+            4.0
+            / device.memory_bytes_per_s
+            * (1 / efficiency(name, kernel, PASS_BYTES) - 1 / efficiency(name, "residual_add", PASS_BYTES))
+            * (DATA_SHEET * 128 * device.multiprocessors * device.clock_hz)
+            for name in MEASURED_ALONE
+            for device in (catalog.device(name),)
+        ]
+        for kernel in ("mask_fill", "unfused_rope", "unfused_rmsnorm")
+    }
+    chain = [*instructions["unfused_rope"], *instructions["unfused_rmsnorm"]]
+
+    assert np.allclose(instructions["mask_fill"], BROADCAST, rtol=0.07)
+    assert abs(np.exp(np.mean(np.log(chain))) / CHAIN - 1) < 0.01
+    for name in ("h100-sxm5-80gb", "b200-sxm-180gb"):
+        device = catalog.device(name)
+        issued = 128 * device.multiprocessors * device.clock_hz
+        assert abs(device.peak("fp32") / issued / FLOP_OF_INSTRUCTION - 1) < 0.01
 
 
 def test_every_table_of_priors_belongs_to_a_class():

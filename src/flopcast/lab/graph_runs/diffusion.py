@@ -18,6 +18,7 @@ for each hop of a ring.
 
 from collections.abc import Iterator, Mapping
 
+from flopcast.cost.graph_kernels.priors import BROADCAST, CHAIN
 from flopcast.lab.catalog_facts import catalog_facts
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
@@ -185,7 +186,7 @@ def add_blocks(
     hidden, width = blocks.hidden, blocks.hidden / blocks.heads
     rows = sequences * tokens / devices
     if devices > 1:  # heads and tokens change places before and after each exchange
-        sketch.one_pass("copy", rows * hidden, calls=8 * calls)
+        sketch.one_pass("copy", rows * hidden, calls=8 * calls, instructions=BROADCAST)
     if skips := blocks.skip_fraction * calls:
         sketch.product(rows=rows, columns=hidden, depth=2 * hidden, calls=skips)
         sketch.one_pass("concatenate", rows * 2 * hidden, calls=skips)
@@ -224,12 +225,14 @@ def _stream(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None
     if blocks.fused:
         sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=2 * calls)
         return
-    sketch.one_pass("elementwise", rows * hidden, calls=blocks.modulations * calls)
+    modulations = blocks.modulations * calls
+    sketch.one_pass("elementwise", rows * hidden, calls=modulations, instructions=BROADCAST)
     sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=2 * calls)  # residuals
-    sketch.one_pass("copy", rows * hidden, calls=2 * calls)
+    sketch.one_pass("copy", rows * hidden, calls=2 * calls, instructions=BROADCAST)
     elements, kernels = blocks.wide
     if kernels:
-        sketch.one_pass("elementwise", rows * hidden, tensors=elements / kernels, calls=kernels * calls)
+        tensors, calls = elements / kernels, kernels * calls
+        sketch.one_pass("elementwise", rows * hidden, tensors=tensors, calls=calls, instructions=CHAIN)
 
 
 def _mixed_pixels(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None:
@@ -241,11 +244,11 @@ def _mixed_pixels(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -
     """
     hidden, ffn = blocks.hidden, blocks.ffn_hidden
     sketch.product(rows=rows, columns=2 * ffn, depth=hidden, calls=calls)
-    sketch.one_pass("bias", rows * 2 * ffn, calls=2 * calls)
+    sketch.one_pass("bias", rows * 2 * ffn, calls=2 * calls, instructions=BROADCAST)
     sketch.depthwise(rows * 2 * ffn, window=9, calls=calls)
     sketch.one_pass("elementwise", rows * ffn, calls=3 * calls)  # of both halves, and of the gate
     sketch.one_pass("elementwise", rows * ffn, tensors=3.0, calls=calls)
-    sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=12 * calls)
+    sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=12 * calls, instructions=CHAIN)
 
 
 def _ends(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> None:

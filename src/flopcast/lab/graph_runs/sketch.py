@@ -8,12 +8,13 @@ mlperf.py).
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
-from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
+from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT, FLOP_OF_INSTRUCTION
 from flopcast.lab.graph_runs.kernels import PASSES_OF_GROUP_NORM
 from flopcast.records import dataclass, field, replace
 from flopcast.units import Number
 
 ONE = np.zeros(1, dtype=np.intp)
+HEAD_MULTIPLE = 32
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -65,12 +66,16 @@ class Sketch:
     def attention(
         self, *, heads: Number, queries: Number, keys: Number, width: Number, calls: Number = 1.0
     ) -> None:
-        """Add attention in one kernel; `heads` counts the heads of all sequences."""
+        """Add attention in one kernel; `heads` counts the heads of all sequences.
+
+        FlashAttention-2 pads the width of a head to a multiple of 32.
+        """
         elements = heads * width * 2.0 * (queries + keys)
         flop = 4.0 * heads * queries * keys * width
         moved = elements * self.element_bytes
-        ratio = self.attention_time_ratio
-        self._add("attention", calls, flop, moved, time_ratio=ratio, depth=width, rows=keys)
+        padded = HEAD_MULTIPLE * -(-width // HEAD_MULTIPLE)
+        ratio = self.attention_time_ratio * padded / width
+        self._add("attention", calls, flop, moved, time_ratio=ratio, depth=padded, rows=keys)
 
     def convolution(
         self,
@@ -106,12 +111,22 @@ class Sketch:
         self._add("depthwise_convolution.channels_last", calls, flop, moved, window=window)
 
     def one_pass(
-        self, kind: str, elements: Number, *, tensors: Number = 2.0, row: Number = 1.0, calls: Number = 1.0
+        self,
+        kind: str,
+        elements: Number,
+        *,
+        tensors: Number = 2.0,
+        row: Number = 1.0,
+        calls: Number = 1.0,
+        instructions: Number = FLOP_OF_ELEMENT / FLOP_OF_INSTRUCTION,
     ) -> None:
-        """Add passes over memory that read and write a number of tensors of a number of elements."""
+        """Add passes over memory that read and write a number of tensors of a number of elements.
+
+        `instructions` counts those of one element.
+        """
         passes = PASSES_OF_GROUP_NORM if kind == "group_norm" else 1.0
         moved = elements * tensors * self.element_bytes * passes
-        self._add(kind, calls, FLOP_OF_ELEMENT * elements, moved, width=row)
+        self._add(kind, calls, FLOP_OF_INSTRUCTION * instructions * elements, moved, width=row)
 
     def _add(
         self,
