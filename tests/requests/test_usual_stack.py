@@ -155,8 +155,8 @@ def test_a_fine_tune_without_a_stack_runs_in_pytorch_and_says_so(name):
     named = job(cluster="dgx-h100", gpus=8, **SETUP, **WHOLE[8], **TUNED[name], stack="megatron-core")
 
     assert tuned.stack.name == "torch-fsdp2"
-    of_samples = ": a run with a number of samples counts as a fine-tune" * name.startswith("samples")
-    assert f"stack torch-fsdp2 (PyTorch, as in most fine-tunes{of_samples}; other" in str(tuned.assumptions)
+    of_samples = ", because a job with a number of samples is a fine-tune" * name.startswith("samples")
+    assert f"stack torch-fsdp2 (most fine-tunes run in PyTorch{of_samples}; the" in str(tuned.assumptions)
     assert named.stack.name == "megatron-core"
 
 

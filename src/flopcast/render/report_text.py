@@ -24,6 +24,7 @@ from flopcast.report.evidence import Evidence
 from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
+from flopcast.search.chosen_plan import FASTER_PLAN
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number, counted, show, show_count, show_memory, show_seconds, show_usd
@@ -57,7 +58,7 @@ def marked_text(report: Report, changes: Iterable[str] = (), helpful: Sequence[s
         cost_lines(report),
         [] if report.checkpoint is None else checkpoint_lines(report.checkpoint),
         _certainty(report),
-        assumption_lines(report.assumptions),
+        assumption_lines(text for text in report.assumptions if not text.startswith(FASTER_PLAN)),
     )
     return in_paragraphs(*parts)
 

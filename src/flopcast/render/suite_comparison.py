@@ -170,9 +170,10 @@ def compared_text(comparison: ComparedSuite, run: str) -> str:
     """Return the step, memory and components of one run of a suite: measured, predicted, error."""
     rows = [row for row in comparison.rows if row.id == run]
     parts = [entry for entry in comparison.components if entry.id == run]
+    labels: Mapping[str, str] = TEXTS["component_labels"]
     lines = [
-        f"compared with what was measured (run {run} of {comparison.suite.source.partition(';')[0]}; host"
-        " cost fitted on the other system, jitter on other runs)",
+        f"comparison with the measurements of run {run} of {comparison.suite.source.partition(';')[0]}",
+        "(launch cost fitted on another cluster, jitter on other runs of this cluster)",
         f"  {'':50} {'measured':>10} {'predicted':>10} {'error':>7}",
     ]
     for row in rows:
@@ -186,7 +187,7 @@ def compared_text(comparison: ComparedSuite, run: str) -> str:
         lines.append(_line(name, show_memory(memory), show_memory(predicted), predicted / memory - 1))
     for entry in parts:
         if entry.predicted_s is not None and entry.relative_error is not None:
-            name = f"{entry.component}, {entry.stage} stage"
+            name = f"{labels.get(entry.component, entry.component)}, {entry.stage} stage"
             shown = show_seconds(entry.measured_s), show_seconds(entry.predicted_s)
             lines.append(_line(name, *shown, entry.relative_error))
     return "\n".join(lines)

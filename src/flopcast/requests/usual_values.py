@@ -23,7 +23,7 @@ LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 GRAPH_STACK = "torch-fsdp2"
-DOUBT = "other code of this kind may need more or less memory, so the interval of memory is wide"
+DOUBT = "the interval of memory is wide, because other training code may need more or less memory"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
 
 
@@ -111,10 +111,10 @@ def with_usual_stack(document: Document) -> Document:
     changes: dict[str, object] = {}
     stack = device.usual_stack if device else ""
     if _is_graph(document):
-        stack, why, changes = GRAPH_STACK, f" (eager PyTorch, for exported graphs; {DOUBT})", OTHER_CODE
+        stack, why, changes = GRAPH_STACK, f" (exported graphs run in eager PyTorch; {DOUBT})", OTHER_CODE
     elif not stack and _fine_tunes(document):
-        mark = "" if _adapted(document) else ": a run with a number of samples counts as a fine-tune"
-        why = f" (PyTorch, as in most fine-tunes{mark}; {DOUBT})"
+        mark = "" if _adapted(document) else ", because a job with a number of samples is a fine-tune"
+        why = f" (most fine-tunes run in PyTorch{mark}; {DOUBT})"
         stack, changes = TUNING_STACK, TUNING_CODE
     elif (
         device
