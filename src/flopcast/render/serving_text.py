@@ -25,6 +25,7 @@ POOLS = "prefill", "decode"
 
 def marked_text(report: ServingReport) -> str:
     """Return the same text with marks for a terminal (terminal.py)."""
+    job = report.job
     parts = (
         _answer(report),
         _latencies(report),
@@ -32,7 +33,7 @@ def marked_text(report: ServingReport) -> str:
         _memory(report),
         _times(report),
         _certainty(report),
-        assumption_lines(report.job.assumptions),
+        assumption_lines(text for text in job.assumptions if text not in job.leading_assumptions),
     )
     return in_paragraphs(*parts)
 
