@@ -36,16 +36,20 @@ def explain_memory(report: Report) -> Explanation:
     )
     stage = report.memory.per_stage[_fullest(report)]
     software = report.job.stack.memory
-    fragments = f"fragments: {software.fragmentation_fraction:.0%}"
+    cached = f"allocated + {software.fragmentation_fraction:.0%} that the allocator caches"
     return Explanation(
         name="memory",
         amount=memory.allocated_bytes,
         unit="B",
-        formula="sum of its categories at the peak: bytes that the framework has allocated",
+        formula="allocated memory: sum of the categories at the peak",
         inputs=(
             Input(name="stage", text=f"{stage.stage}, in its {stage.moment} pass"),
-            _size("reserved", memory.reserved_bytes, fragments),
-            _size("device used", memory.device_used_bytes, "context, communicators"),
+            _size("reserved", memory.reserved_bytes, cached),
+            _size(
+                "in use on the device",
+                memory.device_used_bytes,
+                "reserved + driver context + communication buffers",
+            ),
             _size(
                 "expected need",
                 memory.expected_bytes,
