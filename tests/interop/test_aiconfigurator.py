@@ -115,7 +115,7 @@ one:
 """
     job = job_of(text)
     assert [pool.tensor_parallel for pool in job.plan.pools] == [1, 2]
-    assert (job.plan.weights, job.cluster.name) == ("fp8", "dgx-h200")
+    assert (job.plan.weights, job.cluster.name) == ("fp8_block", "dgx-h200")
     with pytest.raises(SpecError) as caught:
         job_of(text.replace("prefill_system_name: h200_sxm", "prefill_system_name: b200_sxm"))
     assert [problem.field for problem in caught.value.problems] == ["one.prefill_system_name"]

@@ -11,6 +11,7 @@ from flopcast.files.yaml_text import read_yaml
 from flopcast.interop.serving.kinds import KINDS
 from flopcast.interop.serving.settings import keys_of_engine
 from flopcast.interop.serving.sources import serving_document
+from flopcast.library import catalog
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.serving_request import resolve_serving
 from flopcast.requests.sources import source_of
@@ -149,6 +150,18 @@ def test_flags_that_turn_cuda_graphs_off_lengthen_tokens_as_measured():
         assert 4 < token_ms < 6, text
         assert any("launches a kernel in 31 us" in each for each in job.assumptions), text
     assert data_of(settings.format("cuda_graph_config: {max_batch_size: 8}"))["engine"] == "tensorrt-llm"
+
+
+def test_tgi_has_an_entry_whose_fields_its_flags_change():
+    command = "text-generation-launcher --model-id meta-llama/Llama-3.1-8B --num-shard 1"
+    flags = " --cuda-graphs 1,2,64,8 --cuda-memory-fraction 0.5 --max-concurrent-requests 200"
+
+    assert data_of(command)["engine"] == "tgi" == catalog.known("engines", "text-generation-inference")
+    changed = data_of(command + flags)
+    assert changed["engine"] == {"base": "tgi", "graph_sequences": 64, "memory_fraction": 0.45}
+    assert changed["plan"]["max_sequences"] == 200
+    with pytest.raises(SpecError, match="separated by commas"):
+        data_of(f"{command} --cuda-graphs many")
 
 
 def test_flags_turn_the_all_reduce_of_the_engine_off():

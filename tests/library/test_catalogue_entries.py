@@ -339,3 +339,12 @@ def test_every_stack_is_predicted_where_a_model_fits(model, stack, predictor):
     assert fastest_s < report.step_time_s < 1000 * fastest_s
     assert report.step_time_low_s < report.step_time_s < report.step_time_high_s
     assert 0 < report.metrics.mfu_ratio < 1
+
+
+def test_software_that_runs_an_engine_of_the_catalogue_leads_to_this_engine():
+    engines = {"ollama": "llama.cpp", "MLC-LLM": "vllm", "deepspeed-mii": "vllm", "nim": "tensorrt-llm"}
+    for name, engine in engines.items():
+        problem = catalog.unknown_name("engines", name)
+
+        assert f"{name} runs or resembles {engine}" in problem.because, name
+        assert engine in problem.fix, name

@@ -1,7 +1,8 @@
 """Names of models that state a number format: copies on the hub, and releases with formats of their own.
 
 Sources: the bytes of a weight in each format, and quantization_config in the config.json of
-moonshotai/Kimi-K2-Thinking (experts in 4 bits, other layers in 16) and MiniMaxAI/MiniMax-M2 (FP8).
+moonshotai/Kimi-K2-Thinking (experts in 4 bits, other layers in 16), MiniMaxAI/MiniMax-M2 and Qwen/Qwen3-30B-A3B-FP8
+(FP8 with a scale for each block).
 """
 
 import pytest
@@ -11,7 +12,10 @@ from flopcast import serving_job
 from flopcast.serving.memory import serving_memory
 
 NAMES = [
-    ("Qwen/Qwen3-8B-FP8", "qwen3-8b", "fp8", None),
+    ("nvidia/Qwen3-8B-FP8", "qwen3-8b", "fp8", None),
+    ("Qwen3-30B-A3B-FP8", "qwen3-30b-a3b", "fp8_block", None),  # weight_block_size [128, 128]
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b", "fp8_block", None),
+    ("own/Llama-3.1-8B-FP8-BLOCK", "llama-3.1-8b", "fp8_block", None),
     ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.1-70b", "fp8", None),
     ("qwen2.5-32b-instruct-awq", "qwen2.5-32b", "int4", None),
     ("google/gemma-3-27b-it-qat-q4_0-gguf", "gemma-3-27b", "int4", None),

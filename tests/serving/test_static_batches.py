@@ -110,6 +110,22 @@ def test_passes_of_eager_kernels_take_as_long_as_their_launches():
     assert taken_s > 1.3 * sum(priced.by_component().values())[0]
 
 
+def test_passes_with_more_sequences_than_cuda_graphs_hold_take_as_long_as_their_launches():
+    """TGI captures graphs of at most 32 sequences, according to its launcher's --cuda-graphs."""
+    job = serving_job("llama-3.2-1b", engine="tgi", cluster="dgx-h100", gpus=1, plan="tp=1")
+    times = times_of(job, load_serving_book(job.cluster), 200)
+    host = job.engine.iteration
+    least_s = 31e-6 * 16 * 8  # eight kernels or more in each of 16 blocks
+
+    kernels_s = {n: times(n, n, 100.0 * n, 100.0 * n) - host.host_s - n * host.sequence_s for n in (32, 33)}
+    both = np.array([32.0, 33.0])
+
+    assert kernels_s[32] < 0.5 * least_s < least_s < kernels_s[33] < 2 * least_s
+    assert times(both, both, 100 * both, 100 * both) == pytest.approx(
+        [kernels_s[n] + host.host_s + n * host.sequence_s for n in (32, 33)]
+    )
+
+
 @all_cases("model, cluster", (("llama-13b", "a100-pcie-40gb-8"), ("llama-7b", "aws-g5")))
 def test_continuous_batches_serve_as_many_times_as_much_as_published(model, cluster):
     """21.9 and 16.7 times as many tokens as `generate` with its batch of 1: published, 14 to 24."""

@@ -43,7 +43,14 @@ OWN = {  # kind → how to describe an entry that the catalogue does not have
     "devices": "For another device, change a similar one: {base: h100-sxm5-80gb, memory_bytes: 90 GB}",
 }
 OTHER_NAMES = {  # kind → letters and numbers of a name that people use → entry
-    "engines": {"trtllm": "tensorrt-llm", "tensorrt": "tensorrt-llm", "transformers": "hugging-face"}
+    "engines": dict.fromkeys(("trtllm", "tensorrt"), "tensorrt-llm")
+    | {"transformers": "hugging-face", "textgenerationinference": "tgi", "turbomind": "lmdeploy"}
+}
+ENGINES_LIKE = {  # entry → letters of other serving software that runs it or resembles it
+    "vllm": "aphrodite deepspeed dynamo fastgen kserve lightllm mii mlc nim rayserve triton xinference",
+    "sglang": "dynamo lightllm nim xinference",
+    "tensorrt-llm": "dynamo nim triton",
+    "llama.cpp": "exllama koboldcpp llamafile lmstudio mlc ollama",
 }
 MOST_CLUSTERS = 5  # that an error names for a device
 ENTRIES_WITH_BASES = ("stacks", "engines")  # state only what differs from another release
@@ -144,9 +151,12 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     with_device = clusters_with(named) if kind == "clusters" else {}
     plain = "-".join(begun_words(name, all_names) if kind == "devices" else ()) or named  # without a vendor
     of_models = hub.suggestions(name, all_names) if kind == "models" else []
-    near = list(with_device) or of_models or nearest(plain, all_names, most=3)
+    of_engines = ENGINES_LIKE.items() if kind == "engines" else ()
+    alike = [each for each, own in of_engines if letters(name).startswith(tuple(own.split()))]
+    near = alike or list(with_device) or of_models or nearest(plain, all_names, most=3)
     near = near or [each for each in all_names if nearest(plain, words_of(each)[:1], least_ratio=0.75)][:3]
-    no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
+    reason = f"; {name} runs or resembles {alternatives(alike)}" if alike else ""
+    reason += ", and there is no such file" * ("/" in name and kind == "models")
     others = [each[:-1] for each in ("models", "clusters", "engines") if each != kind and known(each, name)]
     of_other = "".join(f"; {name} is {'an' if other == 'engine' else 'a'} {other}" for other in others)
     listing = 'write "2.10 USD/h", or ' * (kind == "prices") + "choose one of these names"
@@ -166,7 +176,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
         field=field or kind[:-1],
         value=name,
         allowed=some_of(all_names, near),
-        because=f"the catalogue has no such {kind[:-1]}{of_other}{no_file}",
+        because=f"the catalogue has no such {kind[:-1]}{of_other}{reason}",
         fix=Fix(fix, [{"": each} for each in near * (not own)]),
     )
 

@@ -4,8 +4,10 @@ Answers: in which formats does an engine load the weights of this model if nothi
 Elsewhere: the formats (spec/published_formats.py), the models (catalog.py), names of copies (hub.py).
 """
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from flopcast.files.package_table import read_table
 from flopcast.library.hub import stored_copy
@@ -36,20 +38,29 @@ def stored_formats(written: str, name: str) -> PublishedFormats | None:
     name : the model of the catalogue with the same shapes
 
     >>> stored_formats("Qwen/Qwen3-8B-FP8", "qwen3-8b").weights
+    'fp8_block'
+    >>> stored_formats("RedHatAI/Qwen3-8B-FP8-dynamic", "qwen3-8b").weights
     'fp8'
     >>> stored_formats("moonshotai/Kimi-K2-Thinking", "kimi-k2").expert_weights
     'int4'
     >>> stored_formats("qwen3-8b", "qwen3-8b"), stored_formats("DeepSeek-R1-FP8", "deepseek-v3")
     (None, None)
     """
+    plain = written.replace("\\", "/").rstrip("/").lower()
     kept = stored_copy(written)[1]
+    if kept == "fp8" and re.fullmatch(_table()["copies_in_fp8_block"], plain):
+        kept = "fp8_block"
     if kept:
         return None if published_in(name, kept) else PublishedFormats.model_validate({"weights": kept})
-    release = written.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
+    release = plain.rpartition("/")[2]
     return _entries().get(release) if release != name else None
 
 
 @lru_cache(maxsize=1)
 def _entries() -> Mapping[str, PublishedFormats]:
-    entries = read_table("flopcast", "catalog/published_formats.yaml")["entries"]
+    entries = _table()["entries"]
     return {name: PublishedFormats.model_validate(formats) for name, formats in entries.items()}
+
+
+def _table() -> Any:
+    return read_table("flopcast", "catalog/published_formats.yaml")

@@ -123,7 +123,7 @@ class PassTimes:
     network: _Table | None = None  # new tokens: messages, where they overlap with products
     overlap: Overlap | None = None
     expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
-    least_s: float = 0.0  # of a pass: its launches
+    least_s: float = 0.0  # of a pass that only decodes, without a CUDA graph: its launches
     least_prompt_s: float = 0.0  # of a pass with prompts
     prompt_host_s: float = 0.0  # of a pass with prompts: host time for its layers
     decode_host_s: float = 0.0  # of a pass that only decodes: host time for its layers
@@ -165,7 +165,8 @@ class PassTimes:
             network_s = self.network.over(new, new)
             together = together_s(self.overlap, products_s, decode_s, network_s, prompt_s)
         head_s = self.head.over(sequences, sequences)
-        least_s = np.where(decodes, self.least_s, self.least_prompt_s)
+        in_graph = decodes & ((sequences <= self.engine.graph_sequences) | (self.engine.launch_s == 0.0))
+        least_s = np.where(in_graph, 0.0, np.where(decodes, self.least_s, self.least_prompt_s))
         alone_s = together + head_s
         alone_s = np.where(decodes, overlapping_s(alone_s, self.overlapped_s), alone_s)
         kernels_s = np.maximum(alone_s, least_s)
@@ -194,7 +195,8 @@ class PassTimes:
         kernels_s = max(others_s + experts_s, self.least_prompt_s) + self.prompt_host_s
         if prompts <= ROUNDING * new:
             alone_s = others_s + host.expert_ratio * experts_s
-            kernels_s = max(overlapping_s(alone_s, self.overlapped_s), self.least_s) + self.decode_host_s
+            least_s = self.least_s if sequences > self.engine.graph_sequences else 0.0
+            kernels_s = max(overlapping_s(alone_s, self.overlapped_s), least_s) + self.decode_host_s
         return self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
 
 

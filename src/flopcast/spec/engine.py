@@ -124,6 +124,9 @@ class Engine(StrictModel):
     launch_s : float
         Host time of launching one kernel; 0 where passes run from CUDA graphs. A pass takes at least as
         long as its launches.
+    graph_sequences : int
+        Largest number of sequences for which the engine has CUDA graphs of decoding passes. The host
+        launches the kernels of all other passes. Without a `launch_s`, graphs hold all decoding passes.
     sent_formats : tuple of str
         Formats of experts' weights to which tokens are quantised before groups of ranks send them to their
         experts. With all other formats, tokens are sent in 16 bits.
@@ -224,6 +227,7 @@ class Engine(StrictModel):
     batching: Literal["continuous", "static"] = "continuous"
     padding: bool = False
     launch_s: float = Field(default=0.0, ge=0)
+    graph_sequences: int = Field(default=0, ge=0)
     sent_formats: tuple[WeightFormat, ...] = ()
     padded_experts: tuple[WeightFormat, ...] = ()
     own_all_reduce: bool = True
