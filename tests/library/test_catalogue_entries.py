@@ -342,7 +342,7 @@ def test_every_stack_is_predicted_where_a_model_fits(model, stack, predictor):
 
 
 def test_software_that_runs_an_engine_of_the_catalogue_leads_to_this_engine():
-    engines = {"ollama": "llama.cpp", "MLC-LLM": "vllm", "deepspeed-mii": "vllm", "nim": "tensorrt-llm"}
+    engines = {"ollama": "llama.cpp", "MLC-LLM": "vllm", "deepspeed-mii": "vllm", "nim": "vllm"}
     for name, engine in engines.items():
         problem = catalog.unknown_name("engines", name)
 

@@ -12,7 +12,7 @@ Serving engines keep weights in more formats than training multiplies (`SERVED_F
 from collections.abc import Mapping
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +156,8 @@ SERVED_FORMATS: dict[str, ServedFormat] = {
     "": ServedFormat(weight_bytes=0.0),  # weights in the model's dtype
     WIDEST: ServedFormat(weight_bytes=4.0, input_bytes=4.0, engine="fp32"),
     "fp8": _both("fp8"),
-    "fp8_block": _both("fp8_block"),
+    # a scale for 1 x 128 inputs, and one for 128 x 128 weights: arXiv:2412.19437, section 3.3.2
+    "fp8_block": replace(_both("fp8_block"), weight_bytes=1.0 + 4.0 / 128**2),
     "nvfp4": _both("nvfp4"),
     # codes of 4 bits, 16-bit scales for 128 of them, products in 16 bits: arXiv:2306.00978, section 5.1
     "int4": ServedFormat(weight_bytes=0.5 + 2.0 / 128),
