@@ -1,8 +1,8 @@
 """Names of models that state a number format: copies on the hub, and releases with formats of their own.
 
 Sources: the bytes of a weight in each format, and quantization_config in the config.json of
-moonshotai/Kimi-K2-Thinking (experts in 4 bits, other layers in 16), MiniMaxAI/MiniMax-M2 and Qwen/Qwen3-30B-A3B-FP8
-(FP8 with a scale for each block).
+moonshotai/Kimi-K2-Thinking (experts in 4 bits, other layers in 16), MiniMaxAI/MiniMax-M2 (FP8) and
+Qwen/Qwen3-30B-A3B-FP8 (FP8 with a scale for each block).
 """
 
 import pytest
