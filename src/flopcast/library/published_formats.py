@@ -7,11 +7,12 @@ Elsewhere: the formats (spec/published_formats.py), the models (catalog.py), nam
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from flopcast.files.package_table import read_table
 from flopcast.library.hub import stored_copy
 from flopcast.spec.published_formats import PublishedFormats
+
+_TABLE = ("flopcast", "catalog/published_formats.yaml")
 
 
 def published_formats(name: str) -> PublishedFormats:
@@ -48,7 +49,7 @@ def stored_formats(written: str, name: str) -> PublishedFormats | None:
     """
     plain = written.replace("\\", "/").rstrip("/").lower()
     kept = stored_copy(written)[1]
-    if kept == "fp8" and re.fullmatch(_table()["copies_in_fp8_block"], plain):
+    if kept == "fp8" and re.fullmatch(read_table(*_TABLE)["copies_in_fp8_block"], plain):
         kept = "fp8_block"
     if kept:
         return None if published_in(name, kept) else PublishedFormats.model_validate({"weights": kept})
@@ -58,9 +59,5 @@ def stored_formats(written: str, name: str) -> PublishedFormats | None:
 
 @lru_cache(maxsize=1)
 def _entries() -> Mapping[str, PublishedFormats]:
-    entries = _table()["entries"]
+    entries = read_table(*_TABLE)["entries"]
     return {name: PublishedFormats.model_validate(formats) for name, formats in entries.items()}
-
-
-def _table() -> Any:
-    return read_table("flopcast", "catalog/published_formats.yaml")

@@ -276,13 +276,11 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
                 because,
                 set_to({f"plan.{field}": known[0]}),
             )
-    for field, value in (("weights", plan.weights), ("expert_weights", plan.expert_weights)):
-        for unit in [each for each in engines_of(value or "bf16") if each not in device.peak_flop_per_s][
-            :1
-        ]:
+    for field, kept in (("weights", plan.weights), ("expert_weights", plan.expert_weights or "bf16")):
+        for unit in [each for each in engines_of(kept) if each not in device.peak_flop_per_s][:1]:
             because = f"{device.name} has no {unit} tensor cores"
             allowed = "bf16, int4 or mxfp4, because their GEMMs run in 16 bits"
-            yield Problem(f"plan.{field}", value, allowed, because, set_to({f"plan.{field}": "bf16"}))
+            yield Problem(f"plan.{field}", kept, allowed, because, set_to({f"plan.{field}": "bf16"}))
 
 
 def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
