@@ -49,7 +49,7 @@ def stored_formats(written: str, name: str) -> PublishedFormats | None:
     """
     plain = written.replace("\\", "/").rstrip("/").lower()
     kept = stored_copy(written)[1]
-    if kept == "fp8" and re.fullmatch(read_table(*_TABLE)["copies_in_fp8_block"], plain):
+    if kept and re.fullmatch(read_table(*_TABLE)["copies_in_fp8_block"], plain):
         kept = "fp8_block"
     if kept:
         return None if published_in(name, kept) else PublishedFormats.model_validate({"weights": kept})
