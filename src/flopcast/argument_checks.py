@@ -50,7 +50,8 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
         problems, right = [], dict[str, object](kwargs)
         for value in args[1:]:
             allowed, because = "arguments with names", f"only {first} may be passed without a name"
-            name = "gpus" if isinstance(value, int) and "gpus" in known else "NAME"
+            name = "gpus" if isinstance(value, int) else "plan" if "=" in str(value) else "NAME"
+            name = name if name in known else "NAME"
             right |= {name: value} if name in known and name not in kwargs else {}
             problems.append(Problem(function.__name__, value, allowed, because, f"write {name}={value!r}"))
         if args and isinstance(args[0], Mapping):

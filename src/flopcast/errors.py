@@ -110,7 +110,7 @@ class SpecError(FlopcastError, ValueError):
         self.problems: tuple[Problem, ...] = tuple(
             each
             for each in found
-            if not (each.fault == MISSING and each.field in renamed)
+            if not (each.fault == MISSING and {each.field, each.field.partition(".")[0]} & renamed)
             if each.fix.removeprefix("add ") not in renamed
             if not (each.fault == MISSING and _replaced(each, found))
         )
@@ -174,7 +174,8 @@ def _with_meant(problem: Problem) -> Problem:
     wrong = problem.value if isinstance(problem.value, str) else shown(problem.value).removesuffix(".0")
     if wrong == right and "--" in (problem.field[:2], problem.where[:2]):
         return problem  # the shell has removed the quotes of options
-    fix = Fix(f"write {right} without quotes", ({"": right},)) if wrong == right else in_place(right, wrong)
+    quotes = " without quotes" if isinstance(problem.value, str) else ""
+    fix = Fix(f"write {right}{quotes}", ({"": right},)) if wrong == right else in_place(right, wrong)
     return replace(problem, fix=fix)
 
 

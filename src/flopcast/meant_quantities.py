@@ -6,7 +6,7 @@ Elsewhere: the notations that can be read (quantities.py), values of other kinds
 
 import math
 import re
-from itertools import product
+from itertools import pairwise, product
 
 from flopcast.quantities import (
     MULTIPLES_OF_WORDS,
@@ -73,7 +73,7 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
         return f"{times * float(number):.10g} {unit}"
     scale_s = seconds_of(written) if "s" in units and math.isfinite(float(number)) else None
     if scale_s and not _is_readable(text, units):
-        unit = units[-1] if units[-1] in ("min", "h", "d") else "s"
+        unit = next((unit for unit in ("d", "h", "min") if unit in units), "s")
         return f"{scale_s * float(number) / parse_quantity(f'1 {unit}', units):.10g} {unit}"
     time = units[0].partition("/")[2]
     plain = PER.sub("/", written)
@@ -128,6 +128,30 @@ def meant_count(text: str) -> str:
     if match is None or (word and word not in MULTIPLES_OF_WORDS) or float(match[1]) <= 0:
         return ""
     return f"{match[1]}{MULTIPLES_OF_WORDS.get(word, '')}"
+
+
+def is_single_number(text: str) -> bool:
+    """Return whether a text is one number with separators of thousands, and not a list of numbers.
+
+    Numbers of a list are seldom more than eight times as large as the number before them, and large counts
+    of devices, tokens and sequences are seldom odd.
+
+    >>> [is_single_number(text) for text in ("256,512", "8,128", "52,000", "1,024", "8,192")]
+    [False, False, True, True, True]
+    """
+    parts = text.split(",") if re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+", text) else []
+    padded = any(part.startswith("0") for part in parts)
+    return bool(parts) and (padded or (not is_rising(text) and int("".join(parts)) % 256 == 0))
+
+
+def is_rising(text: str) -> bool:
+    """Return whether a text is a list of numbers, each at most eight times as large as the one before it.
+
+    >>> [is_rising(text) for text in ("64,128", "8,16,x", "1,024", "8")]
+    [True, False, False, False]
+    """
+    parts = text.split(",") if re.fullmatch(r"[1-9]\d*(,[1-9]\d*)+", text) else []
+    return bool(parts) and all(int(one) < int(other) <= 8 * int(one) for one, other in pairwise(parts))
 
 
 def in_digits(text: str) -> str:

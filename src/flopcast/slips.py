@@ -9,7 +9,7 @@ A wrong value is compared with the text of what is allowed, which all errors sta
 import math
 import re
 
-from flopcast.meant_quantities import in_digits
+from flopcast.meant_quantities import in_digits, is_rising
 from flopcast.quantities import fraction_of, parse_length, without_separators
 
 NEAR_RATIO = 0.7  # of letters in common, from which a word is a misspelling of an allowed one
@@ -67,6 +67,8 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
         return ""
     if (allowed.startswith("a quantity") and re.match(r"-\d", str(value))) or _RATE.fullmatch(str(value)):
         return str(value)[1:]
+    if is_rising(str(value)):
+        return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if number := _NUMBER.match(allowed):

@@ -370,7 +370,7 @@ def test_a_misspelt_command_is_told_the_right_one(wrong, right):
     ended = flopcast(wrong)
 
     assert ended.code == 1
-    assert f"fix:     flopcast {right}" in ended.err
+    assert f"fix:     write flopcast {right}" in ended.err
 
 
 def test_the_examples_in_the_help_of_predict_run(path, monkeypatch):

@@ -65,7 +65,7 @@ CASES = [
         "",
         ['write "zero=1 tp=8 gbs=512 recompute=ful"', "set recompute to full"],
     ),
-    (f"{JOB} --tokens 2X", "", ["set --tokens to 2T"]),
+    (f"{JOB} --tokens 2X", "", ["set --tokens to a value such as 2T"]),
     (f"{JOB} --plan 'gbs=64 precision=fp7'", "", ["set precision to fp8"]),
     (f"{JOB} --plan 'tp=8 mbs=3 gbs=100'", "", ["set global_batch to 102"]),
     (f"{JOB} --checkpoint 'lazy to=/mnt/d every=9h'", "", [
@@ -234,7 +234,9 @@ CASES = [
         "write --max-position-embeddings 4096",
         "remove --fp16 or --bf16",
     ]),
-    (f"{JOB} --plan tp=5 every=foo", "", ["remove every=foo", "set tensor_parallel to 4"]),
+    (f"{JOB} --plan tp=5 every=foo", "", [
+        'write --checkpoint "nvme every=10min"', "set tensor_parallel to 4"
+    ]),
     (f"{JOB} --lora 16 --epochs -1", "", ["set --epochs to a value such as 3, and add --samples 52000"]),
     (f"{JOB} --precison fp8", "", ['write --plan "precision=fp8", or add precision=fp8 to the plan']),
     ("search llama-3.2-1b --gpus 12 --plan tp=5", "", ["set --gpus to 16", "set tensor_parallel to 4"]),
@@ -313,11 +315,11 @@ CASES = [
         "did you mean padded_vocab_size?",
         "change num_attention_heads so that heads is 32",
     ]),
-    ("predict job.yaml", f"{TWO_NODES}}}\nsite: {{factors: [{{name: a, ratio: fast}}]}}\nplan: tp=5\n", [
+    ("predict job.yaml", f"{TWO_NODES}}}\nsite: {{factors: [{{name: host, ratio: fast}}]}}\nplan: tp=5\n", [
         "set ratio to a value such as 1.1", "set tensor_parallel to 4"
     ]),
     ("checkpoint llama-3.2-1b --gpus 8 --to-plan tp=3 --checkpoint every=2x", "", [
-        "leave out every=2x", "set tensor_parallel to 2"
+        *['write --checkpoint "nvme every=10min"'] * 2, "set tensor_parallel to 2"
     ]),
     ("search llama-3.2-1b --gpus 8 --tokens 1T --budget free", "", ['write --budget "2M USD"']),
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [
@@ -349,6 +351,69 @@ CASES = [
         "did you mean learning_rate?", "write 1", "write 240 or 264",
     ]),
     ("checkpoint llama-3-8b --gpus 64 --to-plan 'dp=4 tp=3 pp=1'", "", ["set tensor_parallel to 16"]),
+    ("validate --runs runs.csv", LLAMA.replace("H100", "H1OO").replace("bf16", "bf61"), [
+        "did you mean h100-pcie-80gb, h100-sxm5-64gb or h100-sxm5-80gb?", "set precision to bf16"
+    ]),
+    ("validate --runs runs.csv", LLAMA.replace(",512,", ",500,").replace("8B", "9B"), [
+        "write llama-3-8b in the column model_name, or fill these columns of the row: layers, hidden, "
+        "ffn_hidden, heads, vocab, gated_mlp",
+        "set global_batch to 512",
+    ]),
+    (
+        "validate --runs runs.csv",
+        LLAMA.replace(",precision,", ",precison,").replace(",train,", ",trian,").replace("6.9", "6900 ms"),
+        [
+            "write precision in place of precison in line 1", "write 6.9 in place of 6900 ms",
+            "write train in place of trian",
+        ],
+    ),
+    ("validate --runs missing.csv --runs other.csv --precision fp8", "", [
+        "check the path", "check the path", "choose one of these values, such as --precision amp"
+    ]),
+    (f"{JOB} precision fp7 tp=3", "", [
+        'write --plan "precision=fp8", or add precision=fp8 to the plan', "write plan.tp=2"
+    ]),
+    ("predict llama-3.2-1b gpus=16 seq 4096", "", [
+        "write --gpus in place of gpus", "write --seq in place of seq"
+    ]),
+    ("search llama-3.2-1b --gpus 8,192 --plan gbs=64,64", "", [
+        "set --gpus to 8192", "set global_batch to 64"
+    ]),
+    ("sweep grid.yaml", "model: llama-3.2-1b\ngpus: [8, 8]\nsequence_length: [8,192]\n", [
+        "leave out one of the values 8", "write 8192 in place of [8, 192]"
+    ]),
+    ("predict llama-3.2-1b --site site.yaml --gpus 8", "factors: [{name: gemm_lvel, ratio: -1}]\n", [
+        "set name to gemm_level", "set ratio to a value such as 1.1"
+    ]),
+    ("explain gemm_lvel", "", [
+        "add a job file, or --model NAME, such as --model llama-3-8b",
+        "did you mean gemm_level[h100-sxm5-80gb]?",
+    ]),
+    ("explain", "", [
+        "add one of these words, such as flopcast explain step",
+        "add a job file, or --model NAME, such as --model llama-3-8b",
+    ]),
+    ("predict model.safetensors --plan tp=x", "", [
+        "copy config.json from the Hugging Face page of the model to config.json, and give it in place of "
+        "model.safetensors",
+        "set tensor_parallel to 1, the default",
+    ]),
+    ("predict llama-3.2-1b --gpus 8 --trace log.csv --plan tp=5", "step,seconds\n1,2\n", [
+        "write --trace log.json", "set tensor_parallel to 4"
+    ]),
+    ("diagnose llama-3.2-1b --gpus 8 --cluster dgx-h100 --log log.csv", "step,seconds\n1,2\n2,2\n3,x", [
+        "write the number of this step, or remove the row"
+    ]),
+    ("search job.yaml --gpus 16", "model: gpt2\ncluster: dgx-h100\nplan: {gbs: 64, tp: [1, 2], recompute: [none, ful]}\n", [
+        'set recompute to none, or remove it, and run flopcast search with --plan "recompute=none,ful"',
+        'set tensor_parallel to 1, or remove it, and run flopcast search with --plan "tensor_parallel=1,2"',
+    ]),
+    (f"{JOB} plan.tp=3 plan.tensor_parallel=5 plan.zero", "", [
+        "remove plan.tensor_parallel=5", "write plan.zero=2", "set tensor_parallel to 2"
+    ]),
+    (f"{JOB} stak.tensor_overlap=none --lora 8 model.adapters.targets=[q,z]", "", [
+        "leave out z", "did you mean stack?"
+    ]),
 ]  # fmt: skip
 
 

@@ -24,9 +24,9 @@ def test_a_site_scales_the_factors_that_it_names():
 
 
 def test_a_sites_ratio_multiplies_what_the_stack_says():
-    book = FactorBook(site_with(derate=1.5))
+    book = FactorBook(site_with(in_training_derate=1.5))
 
-    assert book.get("derate", 0.3, ratio=1.2).ratio == pytest.approx(1.8)
+    assert book.get("in_training_derate", 0.3, ratio=1.2).ratio == pytest.approx(1.8)
 
 
 def test_a_site_that_gives_no_sigma_leaves_it():

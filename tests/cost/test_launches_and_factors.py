@@ -217,11 +217,11 @@ def test_of_equal_factors_the_first_ratio_and_the_largest_sigma_hold(sigmas):
 
 
 def test_a_prediction_lists_the_factors_that_scale_its_items_and_no_others():
-    site = site_with(**{"host": 2.0, "nvlink": 3.0})
+    site = site_with(**{"host": 2.0, "fabric[nvlink]": 3.0})
     priced = price_items([product()], catalog.cluster("dgx-a100", 1), site=site)
 
     assert priced.factors["host"].ratio == 2.0
-    assert "nvlink" not in priced.factors
+    assert "fabric[nvlink]" not in priced.factors
 
 
 @all_cases("name", STACKS)

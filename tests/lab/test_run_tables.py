@@ -167,7 +167,10 @@ def changed(folder, edit, rows=1):
         (lambda text: text.replace(b",", b"\t"), "tabs"),
         (lambda text: text.replace(b"ffn_hidden", b"hidden", 1), "contains these columns twice: hidden"),
         (lambda text: text.replace(b"num_gpus", b"gpus"), "does not contain num_gpus, which"),
-        (lambda text: text.upper(), "contains no column of these kinds"),
+        (
+            lambda text: b"\n".join((text.split(b"\n")[0].upper(), *text.split(b"\n")[1:])),
+            "contains no column",
+        ),
         (lambda text: text.decode().encode("utf-16"), "decode"),
         (lambda text: text.replace(b"GPT", b"\xe9"), "decode"),
     ],

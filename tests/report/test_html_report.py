@@ -16,7 +16,6 @@ from page_reader import Page
 from sample_reports import PARTS, page_of, report_of, sample_report, text_of, with_parts
 
 from flopcast.api import report_page
-from flopcast.cost.factor_kinds import in_words
 from flopcast.files.yaml_text import read_yaml
 from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.library.curves import load_book
@@ -27,6 +26,7 @@ from flopcast.render.report_text import cost_lines
 from flopcast.report.labels import component_label, memory_label
 from flopcast.requests.job_files import job_of
 from flopcast.search.scaled import scaled
+from flopcast.spec.factor_kinds import in_words
 from flopcast.units import nine_digits
 
 EVERY = pytest.mark.parametrize("name", PARTS)

@@ -13,7 +13,6 @@ from conftest import make_job
 from page_reader import Page
 from sample_reports import PARTS, page_of, report_of, sample_report
 
-from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.library.curves import load_book
 from flopcast.render.page.limits import (
     LEAST_SHOWN,
@@ -47,6 +46,7 @@ from flopcast.render.report_page import as_html
 from flopcast.report.events import MemoryLevels, memory_levels
 from flopcast.report.labels import component_label, memory_label
 from flopcast.search.scaled import GROWN, KEPT, RATIOS, scaled
+from flopcast.spec.factor_kinds import in_words, kind_of
 from flopcast.timeline.uncertainty import interval, saved_share
 from flopcast.units import show_seconds
 

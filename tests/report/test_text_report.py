@@ -9,12 +9,12 @@ from sample_reports import PARTS, report_of, sample_report
 from unmarked import unmarked
 
 import flopcast
-from flopcast.cost.factor_kinds import KINDS, kind_of
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
 from flopcast.render.report_text import marked_memory_text, marked_text
 from flopcast.render.tables import BAR, BAR_WIDTH
 from flopcast.report.labels import component_label
+from flopcast.spec.factor_kinds import KINDS, kind_of
 from flopcast.units import show, show_count, show_memory, show_seconds
 
 as_text = unmarked(marked_text)

@@ -10,9 +10,9 @@ from conftest import make_job
 from sample_jobs import PARTS, sample_priced
 from workbench import only, priced_job, priced_plans, repriced
 
-from flopcast.cost.factor_kinds import KINDS, kind_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.schedules.base import WEIGHT
+from flopcast.spec.factor_kinds import KINDS, kind_of
 from flopcast.spec.plan import Plan
 from flopcast.timeline.closed_form import micro_batch_seconds, step_terms
 from flopcast.timeline.step import run_step

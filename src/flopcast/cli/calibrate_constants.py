@@ -13,6 +13,7 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitted_engines
+from flopcast.cli.file_types import InputFile
 from flopcast.cli.options import OUTPUT, print_found
 from flopcast.cli.progress import OfRuns
 from flopcast.cli.validate_options import reads_tables
@@ -29,7 +30,7 @@ NAME_WIDTH = 58
 
 
 @click.command("constants", short_help="Print the fitted constants, or fit them to measured runs.")
-@option("--runs", "runs", multiple=True, type=click.Path())
+@option("--runs", "runs", multiple=True, type=InputFile())
 @option("--every", type=click.IntRange(min=1), default=1, metavar="N")
 @option("--sites", "of_sites", is_flag=True)
 @option("-o", "--out", type=OUTPUT)

@@ -6,7 +6,7 @@ Elsewhere: the problem of one option (usage_errors.py), errors of a job whose op
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -60,8 +60,11 @@ class _Line:
         for _ in words:
             if (slip := first_slip(self.words, context)) is None:
                 break
-            self._tell(slip[0])
-            self.words = slip[1]
+            if slip[1] == self.words and isinstance(slip[0], click.NoSuchOption):
+                self._tell_unknown(slip[0])
+            else:
+                self._tell(slip[0])
+                self.words = slip[1]
         if "--gpus" in options_of(context):
             error, self.words = devices_of_nodes(self.words, context)
             if error:
@@ -147,8 +150,22 @@ class _Line:
             except click.UsageError as error:
                 if name_of(parameter) not in known:
                     self._correct(parameter, self._tell(error))
+                    for other in self._of_other_values(parameter, given, error):
+                        self._tell(other)
         if extra and not self.unknown:  # a word after an unknown option may be its value
             self._tell(click.UsageError(f"Got unexpected extra arguments ({' '.join(extra)})", context))
+
+    def _of_other_values(
+        self, parameter: click.Parameter, given: Mapping[str, Any], error: click.UsageError
+    ) -> Iterator[click.UsageError]:
+        """Yield the errors of the other values of an option that may stand several times."""
+        for value in given.get(str(parameter.name), ()) if parameter.multiple else ():
+            try:
+                parameter.type_cast_value(self.context, (value,))
+            except click.UsageError as other:
+                if other.message != error.message:
+                    other.ctx = self.context
+                    yield other
 
     def _correct(self, parameter: click.Parameter, problem: Problem) -> None:
         """Give a parameter the value that the fix of its problem states."""

@@ -20,6 +20,7 @@ from flopcast.requests.missing_parts import USUAL as USUAL_JOB
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
 from flopcast.requests.words import is_model
+from flopcast.spec.factor_kinds import KINDS as FACTOR_KINDS
 
 if TYPE_CHECKING:
     from flopcast.report.explain.explanation import Explanation
@@ -47,17 +48,26 @@ def _check(what: str, request: JobRequest) -> None:
     if not (problems or is_job or what in known):  # only the prediction knows all its numbers
         with collected(problems), suppress(InfeasibleError):
             _explained(what, request)
-    elif problems and "." in what and "[" not in what:
-        problems += _misspelt_operator(what)
+    elif problems and not (near or is_job or what in known):
+        problems += _misspelt(what)
     if problems:
         raise SpecError(problems)
 
 
-def _misspelt_operator(what: str) -> list[Problem]:
-    """Return the error of a misspelt operator of a usual job, for a request whose own job has errors."""
-    usual = JobRequest(model=USUAL_JOB["model"], gpus=8)
-    found = problems_of(lambda: _explained(what, usual))
-    return [each for each in found if nearest(what, [each.fix[len(MEANT) : -1]], least_ratio=NEAR_OPERATOR)]
+def _misspelt(what: str) -> list[Problem]:
+    """Return the error of a word that explains nothing, for a request whose own job has errors.
+
+    Operators and factors differ between jobs, so only those that misspell one of a usual job are errors.
+    """
+    found = problems_of(lambda: _explained(what, JobRequest(model=USUAL_JOB["model"], gpus=8)))
+    differs = re.search(r"[.\[]", what) or what in FACTOR_KINDS
+    kind = what.partition("[")[0]
+    near = (each.fix[len(MEANT) : -1].partition("[")[:1] for each in found)
+    return [
+        each
+        for each, name in zip(found, near, strict=True)
+        if not differs or nearest(kind, name, least_ratio=NEAR_OPERATOR)
+    ]
 
 
 @click.command("explain")

@@ -7,6 +7,7 @@ Elsewhere: which options name files (options.py), how files are written (output_
 import os
 from errno import ENOENT
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -69,14 +70,14 @@ class InputFile(click.Path):
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
+    ) -> Any:  # noqa: ANN401 - a path or a text, as its maker asks
         """Return the path; fail if no file has this name."""
         if param is not None and is_missing(str(value)):
             from flopcast.requests.job_files import unreadable  # only this error needs it
 
             problem = unreadable(Path(value), FileNotFoundError(ENOENT, os.strerror(ENOENT)))
             raise RefusedValueError(replace(problem, field=_name(param)), ctx, param)
-        return Path(value)
+        return self.coerce_path_result(value)
 
 
 def _name(param: click.Parameter) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 option = DocumentedOptions(__name__)
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
-INPUT = InputFile()  # of an option that names a file to read
+INPUT = InputFile(path_type=Path)  # of an option that names a file to read
 OUTPUT = OutputFile()  # of an option that names a file to write
 PAGE = OutputFile(".html", ".htm", "", because="flopcast writes reports as HTML pages")
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

@@ -8,7 +8,7 @@ Names are those of launchers and engines: Megatron-LM, DeepSpeed, Hugging Face T
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 
 import click
 
@@ -20,6 +20,9 @@ from flopcast.files.package_table import read_table
 _TABLE = read_table(__package__, "other_tools.yaml")
 _NAMES: dict[str, str] = OTHER_NAMES | _TABLE["names"]
 NODES, PER_NODE, KINDS_OF_DEVICES = _TABLE["names"].values()
+COMMANDS_ELSEWHERE: dict[str, str] = {  # a word → the commands, in a group or another, that do the same
+    word: command for command, words in _TABLE["commands"].items() for word in words.split()
+}
 _OF_SERVING = {"--engine", "--traffic", "--slo"}
 QUOTE_OR_BLANK = '" '  # around the unit of a value
 _IN_PLAN: Mapping[str, tuple[str, str]] = {
@@ -35,7 +38,7 @@ _AS_OPTION: Mapping[str, tuple[str, str]] = {
 }
 
 
-def same_here(option: str, value: str | None, known: Collection[str], given: Collection[str] = ()) -> str:
+def same_here(option: str, value: str | None, known: Set[str], given: Collection[str] = ()) -> str:
     """Return the edit that expresses an option of another tool in flopcast; "" if none is known.
 
     Parameters
@@ -67,12 +70,13 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
     name = option.lstrip("-").replace("_", "-").lower()
     if name in KINDS_OF_DEVICES.split() and (value or "0" * (name == "gpu")).isdecimal():
         name = "num-gpus"
-    if name in _IN_PLAN and "--plan" in known:
+    if name in _IN_PLAN and known & {"--plan", "sweep"}:
         key, usual = _IN_PLAN[name]
         if key == "weights" and name in OTHER_NAMES["precision"] and not _OF_SERVING.intersection(given):
             key = "precision"
         setting = f"{key}={value or usual}"
-        return f'write --plan "{setting}", or add {setting} to the plan'
+        way = f'write --plan "{setting}", or add {setting} to the plan'
+        return way if "--plan" in known else f"remove it, and add {setting} to the plan in the file"
     begun = [each for each in known if each.startswith(f"{option}-")]
     needed, edit = _AS_OPTION.get(name, ("", ""))
     if value and name != "num-gpus" and not begun and (same := _by_value(value, known, given)):
@@ -87,6 +91,17 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
     return _with_value(edit, needed, option, value) if value else edit
+
+
+def elsewhere_without_hyphens(word: str, value: str, known: Set[str], given: Collection[str]) -> str:
+    """Return the edit for the name of an option of another tool without its hyphens; "" if it is none.
+
+    >>> elsewhere_without_hyphens("precision", "fp8", {"--plan"}, [])
+    'write --plan "precision=fp8", or add precision=fp8 to the plan'
+    """
+    if word.replace("_", "-") not in {*_IN_PLAN, *_AS_OPTION}:
+        return ""
+    return same_here(f"--{word}", value, known, given).replace(f"remove --{word}", f"remove {word}")
 
 
 def _with_value(edit: str, needed: str, option: str, value: str) -> str:
@@ -134,7 +149,7 @@ def _with_device(written: str) -> str:
     return f"write --cluster {alternatives(found)}" if found else ""
 
 
-def misspelt_elsewhere(option: str, value: str | None, known: Collection[str]) -> str:
+def misspelt_elsewhere(option: str, value: str | None, known: Set[str]) -> str:
     """Return the edit for a misspelt option of another tool; "" if it misspells none.
 
     >>> misspelt_elsewhere("--precison", "fp8", {"--plan"})
@@ -180,7 +195,7 @@ def devices_of_nodes(
 
 def next_word(words: Sequence[str], name: str) -> str | None:
     """Return the value of an option, after an equals sign or as the next word; None if there is none."""
-    for word, following in zip(words, (*words[1:], "-"), strict=True):
+    for word, following in zip(words, (*words[1:], "-"), strict=False):
         if word.startswith(f"{name}="):
             return word.partition("=")[2]
         if word == name and not following.startswith("-"):

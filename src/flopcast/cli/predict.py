@@ -8,6 +8,7 @@ import click
 
 from flopcast.cli import options
 from flopcast.cli.documented_options import DocumentedOptions
+from flopcast.cli.file_types import OutputFile
 from flopcast.cli.output_files import write_output, writing
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
@@ -37,13 +38,19 @@ def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
         raise SpecError(found)
 
 
+TRACE = OutputFile(  # anything but JSON is written in the format of Perfetto
+    *(".json", ".pftrace", ".perfetto-trace", ".pb", ""),
+    because="flopcast predict writes the predicted trace here; flopcast diagnose reads a measured trace",
+)
+
+
 @click.command("predict")
 @options.job_options(check=_check, **options.SERVING)
 @option("--log", type=options.INPUT)
 @option("--json", "wants_json", is_flag=True)
 @option("--allow-unknown", is_flag=True)
 @option("--report", type=options.PAGE)
-@option("--trace", type=options.OUTPUT)
+@option("--trace", type=TRACE)
 @options.writes_document
 def command(
     request: JobRequest,

@@ -10,10 +10,11 @@ from itertools import pairwise
 
 import click
 
-from flopcast.cli.options_of_other_tools import ForeignOptionError
+from flopcast.cli.options_of_other_tools import ForeignOptionError, elsewhere_without_hyphens
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import is_missing
+from flopcast.meant_quantities import is_single_number
 
 SEVERAL = {  # an option with one value → what compares several values
     "--batch": '--plan "gbs={value}" --objective tokens_per_s',
@@ -22,7 +23,10 @@ SEVERAL = {  # an option with one value → what compares several values
     "--lora": "run flopcast sweep with a file that contains lora: [{listed}]",
     "--qlora": "run flopcast sweep with a file that contains qlora: [{listed}]",
 }
-MOST_RATIO = 8  # of neighbours in a list; thousands separators seldom stand between such numbers
+JOB_KEYS = (  # that begin a change of a job
+    *("assumptions", "batch", "checkpoint", "cluster", "loader", "model", "plan", "run", "site", "stack"),
+    *("engine", "traffic", "slo"),
+)
 
 
 class RepeatedOptionError(click.BadOptionUsage):
@@ -64,22 +68,28 @@ def check_option_syntax(group: click.Group, context: click.Context, words: list[
 def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageError, list[str]] | None:
     """Return the error of the first option without its hyphens or its value, or of a flag with a value.
 
-    The second part of the result is the command line without this error. None if there is none.
+    The second part of the result is the command line without this error; with it if the command has no such
+    option, so that the fix tells how to go on. None if there is none.
     """
     parameters = context.command.get_params(context)
     known = {name for each in parameters for name in each.opts}
-    takes_changes = "changes" in {each.name for each in parameters}
+    takes_changes = bool({"changes", "words"} & {each.name for each in parameters})
     flags = {name for each in parameters if getattr(each, "is_flag", False) for name in each.opts}
     for at, (before, word, after) in enumerate(zip(["", *words], words, [*words[1:], ""], strict=False)):
         bare, equals, value = word.partition("=")
         right = f"--{bare.lstrip('-')}"
-        no_change = takes_changes and after and not equals and before and before not in known
+        has_value = before[:1] == "-" and before not in flags and "=" not in before
+        is_word = takes_changes and bare not in known and not has_value
+        no_change = is_word and (bare not in JOB_KEYS if equals else after and is_missing(word))
         if right in known and bare not in known and (bare[:1] == "-" or no_change):
             corrected = [*words[:at], f"{right}{equals}{value}", *words[at + 1 :]]
             return ForeignOptionError(bare, f"write {right} in place of {bare}", context), corrected
         if takes_changes and before in flags and word.isalpha() and _is_unlike_jobs(word):
             error = click.BadOptionUsage(before, f"{before} does not take a value", context)
             return error, [*words[:at], *words[at + 1 :]]
+        fix = elsewhere_without_hyphens(bare, value or after, known, words) if no_change else ""
+        if fix and not (equals and "--plan" in fix):  # the error of the change has a shorter fix
+            return ForeignOptionError(bare, fix, context), words
     for missing in without_value(words, context):
         return missing, [word for word in words if word != missing.option_name]
     return None
@@ -117,7 +127,7 @@ def repeated(
 
 def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None:
     """Return the error of a list of numbers that follows an option with one value; None otherwise."""
-    if name not in SEVERAL or not _is_list(value):
+    if name not in SEVERAL or not re.fullmatch(r"\d+(,\d+)+", value) or is_single_number(value):
         return None
     first, second = value.split(",")[:2]
     listed = value.replace(",", ", ")
@@ -126,17 +136,6 @@ def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None
     fix = words if words.startswith("run ") else fix
     because, fault = f"{command} takes one value of this option", f"= {value!r} is a list"
     return Problem(name, value, allowed, because, fix, fault=fault)
-
-
-def _is_list(value: str) -> bool:
-    """Return whether a text is a list of numbers, and not one number with thousands separators.
-
-    >>> [_is_list(text) for text in ("256,512", "8,16", "52,000", "1,024")]
-    [True, True, False, False]
-    """
-    numbers = [int(part) for part in value.split(",")] if re.fullmatch(r"\d+(,\d+)+", value) else []
-    near = all(one < other <= MOST_RATIO * one for one, other in pairwise(numbers))
-    return bool(numbers) and (near or re.fullmatch(r"\d{1,3}(,\d{3})+", value) is None)
 
 
 def wrong_use(error: click.BadOptionUsage) -> Problem:

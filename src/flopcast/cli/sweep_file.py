@@ -17,6 +17,7 @@ from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.fixes import Fix
+from flopcast.meant_quantities import is_single_number
 from flopcast.quantities import parse_length
 from flopcast.records import dataclass, replace
 from flopcast.requests.job_files import read_file
@@ -225,6 +226,14 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
             "without values, the grid contains no scenario",
             f"remove {name}",
         )
+    text = ",".join(map(str, values))
+    if name == "sequence_length" and is_single_number(text):
+        because = f"{text} may be one number; to try each of them, write {list(reversed(values))}"
+        fix = f"write {text.replace(',', '')} in place of {list(values)}"
+        yield _fault(document, name, list(values), "whole numbers above 0", because, fix)
+    for twice in (value for at, value in enumerate(values) if values.index(value) < at):
+        because, fix = "the same searches would run twice", f"leave out one of the values {twice}"
+        yield _fault(document, name, list(values), "each value once", because, fix)
     for value in values:
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if name == "sequence_length" and not whole:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from flopcast.cli.file_types import RefusedValueError
-from flopcast.cli.options_of_other_tools import ForeignOptionError
+from flopcast.cli.options_of_other_tools import COMMANDS_ELSEWHERE, ForeignOptionError
 from flopcast.cli.repeated_options import of_list, wrong_use
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
@@ -87,8 +87,9 @@ def _wrong_value(
             example = f"one of these words, such as {context.command_path} {usual}"
         return Problem(name, None, allowed, because, f"add {example}", fault="is missing")
     if path := PATH.match(error.message):
-        allowed, fix = f"a {_path_kind(parameter)}", f"choose the path of a {_path_kind(parameter)}"
-        return Problem(name, path[1], allowed, f"the path {path[2]}", fix)
+        kind, about = _path_kind(parameter), _first_sentence(parameter)
+        allowed = f"a {about[0].lower()}{about[1:]}" if about.lower().startswith(kind) else f"a {kind}"
+        return Problem(name, path[1], allowed, f"the path {path[2]}", f"choose the path of a {kind}")
     found = VALUE.match(error.message)
     value = next(filter(None, found.groups()), "") if found else None
     near = _nearest(value, parameter)
@@ -145,8 +146,9 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
     takes = ("no arguments", "one argument")[number] if number < 2 else taken
     because = f"{context.command_path} takes {takes}"
     fault, allowed = f"{extra[1]!r} are not expected", f"{context.command_path} {taken}"
-    is_option = f"--{extra[1].partition(' ')[0]}" in options_of(context)
-    fix = f"write --{extra[1]}" if is_option else f"remove {extra[1]}"
+    options = options_of(context)
+    fix = f"write --{extra[1]}" if f"--{extra[1].partition(' ')[0]}" in options else f"remove {extra[1]}"
+    fix = f"write --runs {extra[1]}" if "--runs" in options and re.match(r"\S+\.csv$", extra[1]) else fix
     return Problem("arguments", extra[1], allowed, because, fix, fault=fault)
 
 
@@ -155,11 +157,14 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     from flopcast.requests.words import is_model  # loads the catalogue, which only this error needs
 
     known, where = group.list_commands(context), context.command_path
-    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=NEAR_RATIO)
+    near = [each for each in COMMANDS_ELSEWHERE.get(word, "").split("; ") if each.split(" ")[0] in known]
+    near = near or difflib.get_close_matches(word.lower(), known, n=1, cutoff=NEAR_RATIO)
     is_file = "." in word or "/" in word or ("predict" in known and is_model(word))
-    of_suffix = {"json": "hf", "toml": "torchtitan", "sh": "megatron"}.get(word.rpartition(".")[2], "")
+    suffixes = {"json": "hf", "toml": "torchtitan", "sh": "megatron", "yaml": "from-run", "yml": "from-run"}
+    of_suffix = suffixes.get(word.rpartition(".")[2], "")
     command = near[0] if near else of_suffix if of_suffix in known else known[0]
-    fix = f"{where} {command}" if near else f"choose one of these commands, such as {where} {command}"
+    fix = f"choose one of these commands, such as {where} {command}"
+    fix = f"write {where} {command}" if near else fix
     fix = f"write {command} before {word}" if is_file else fix
     because = f"{where} {'needs a command before the job' if is_file else 'has no command with this name'}"
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
+from flopcast.cli.file_types import InputFile
 from flopcast.cli.options import PAGE, print_found, print_json
 from flopcast.cli.output_files import write_output
 from flopcast.cli.progress import WRONG_INPUT, OfRuns
@@ -30,7 +31,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 
 @click.command("validate", epilog=EXAMPLES)
 @option("--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES))
-@option("--runs", "runs", multiple=True, type=click.Path())
+@option("--runs", "runs", multiple=True, type=InputFile())
 @option("--report", type=PAGE)
 @option("--leave-out", "left_out", metavar="SOURCE")
 @takes_constants

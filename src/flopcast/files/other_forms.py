@@ -19,6 +19,7 @@ OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is mea
     "run": "set run to {{tokens: {value}}}",
     "links": "set links to {{file: {value}}}",
 }
+IN_SEARCH = re.compile(r"\w+_parallel|\w+_batch|virtual_stages|zero")  # fields that a search may vary
 OTHER_VALUES = {"half": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4",
                 "s3": "object_store", "gcs": "object_store", "lustre": "file_system", "nfs": "file_system",
                 "ssd": "nvme", "disk": "nvme", "ram": "cpu", "dram": "cpu", "swish": "silu", "all": "full",
@@ -45,11 +46,14 @@ def in_other_form(name: str, given: object) -> str:
         return Fix(f'set {name} to "{" ".join(map(str, given))}"', ({name: " ".join(map(str, given))},))
     if isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
         return f"write the entries of {name} without hyphens"
+    several = given.split(",") if isinstance(given, str) else given
+    if IN_SEARCH.fullmatch(name) and isinstance(several, list) and len(several) > 1:
+        words = f"{name}={','.join(str(each).strip() for each in several)}"
+        return set_to({name: several[0]}, f'remove it, and run flopcast search with --plan "{words}"')
     if re.fullmatch(r"\d+(?:\s*[;/|+]\s*\d+)+", str(given)):
         return set_to({name: ",".join(re.findall("[0-9]+", str(given)))})
-    if name in OF_ONE_FIELD and isinstance(given, (int, str)):
-        return OF_ONE_FIELD[name].format(value=given)
-    return ""
+    is_known = name in OF_ONE_FIELD and isinstance(given, (int, str))
+    return OF_ONE_FIELD[name].format(value=given) if is_known else ""
 
 
 def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) -> str:
@@ -63,7 +67,7 @@ def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) ->
     if needed[:1] == ["name"] and len(needed) == 2 and plain:
         entries = ", ".join(f"{{name: {key}, {needed[1]}: {value}}}" for key, value in mapping.items())
         fix = f"write {name}: [{entries}]"
-    elif {*mapping} <= {*fields}:
+    elif mapping and {*mapping} <= {*fields}:
         fix = f"write square brackets around the entry, as in {name}: [{{{next(iter(mapping))}: ...}}]"
     elif wrong and all(isinstance(value, dict) for value in mapping.values()):
         fix = f"write the number of an entry of {name}, such as 0 for the first, in place of {wrong[0]}"

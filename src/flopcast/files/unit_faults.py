@@ -21,6 +21,7 @@ def unit_fault(
 ) -> tuple[str, str]:
     """Return why a quantity is refused, and the edit that gives it one of the units."""
     example = EXAMPLES.get(name, "") if units_of(name) == units else ""  # in a mapping, any key
+    example = "" if example.startswith("{") else example
     right = meant_quantity(str(data), units, example)
     number = BEGINS_WITH_NUMBER.match(str(data))
     written = str(data)[number.end() :].strip() if number else ""

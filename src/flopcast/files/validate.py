@@ -175,7 +175,9 @@ def _problem(
     if right and parts[-1:] != location[-1:] and isinstance(text, str) and "," in text:
         fix = set_to({name: ",".join(dict.fromkeys(text.replace(str(value), right).split(",")))})
     if location and isinstance(location[-1], int):  # an entry of a list
-        fix = in_place(right, value) if right else fix
+        others = value_at(data, location[:-1])
+        again = isinstance(others, list) and right in others  # the value that was meant is listed already
+        fix = f"leave out {value}" if again else in_place(right, value) if right else fix
     if is_option(where) and (where not in OF_WORDS or len(full) < 2):
         more = {each: f"--{each}" for each in ("samples", "tokens") if fix.startswith("add ")}
         fix = with_names(fix, more | {name: where})

@@ -288,8 +288,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
     SpecError
         Words that are not KEY=VALUE, all of them.
     """
-    data = document.data
-    problems: list[Problem] = []
+    data, problems = document.data, list[Problem]()
     for change in changes:
         path, equals, text = change.partition("=")
         parts = re.sub(r"\[(\d+)\]", r".\1", path.strip()).split(".")
@@ -300,8 +299,10 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
             part, *rest = parts
             document, renamed = in_long_names(document, part, data.get(part))
             data = data | {part: renamed}
-            names = _long_names_of(part)
-            parts = [part, *(names.get(name, name) for name in rest)]
+            parts = [part, *(_long_names_of(part).get(name, name) for name in rest)]
+        if "argument " in document.places.get(tuple(parts), ""):
+            because = f"another change sets {path}, too"
+            problems.append(Problem("argument", change, "one value", because, f"remove {change}"))
         with collected(problems):
             data = edited(data, parts, plain(text, f"argument {change}"))
         document = placed(document, tuple(parts), f"argument {change}")
@@ -330,8 +331,7 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 
 
 def _not_a_change(change: str, run: object) -> Problem:
-    allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
-    because = "a change of the job needs an equals sign"
+    allowed, because = "KEY=VALUE, such as plan.tensor_parallel=4", "a change needs an equals sign"
     because = because if "." in change else f"there is no such file or model, and {because}"
     fix = f"remove {change}"
     if re.search(r"\.(ya?ml|json|toml|sh|csv|log)$", change):

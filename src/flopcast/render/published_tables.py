@@ -9,7 +9,6 @@ Elsewhere: the page as HTML (published_page.py), the shorter text (published_tex
 import statistics
 from collections.abc import Iterable, Iterator
 
-from flopcast.cost.factor_kinds import kind_of
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.published import ComparedRun, Published
 from flopcast.lab.validation.published_statistics import (
@@ -27,6 +26,7 @@ from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.published_text import cells, plan_words
 from flopcast.render.tables import PrintedTable, as_markdown, table_of, texts_of
 from flopcast.report.labels import component_label
+from flopcast.spec.factor_kinds import kind_of
 from flopcast.units import show_seconds
 
 TEXTS = texts_of("published_runs")

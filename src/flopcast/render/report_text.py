@@ -7,7 +7,6 @@ Components below 0.05 % of the step are omitted; one character of a bar is 1/24 
 
 from collections.abc import Callable, Iterable, Sequence
 
-from flopcast.cost.factor_kinds import in_words
 from flopcast.economics.amount import Amount
 from flopcast.economics.power import PowerDraw
 from flopcast.economics.run import TrainingRun
@@ -25,6 +24,7 @@ from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.search.chosen_plan import FASTER_PLAN
+from flopcast.spec.factor_kinds import in_words
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number, counted, show, show_count, show_memory, show_seconds, show_usd

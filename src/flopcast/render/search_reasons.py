@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 
 from flopcast.cost.between_plans import TIED_RATIO
-from flopcast.cost.factor_kinds import in_words
 from flopcast.errors import Problem
 from flopcast.memory.tiers import OUTSIDE_HIGH_RATIO
 from flopcast.report.labels import component_label
@@ -19,6 +18,7 @@ from flopcast.search.objectives import Objective
 from flopcast.search.question import Limit, Question
 from flopcast.search.rank import Ranked, num_tied, simplicity
 from flopcast.search.settings import Setting
+from flopcast.spec.factor_kinds import in_words
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
 from flopcast.units import Number, show_count, show_memory, show_seconds

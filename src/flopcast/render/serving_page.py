@@ -8,7 +8,6 @@ Elsewhere: its drawings (page/serving_drawings.py), the same as text (serving_te
 from collections.abc import Sequence
 from html import escape
 
-from flopcast.cost.factor_kinds import in_words
 from flopcast.files.package_table import read_text
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.serving_drawings import load_section, occupancy_section, percentile_section
@@ -29,6 +28,7 @@ from flopcast.render.serving_text import LABELS, LIMITS, NAMES, hits_and_preempt
 from flopcast.render.terminal import capital
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
+from flopcast.spec.factor_kinds import in_words
 from flopcast.units import show, show_seconds, show_usd
 
 SURE = 0.9  # probability of meeting all limits from which a page shows it as good

@@ -4,7 +4,6 @@ Answers: what does the terminal show for a serving job?
 Elsewhere: the report as JSON (serving_json.py), reports of training (report_text.py).
 """
 
-from flopcast.cost.factor_kinds import in_words
 from flopcast.economics.step import ENERGY_INCLUDES
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.report_text import NO_PRICE
@@ -14,6 +13,7 @@ from flopcast.serving.memory import ServingMemory
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
 from flopcast.spec.deployment import Pool
+from flopcast.spec.factor_kinds import in_words
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show, show_memory, show_seconds, show_usd
 

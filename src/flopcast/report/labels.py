@@ -2,7 +2,7 @@
 
 Answers: what does text say for the key `mlp`, `layer_at_work` or `products`?
 Elsewhere: the keys themselves, which JSON has (layers/, memory/categories.py, spec/operations.py), and
-labels of factors (cost/factor_kinds.py).
+labels of factors (spec/factor_kinds.py).
 
 Labels distinguish components, which are whole parts of a model, from kinds of work, which are kernels: the
 component `attention` has matrix products too. A key that has no label, such as one of your own layer, is

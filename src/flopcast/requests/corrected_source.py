@@ -81,7 +81,8 @@ def with_examples(request: JobRequest, problems: Sequence[Problem], times: int) 
     """Return a request with the values that its script lacks; numbers are the example times a factor."""
     values: dict[str, list[str]] = {"env": [*request.env], "arg": [*request.arg]}
     for option, name, number in (found for each in problems for found in OUTSIDE.findall(each.fix)):
-        values[option].append(f"{name}={int(number) * times}")
+        if not any(given.startswith(f"{name}=") for given in values[option]):  # else the fix has no effect
+            values[option].append(f"{name}={int(number) * times}")
     return replace(request, env=tuple(values["env"]), arg=tuple(values["arg"]))
 
 

@@ -107,7 +107,7 @@ def in_sequences(problem: Problem, length: object) -> Problem:
     is_batch = problem.field.removeprefix("plan.") == "global_batch"
     found = IN_TOKENS.fullmatch(str(problem.value)) if is_batch else None
     text = found[1] or found[2] if found else ""
-    if found is None or not isinstance(length, int) or not meant_count(text):
+    if found is None or not isinstance(length, int) or length < 1 or not meant_count(text):
         return problem
     binary = parse_length(text) if re.fullmatch(r"\d+\s*[kKmM]", text) else 0  # 4M may be 2^22
     tokens = binary if binary and binary % length == 0 else int(parse_tokens(meant_count(text)))

@@ -155,6 +155,8 @@ def made_from(
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
+    if misread and is_step(document.data):  # only a misspelt key hid that the file has two jobs
+        raise SpecError(misread)
     _refuse_step(document)
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
@@ -230,13 +232,13 @@ def _with_changes_corrected(
     found, changes = list(problems), list(request.changes)
     written: dict[str, Problem] = {}
     for each in problems:
-        wrong = each.where.removeprefix(ARGUMENT)
+        wrong = str(each.value) if each.field == "argument" else each.where.removeprefix(ARGUMENT)
         key, _, value = wrong.partition("=")
         meant = re.fullmatch(rf"{re.escape(MEANT)}(\w+)\?", each.fix)
         stated = re.fullmatch(r"write ([\w.]+=\S+)", each.fix)
         above = "".join(key.rpartition(".")[:2])
         right = f"{above}{meant[1]}={value}" if meant else stated[1] if stated else ""
-        if wrong in changes and (each.fault == UNKNOWN_KEY or "=" not in wrong):
+        if wrong in changes and (each.fault == UNKNOWN_KEY or "=" not in wrong or each.field == "argument"):
             changes = [right if change == wrong else change for change in changes]
             written |= {f"{ARGUMENT}{right}": each} if right else {}
     corrected = replace(request, changes=tuple(filter(None, changes)))

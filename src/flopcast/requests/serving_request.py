@@ -178,9 +178,21 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
     if release_age(job.engine):
         known = f"constants were fitted to releases of {job.engine.fitted_from} and later"
         notes.append(f"engine {job.engine.label}: {known}, so the intervals are wider")
+    job = _with_prompts_that_fit(job, notes)
     job = as_stored(_without_unused_tower(job, notes), document.data.get("model"), notes)
     job, chosen = (complete or with_degree)(job)
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
+
+
+def _with_prompts_that_fit(job: ServingJob, notes: list[str]) -> ServingJob:
+    """Return a job whose prompts, if they have the usual length, fit into the context of the model."""
+    note, most = f"traffic prompt={USUAL_LENGTHS['prompt_tokens']}", job.model.context_length
+    left = int(most - job.traffic.output_tokens.mean) if most and job.traffic.output_tokens else 0
+    if note not in notes or not 0 < left < USUAL_LENGTHS["prompt_tokens"]:
+        return job
+    notes[notes.index(note)] = f"traffic prompt={left}: the context of the model has {most} tokens"
+    prompts = Traffic(**USUAL_LOAD, **USUAL_LENGTHS | {"prompt_tokens": left}).prompt_tokens
+    return job.model_copy(update={"traffic": job.traffic.model_copy(update={"prompt_tokens": prompts})})
 
 
 def _without_unused_tower(job: ServingJob, notes: list[str]) -> ServingJob:

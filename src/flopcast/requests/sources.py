@@ -8,7 +8,6 @@ Contents decide what a file is, not its name alone: a mapping with `model_type` 
 a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,13 +31,11 @@ from flopcast.requests.own_files import (
     refuse_own_text,
 )
 from flopcast.requests.rl_files import lacking_part
-from flopcast.requests.words import SCRIPTS, is_command, is_path
+from flopcast.requests.words import CONFIG, SCRIPTS, WEIGHTS, is_command, is_path, without_config
 
 if TYPE_CHECKING:
     from flopcast.interop.configs.import_options import ImportOptions
 
-CONFIG = "config.json"
-WEIGHTS = re.compile(r"\.(safetensors|bin|pth?|ckpt|gguf|index\.json)$")
 SCRIPT = "megatron"  # the kind of a launch script
 COMMAND = "command"  # the name of a command that stands in no file
 
@@ -294,15 +291,8 @@ def read_model_file(path: str, where: str = "") -> Document:
         The file holds weights, or a folder has no config.json; or the file cannot be read.
     """
     place = _in_folder(Path(path))
-    is_folder = place.is_dir()
-    if is_folder or WEIGHTS.search(path):
-        fault = f"{shown(path)} {'is a folder without ' + CONFIG if is_folder else 'holds weights'}"
-        because = "the configuration describes the model, and flopcast reads no weights"
-        near = place if is_folder else place.parent
-        fix = f"copy {CONFIG} from the Hugging Face page of the model to {near / CONFIG}"
-        fix = fix if is_folder or not exists(str(near / CONFIG)) else f"give {near / CONFIG} instead"
-        allowed = f"the path of a {CONFIG}, or its folder"
-        raise spec_error("model", path, allowed, because, fix, where, fault)
+    if place.is_dir() or WEIGHTS.search(path):
+        raise SpecError([without_config(path, place, where)])
     return read_yaml(read_file(place, where=where), str(place))
 
 

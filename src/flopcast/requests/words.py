@@ -23,7 +23,10 @@ from flopcast.spec.job import Job
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
 ENDINGS = (".json", ".yaml", ".yml", ".toml", ".py", *GRAPHS, *SCRIPTS)
+CONFIG = "config.json"
+WEIGHTS = re.compile(r"\.(safetensors|bin|pth?|ckpt|gguf|index\.json)$")
 OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+OF_HUGGING_FACE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/")  # begins an address
 NEAR = 3  # names that an error suggests
 BETWEEN_CHANGES = re.compile(rf"[,;]?\s+(?=(?:\w+(?:\.[\w-]+)+|{'|'.join(Job.model_fields)})=)")
 
@@ -87,6 +90,7 @@ def files_and_changes(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str,
         or not (place or "=" in word or word.startswith("plan."))
         or is_command(word)
         or (place and is_model(word))
+        or ("=" not in word and WEIGHTS.search(word))
     )
     changes: list[str] = []
     for word in (each for each in words if each not in files):
@@ -107,7 +111,7 @@ def with_named_model(request: JobRequest) -> JobRequest:
     """
     models = [word for word in request.files if is_model(word)]
     known = [*models, *filter(is_command, request.files)]
-    problems = [_unknown(word) for word in request.files if word not in known and is_missing(word)]
+    problems = [_unknown(word) for word in request.files if word not in known and _is_wrong(word)]
     named = [*models, *([] if request.model is None else [request.model])]
     if models and len(named) > 1:
         allowed, because = "one model", "a job has exactly one model"
@@ -123,10 +127,29 @@ def with_named_model(request: JobRequest) -> JobRequest:
     return replace(request, files=files, model=models[0])
 
 
+def _is_wrong(word: str) -> bool:
+    """Return whether a word is neither a file nor a folder, or is a file with weights."""
+    return is_missing(word) or WEIGHTS.search(word) is not None
+
+
+def without_config(path: str, place: Path, where: str = "") -> Problem:
+    """Return the fault of a model that is a file with weights, or a folder without a configuration."""
+    is_folder = place.is_dir()
+    fault = f"{shown(path)} {'is a folder without ' + CONFIG if is_folder else 'holds weights'}"
+    because = "the configuration describes the model, and flopcast reads no weights"
+    near = place if is_folder else place.parent
+    fix = f"copy {CONFIG} from the Hugging Face page of the model to {near / CONFIG}"
+    fix = fix if is_folder else f"{fix}, and give it in place of {path}"
+    fix = fix if is_folder or not exists(str(near / CONFIG)) else f"give {near / CONFIG} instead"
+    return Problem("model", path, f"the path of a {CONFIG}, or its folder", because, fix, where, fault)
+
+
 def _unknown(word: str) -> Problem:
     """Return the fault of a word that is neither a file nor a model, with the nearest names of either."""
     because = "there is no file with this name, and no model in the catalogue"
     fault = f"{shown(word)} was not found"
+    if WEIGHTS.search(word):
+        return without_config(word, Path(word))
     from flopcast.interop.graphs.named import is_name  # only an error needs it
 
     if is_name(word):
@@ -139,6 +162,8 @@ def _unknown(word: str) -> Problem:
         return Problem(
             "argument", word, allowed, because, write(EXAMPLES.get(word.partition(".")[2], "2"), word)
         )
+    if OF_HUGGING_FACE.match(word) and is_model(name := OF_HUGGING_FACE.sub("", word)):
+        return Problem("job", word, "a file that exists, or a model", because, write(name), fault=fault)
     if is_path(word):
         near = [str(each) for each in similar_files(Path(word), most=NEAR)]
         fix = f"did you mean {alternatives(near)}?" if near else "check the path"

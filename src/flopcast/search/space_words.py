@@ -7,7 +7,7 @@ Elsewhere: the fields themselves (space.py), one plan's words (library/edits.py)
 import re
 from collections.abc import Mapping
 
-from flopcast.meant_quantities import in_digits
+from flopcast.meant_quantities import in_digits, is_single_number
 from flopcast.slips import OFF
 from flopcast.spec.offload import Placement
 from flopcast.spec.shards import ShardGroup
@@ -54,7 +54,9 @@ def numbers(given: object) -> object:
     found: list[int] = []
     if given != ALL and not NUMBERS.fullmatch(given.replace(" ", "")):
         raise NotAllowedError(WRITTEN, "only these forms are supported")
-    for word in [] if given == ALL else given.replace(" ", "").split(","):
+    words = [] if given == ALL else given.replace(" ", "").split(",")
+    _check_words(given, words)
+    for word in words:
         first, dots, rest = word.partition("..")
         last, colon, step = rest.partition(":")
         if not dots:
@@ -76,6 +78,15 @@ def numbers(given: object) -> object:
     return tuple(found)
 
 
+def _check_words(given: str, words: list[str]) -> None:
+    """Refuse a list that contains a number twice, or that may be one number with a separator."""
+    if is_single_number(given):
+        because = f"{given} may be one number; to try each of them, write {','.join(reversed(words))}"
+        raise NotAllowedError(WRITTEN, because)
+    if twice := next((word for word in words if words.count(word) > 1), ""):
+        raise NotAllowedError(WRITTEN, f"the list contains {twice} twice")
+
+
 def wrong_numbers(given: object, name: str, error: NotAllowedError) -> NotAllowedError:
     """Return the error of a field of numbers; its fix states the numbers that were meant."""
     allowed, because = ZERO_STAGES if name == "zero" else (error.allowed, error.because)
@@ -85,12 +96,14 @@ def wrong_numbers(given: object, name: str, error: NotAllowedError) -> NotAllowe
 def _meant_numbers(given: object, allowed: str) -> str:
     """Return the numbers that a wrong text probably means, in a form that is allowed.
 
-    >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "<=8", "8,16,x", "8,sixteen", "any")]
-    ['2..8', '1..8', '8,16', '8,16', 'all']
+    >>> [_meant_numbers(text, WRITTEN) for text in ("2-8", "<=8", "8,16,x", "8,sixteen", "any", "8,192")]
+    ['2..8', '1..8', '8,16', '8,16', 'all', '8192']
     >>> _meant_numbers("on", ZERO_STAGES[0]), _meant_numbers("off", ZERO_STAGES[0])
     ('1', '0')
     """
-    text = ",".join(in_digits(word.strip()) for word in str(given).split(","))
+    text = ",".join(dict.fromkeys(in_digits(word.strip()) for word in str(given).split(",")))
+    if NUMBERS.fullmatch(text) and "," in str(given):  # a number twice, or a separator
+        return text.replace(",", "") if is_single_number(text) else text
     if (below := re.fullmatch(r"\s*<(=?)\s*([2-9]|[1-9]\d+)\s*", text)) and "all" in allowed:
         return f"1..{int(below[2]) - (not below[1])}"
     if rising := re.search(r"(?<=, such as )\d+\.\.\d+", allowed):

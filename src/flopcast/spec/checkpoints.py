@@ -231,7 +231,8 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
             {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else meant_quantity(digits, units)
         )
         name = word.partition("=")[0]
-        fix = in_place(f"{name}={right.replace(' ', '')}", word) if right else f"leave out {word}"
+        example = allowed.rpartition("such as ")[2]
+        fix = in_place(f"{name}={right.replace(' ', '')}" if right else example, word)
         raise NotAllowedError(allowed, because, fix) from None
 
 

@@ -50,6 +50,13 @@ def _cut_otherwise(case: Case) -> np.ndarray:
     return np.asarray((etp != 1) & (etp != case.plans.tensor_parallel))
 
 
+def _on_other_devices(case: Case) -> np.ndarray:
+    """Return plans whose degrees do not give the devices of the cluster, refused by a rule."""
+    plans = case.plans
+    ranks = plans.data_parallel * plans.context_parallel * plans.tensor_parallel * plans.pipeline_parallel
+    return np.asarray(ranks * case.structure.peers != case.cluster.num_devices)
+
+
 def _spread(case: Case) -> Ways:
     """Return the edit for a degree that does not divide the experts or their ranks: one for both."""
     common = _common([_num_experts(case), first(_ranks(case))])
@@ -97,7 +104,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.expert_parallel",
-        holds=lambda c: not _experts(c) or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c),
+        holds=lambda c: (
+            not _experts(c)
+            or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c) | _on_other_devices(c)
+        ),
         allowed=lambda c: (
             "a divisor of data_parallel · context_parallel · tensor_parallel / expert_tensor_parallel = "
             f"{_ranks(c)[0, 0]:g}"

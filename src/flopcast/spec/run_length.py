@@ -33,10 +33,10 @@ def read_count(text: str, field: str) -> float:
         right = meant_count(text)
         number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?= ?[A-Za-z]$)", text)  # of "2X"
         usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[field]
-        right = right or (f"{number[0]}{unit}" if number else "")
         if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
             begun = re.match(r"\d+\.\d+(?=[kMBT]?[./])|\d+(?=[kMBT]?/)", text)
             right = begun[0] + "".join(re.findall(r"(?<=\d)[kMBT]\b", text)) if begun else ""
+        usual = f"{number[0]}{unit}" if number else usual
         fix = set_to({field: right}) if right else such_as(field, usual)
         allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the text is not a number"
         raise NotAllowedError(allowed, because, fix) from None

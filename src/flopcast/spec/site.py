@@ -5,8 +5,11 @@ report ("host", "gemm_level[a100-sxm4-80gb]"); `ratio` multiplies its time.
 Precedence: site > cluster > device > relative.
 """
 
-from pydantic import Field
+from typing import Annotated
 
+from pydantic import AfterValidator, Field
+
+from flopcast.spec.factor_kinds import known_factor
 from flopcast.spec.slow_parts import SlowParts
 from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
@@ -30,7 +33,7 @@ class SiteFactor(StrictModel):
         error. By default (null), the value of the cluster, device or stack.
     """
 
-    name: str
+    name: Annotated[str, AfterValidator(known_factor)]
     ratio: float = Field(gt=0)
     log_sigma_factor: float | None = Field(default=None, ge=0)
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
-from flopcast.cost.factor_kinds import kind_of
 from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.item_prices import Priced
 from flopcast.records import dataclass, replace
+from flopcast.spec.factor_kinds import kind_of
 from flopcast.timeline.step import Timeline
 
 FASTER_RATIO = 1.1  # speed-up by which `saved_share` judges the factors that limit a step

@@ -81,7 +81,9 @@ def checked(
             rest |= {key: meant[key] for key in meant if key not in refused | (rest.keys() - {"plan"})}
         if found:
             problems += found
+            texts = [edit for each in found for edit in each.edits if isinstance(value, (Mapping, list))]
             del rest[name]
+            rest |= {key: text for edit in texts for key, text in edit.items() if key == name in known}
     model = text_of(rest, "model")
     unknown_model = model is not None and catalog.known("models", model) is None
     if unknown_model:
@@ -133,7 +135,10 @@ def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | Non
         return None
     if isinstance(value, (Mapping, list)):
         allowed, because = "a text or a number", "the value is a list or an object"
-        return Problem(name, value, allowed, because, _as_text(name, value), REQUEST)
+        fix = _as_text(name, value)
+        if isinstance(value, list) and value and name in {*COUNTS, *OF_PLAN} - {*several}:
+            fix = set_to({name: value[0]}, "send the request to /api/v1/search")
+        return Problem(name, value, allowed, because, fix, REQUEST)
     try:
         if name in COUNTS and name not in several:
             count({name: value}, name)

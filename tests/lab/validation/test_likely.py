@@ -6,11 +6,11 @@ import pytest
 from made_up_runs import JOB, judged, run
 
 from flopcast.accuracy import predict_unfitted as predict
-from flopcast.cost.factor_kinds import kind_of
 from flopcast.lab.validation.diagnosis import first_suspect
 from flopcast.render.published_tables import runs_as_json, runs_as_markdown
 from flopcast.render.published_text import runs_as_text
 from flopcast.report.labels import component_label
+from flopcast.spec.factor_kinds import kind_of
 
 REPORT = predict(JOB)
 

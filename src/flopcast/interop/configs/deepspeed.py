@@ -12,6 +12,7 @@ https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/config.py and zero
 and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data parallel.
 """
 
+from flopcast.fixes import set_to
 from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.deepspeed_offload import (
     STAGE,
@@ -183,7 +184,7 @@ def read_precision(reader: JobReader) -> str:
     if half and brain:
         allowed = "one of fp16 and bf16"
         because = "all weights must have the same data type"
-        fix = "set one to false"
+        fix = set_to({"fp16.enabled": False})
         reader.fault("fp16.enabled", allowed, because, fix)
     if not half and not brain and not reader.faulty("fp16.enabled", bf16):
         reader.refuse(bf16, "training in fp32 with DeepSpeed", 'set "bf16": {"enabled": true}')

@@ -42,7 +42,7 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     problems: list[Problem] = []
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
-            sizes = [int(size) for size in re.findall(r"\d+", str(shape)[:60])]
+            sizes = [int(size) for size in re.findall(r"(?<![\d.])\d+", str(shape)[:60])]
             allowed, because = "a list of whole numbers above 0", "a shape is a list of sizes"
             fix = f'write "{name[:60]}": {sizes if sizes and all(sizes) else [4096, 4096]}'
             problems.append(Problem(name[:60], shape, allowed, because, fix, where=str(path)))

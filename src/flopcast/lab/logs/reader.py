@@ -7,8 +7,9 @@ with a prediction (prediction_check.py).
 
 Files are read line by line; the reader keeps eight numbers per printed step, for at most MOST_RECORDS
 steps, and four numbers per rank. Colours and carriage returns are removed. A last line without a line end
-may be incomplete, so its last word is not read. If several ranks print steps, the reader follows the rank
-that prints the most. A step printed twice in a row counts once; a falling step number is a restart.
+may be incomplete, so its last word is not read, except in a table of steps. If several ranks print steps,
+the reader follows the rank that prints the most. A step printed twice in a row counts once; a falling step
+number is a restart.
 """
 
 import io
@@ -104,15 +105,15 @@ def read_log_file(path: Path) -> Log:
 def _lines(file: IO[bytes] | Bounded) -> Iterator[tuple[int, str]]:
     """Yield lines without line ends and colours, and their numbers from 1.
 
-    The last word of an unfinished last line is removed. A carriage return ends a line but does not
-    increase the number.
+    The last word of an unfinished last line is removed, except in a table. A carriage return ends a line
+    but does not increase the number.
 
     Raises
     ------
     OSError
         A line is longer than MOST_UNBROKEN_BYTES.
     """
-    rest, unbroken_bytes, number = b"", 0, 1
+    rest, unbroken_bytes, number, is_table = b"", 0, 1, False
     while chunk := file.read(CHUNK_BYTES):
         *whole, rest = _ENDS.split(rest + chunk)
         unbroken_bytes = len(rest) if whole else unbroken_bytes + len(chunk)
@@ -120,10 +121,10 @@ def _lines(file: IO[bytes] | Bounded) -> Iterator[tuple[int, str]]:
             raise OSError(f"a line is longer than {MOST_UNBROKEN_BYTES} bytes, so the file is not a log")
         rest = rest if len(rest) <= MOST_LINE_BYTES else b""
         for line, ends in zip(whole[::2], whole[1::2], strict=True):
+            is_table = is_table or (number == 1 and bool(columns_of(_plain(line))))
             yield number, _plain(line)
             number += ends.count(b"\n")
-    words = _plain(rest).rsplit(None, 1)
-    yield number, words[0] if len(words) > 1 else ""
+    yield number, _plain(rest) if is_table else "".join(_plain(rest).rsplit(None, 1)[:-1])
 
 
 def _plain(raw: bytes) -> str:
@@ -248,12 +249,11 @@ class _LogState:
 
 def _read(lines: Iterable[tuple[int, str]], name: str, place: str = "") -> Log:
     reading = _LogState()
-    for number, line in lines:
-        reading.take(number, line)
+    for each in lines:
+        reading.take(*each)
     faults = [_wrong_cell(place or name, *each) for each in reading.wrong]
     framework = next((one for one, rows in reading.rows.items() if rows), TABLE)
-    num_good = len(reading.rows[framework]) // (1 + len(NAMES))
-    if num_good == 0 and not faults:
+    if not (num_good := len(reading.rows[framework]) // (1 + len(NAMES))) and not faults:
         raise SpecError([_nothing(reading, place or name)])
     if faults or reading.num_bad[framework] > num_good:
         raise SpecError([*faults, *(_bad_row(place or name, each) for each in reading.skipped)])
@@ -342,7 +342,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
     because = f"no line of the file is a training step{nearest}"
     fix = 'write the steps to a CSV file: first the line "step,seconds", then lines such as "10,7.05"'
     fix += ", or give the output of the rank that prints steps, which is often the last rank"
-    return _fault(name, allowed, because, fix, reading.nearest_number)
+    return _fault(name, allowed, because, fix, reading.nearest_number or 1)
 
 
 def _fault(value: str, allowed: str, because: str, fix: str, number: int = 0) -> Problem:

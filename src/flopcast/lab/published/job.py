@@ -8,8 +8,9 @@ Elsewhere: the meaning of printed names (known_names.py), sizes of models (model
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, common_problems, problems_of
 from flopcast.files.yaml_text import Document
 from flopcast.lab.published import cells
 from flopcast.lab.published.known_names import Default, KnownSoftware, cluster_of, defaults_of, software_of
@@ -20,6 +21,8 @@ from flopcast.library import catalog
 from flopcast.library.edits import merged
 from flopcast.records import replace
 from flopcast.requests.job_files import job_of
+from flopcast.requests.missing_parts import USUAL
+from flopcast.requests.stand_ins import stand_ins
 from flopcast.schedules import OF_ONE_CHUNK
 from flopcast.spec.divisors import divided_by_cost, nearest_multiples
 from flopcast.spec.job import Job
@@ -68,7 +71,7 @@ def reproduce(run: Run) -> Job:
     problems += [_missing(run, name, None, "", "the row does not state it") for name in missing]
     problems += _unknown_schedule(run)
     if problems or software is None:
-        raise SpecError(problems)
+        raise SpecError([*problems, *([] if missing else _faults_of_mapping(run, data))])
     data["model"] = _trained(data["model"], defaults, run, assumed)
     data["stack"] = _stack(run, software, defaults, assumed)
     if run.site:
@@ -82,6 +85,20 @@ def reproduce(run: Run) -> Job:
     except SpecError as error:
         raise SpecError(replace(each, where=run.where) for each in error.problems) from None
     return job.model_copy(update={"assumptions": tuple(assumed)})
+
+
+def _faults_of_mapping(run: Run, data: Mapping[str, object]) -> list[Problem]:
+    """Return the faults of the plan and the batch of a row with an unknown model, machine or software."""
+    machine = run.machine.model_copy(update={"device": "H100"})
+    try:
+        cluster = data.get("cluster") or _cluster(run.model_copy(update={"machine": machine}), [])
+    except SpecError:
+        return []  # the number of devices is wrong as well
+    models = [data["model"]] if "model" in data else stand_ins()
+    data = {**USUAL, "cluster": cluster, "batch": {"sequence_length": run.sequence_length}, **data}
+    jobs = [Document(run.where, {**data, "model": model}, {}) for model in models]
+    found = common_problems([problems_of(partial(job_of, job)) for job in jobs])
+    return [replace(each, where=run.where) for each in found]
 
 
 def _printed_plan(run: Run) -> dict[str, object]:
@@ -141,8 +158,7 @@ def _degree(plan: Mapping[str, object], name: str) -> int:
 
 def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     """Return the catalogue's cluster with the row's devices and the printed network bandwidth."""
-    known, machine = cluster_of(run), run.machine
-    problems: list[Problem] = []
+    known, machine, problems = cluster_of(run), run.machine, list[Problem]()
     if known is None:
         unknown = catalog.unknown_name("devices", machine.device, "gpu_model", run.where)
         fix = unknown.fix.removesuffix(catalog.OWN["devices"]).rstrip(". ")
@@ -294,8 +310,7 @@ def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
     if not isinstance(plan, dict) or not isinstance(model, dict):
         return
     total = run.architecture.num_layers or catalog.model(str(model["base"])).num_blocks
-    chunks = _degree(plan, "pipeline_parallel") * _degree(plan, "virtual_stages")
-    sizes = run.architecture
+    chunks, sizes = _degree(plan, "pipeline_parallel") * _degree(plan, "virtual_stages"), run.architecture
     by_cost = plan.pop("stage_layers", None) == BY_COST and chunks > 1
     if by_cost and sizes.hidden and sizes.ffn_hidden and sizes.vocabulary:
         widths = sizes.hidden, sizes.ffn_hidden, sizes.vocabulary

@@ -7,7 +7,7 @@ reported with its line and reason, and the others are kept.
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,15 @@ from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, PUBLISHED, Column, Header, Place, header_of
 from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
-from flopcast.meant_quantities import meant_count
+from flopcast.meant_quantities import meant_count, meant_quantity
+from flopcast.quantities import parse_quantity
 from flopcast.records import dataclass, replace
+from flopcast.units import units_of
 
 WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
 MOST = 1e12  # of anything that is counted: more is no count
 STEP_COLUMN = "step_time_s"
+SAME_COLUMN = 0.85  # of letters in common, from which a name misspells that of a column
 WORDS = {"true": True, "false": False}
 TITLES = {column.to: title for title, column in PUBLISHED.columns.items()}
 PARTS = ("architecture", "machine", "mapping", "software", "observed")
@@ -82,12 +85,19 @@ def read_table(path: Path) -> RunTable:
         raise spec_error("--runs", str(path), allowed, "the file has a header but no rows", fix)
     columns = tuple(name for name in rows[0][1] if name)
     header = header_of(columns)
-    if header is None:
-        problem, header, names = _unknown_header(path, columns)
+    if header is None or (names := _misspelt(columns, header)):
+        problem, header, names = (
+            _unknown_header(path, columns)
+            if header is None
+            else (_of_columns(path, header, names), header, names)
+        )
         faults = [problem]
         for line, row in rows:
             renamed = {names.get(name, name): text for name, text in row.items()}
-            _facts(renamed, header, f"{path}:{line}", faults)
+            if {*header.marks} <= renamed.keys():
+                faults += _run_and_faults(renamed, header, f"{path}:{line}", path.stem)[1]
+            else:
+                _facts(renamed, header, f"{path}:{line}", faults)
         raise SpecError(faults)
     runs: list[Run] = []
     problems: list[Problem] = []
@@ -95,20 +105,12 @@ def read_table(path: Path) -> RunTable:
     unread: dict[str, str] = {}
     corrected: list[Run] = []
     titles = [title for title, column in header.columns.items() if column.to == ("", "id")]
-    observed = [title for title, column in header.columns.items() if column.to[0] == "observed"]
     for line, row in rows:
         place = f"{path}:{line}"
-        try:
-            run = _run(row, header, place, f"{path.stem}-{line}")
-        except SpecError as error:
-            problems += error.problems
-            right = {each.field: "1" for each in error.problems if each.field in observed}
-            right |= {
-                each.field: in_words(*edit.values()) for each in error.problems for edit in each.edits
-            }
-            if len(right) == len(error.problems):
-                with suppress(SpecError):
-                    corrected.append(_run({**row, **right}, header, place, f"{path.stem}-{line}"))
+        run, faults = _run_and_faults(row, header, place, f"{path.stem}-{line}")
+        if run is None or faults:
+            problems += faults
+            corrected += [run] if run else []
             unread[place] = next(filter(None, ((row.get(title) or "").strip() for title in titles)), place)
             continue
         if run.id in places:
@@ -120,6 +122,25 @@ def read_table(path: Path) -> RunTable:
         places[run.id] = place
         runs.append(run)
     return RunTable(runs=tuple(runs), problems=tuple(problems), unread=unread, corrected=tuple(corrected))
+
+
+def _run_and_faults(
+    row: Mapping[str, str], header: Header, place: str, name: str
+) -> tuple[Run | None, list[Problem]]:
+    """Return one row as a run, after the fixes of its faults; None if these do not correct it."""
+    try:
+        return _run(row, header, place, name), []
+    except SpecError as error:
+        faults = [*error.problems]
+    observed = [title for title, column in header.columns.items() if column.to[0] == "observed"]
+    right = {each.field: "1" for each in faults if each.field in observed}
+    right |= {each.field: in_words(*edit.values()) for each in faults for edit in each.edits}
+    if len(right) < len(faults):
+        return None, faults
+    try:
+        return _run({**row, **right}, header, place, name), faults
+    except SpecError as error:
+        return None, [*faults, *(each for each in error.problems if each.field not in right)]
 
 
 def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
@@ -182,7 +203,10 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
     number = as_number(text)
     if number is None:
         problem = _fault(place, name, text, "a number", "this column contains numbers")
+        units = units_of(column.to[1])
         right = text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else meant_count(text)
+        if units and (quantity := meant_quantity(text, units)):
+            right = f"{parse_quantity(quantity, units) / column.unit_factor:.10g}"
         faults.append(replace(problem, fix=in_place(right, text)) if right else problem)
         return None
     if kind == "count":
@@ -228,7 +252,9 @@ def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
     allowed = detail["msg"].replace("Input should be ", "a value that is ")
     value = detail["input"]
     value = int(value) if isinstance(value, float) and value.is_integer() else value
-    return _fault(place, field, value, allowed, "the value is out of range")
+    problem = _fault(place, field, value, allowed, "the value is out of range")
+    near = nearest(str(value), re.findall(r"'(\w+)'", allowed))
+    return replace(problem, fix=in_place(near[0], value)) if near else problem
 
 
 def _check_units(run: Run) -> None:
@@ -246,6 +272,22 @@ def _check_units(run: Run) -> None:
         )
         allowed = "a step time in seconds that agrees with the tokens/s of the row"
         raise SpecError([_fault(run.where, STEP_COLUMN, seen.step_time_s, allowed, because)])
+
+
+def _misspelt(columns: Sequence[str], header: Header) -> dict[str, str]:
+    """Return the columns that are not read, but misspell one that is, each with its right name."""
+    absent = [title for title in header.columns if title not in columns]
+    others = {*columns} - {*header.columns, *header.derived, *header.passive}
+    near = ((other, get_close_matches(other, absent, n=1, cutoff=SAME_COLUMN)) for other in sorted(others))
+    return {other: right[0] for other, right in near if right}
+
+
+def _of_columns(path: Path, header: Header, names: Mapping[str, str]) -> Problem:
+    """Return the fault of misspelt columns, which would not be read."""
+    because = f"flopcast reads no column with the name {' or '.join(names)}"
+    fix = f"{', '.join(f'write {right} in place of {other}' for other, right in names.items())} in line 1"
+    allowed = f"columns with these names: {', '.join(header.columns)}"
+    return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
 
 
 def _torn(row: Mapping[str, str], place: str) -> Problem:
@@ -288,6 +330,9 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> tuple[Problem, Head
     same = {same_elsewhere(other, missing[name]): other for other in sorted(others)}
     rest = others - {*same.values()}
     near = {mark: same.get(mark) or next(iter(nearest(mark, rest)), "") for mark in missing[name]}
+    known = (*columns, *(mark for mark, other in near.items() if other))
+    slips = _misspelt([each for each in known if each not in near.values()], HEADERS[name])
+    near |= {right: other for other, right in slips.items()}
     if has_none:
         because = "the first line contains no column of these kinds"
     edits = [f"write {mark} in place of {other}" for mark, other in near.items() if other]

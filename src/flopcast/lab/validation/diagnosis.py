@@ -8,10 +8,10 @@ from the prediction's own factors: it cannot find effects that no factor describ
 
 import math
 
-from flopcast.cost.factor_kinds import kind_of
 from flopcast.records import dataclass
 from flopcast.report.labels import component_label
 from flopcast.report.report import Report
+from flopcast.spec.factor_kinds import kind_of
 from flopcast.timeline.uncertainty import log_sigmas
 
 

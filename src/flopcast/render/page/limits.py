@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from html import escape
 
-from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
@@ -20,6 +19,7 @@ from flopcast.render.page.table import Cell, part_row, seconds, share, table
 from flopcast.render.page.time_breakdown import one_step
 from flopcast.report.report import BUBBLE, JITTER, Report
 from flopcast.spec.cluster import Device
+from flopcast.spec.factor_kinds import in_words, kind_of
 from flopcast.timeline.uncertainty import Sensitivity, saved_share
 from flopcast.units import Number, show_seconds
 

@@ -89,8 +89,10 @@ def _bound(function: Callable[..., Explanation], *arguments: object) -> Thunk:
 def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
     """Return the fault of a name that no part of the prediction has: few names if one of them is near."""
     names = [name for group in known.values() for name in group]
-    begun = [name for name in names if what.startswith((f"{name}_", f"{name}."))]
-    near = difflib.get_close_matches(what, names, n=1) or sorted(begun, key=len)[-1:]
+    begun = [name for name in names if what.startswith((f"{name}_", f"{name}.")) or name.startswith(what)]
+    kinds = {name.partition("[")[0]: name for name in reversed(names)}  # of factors; others are whole names
+    alike = difflib.get_close_matches(what.partition("[")[0], kinds, n=1)
+    near = [kinds[each] for each in alike] or sorted(begun, key=len)[-1:]
     shown = {"whole": tuple(known["whole"]), "components": tuple(known["components"])} if near else known
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in shown.items() if group)
     listed += "\n           or an operator, a factor or a category of memory" if near else ""

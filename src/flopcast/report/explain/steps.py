@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from math import prod
 
-from flopcast.cost.factor_kinds import in_words, kind_of
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
@@ -37,6 +36,7 @@ from flopcast.report.labels import component_label
 from flopcast.report.loader import LOADER
 from flopcast.report.outer_round import OUTER_ROUND
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
+from flopcast.spec.factor_kinds import in_words, kind_of
 from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
 

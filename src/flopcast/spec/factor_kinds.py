@@ -2,8 +2,8 @@
 
 Answers: what does `gemm_level[h100-sxm5-80gb]` mean?
 Elsewhere: what a fitted constant is relative to (catalog/constants/meanings.yaml), the factors themselves
-(factors.py), the files that make them (kernels/kernel_factors.py, kernels/clocks.py, price.py,
-report/report.py, economics/failures.py).
+(cost/factors.py), the files that make them (cost/kernels/, cost/price.py, report/report.py,
+economics/failures.py).
 
 The part of a factor's name before the bracket is its kind, the part inside it is what it belongs to.
 """
@@ -11,6 +11,7 @@ The part of a factor's name before the bracket is its kind, the part inside it i
 from collections.abc import Mapping
 
 from flopcast.records import dataclass
+from flopcast.strict_model import NotAllowedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,25 @@ def kind_of(factor: str) -> FactorKind:
     """
     word = factor.partition("[")[0]
     return KINDS.get(word) or FactorKind(word.replace("_", " "))
+
+
+def known_factor(name: str) -> str:
+    """Return the name of a factor.
+
+    Raises
+    ------
+    NotAllowedError
+        There is no such kind of factors.
+    """
+    kind, bracket, subject = name.partition("[")
+    if kind in KINDS:
+        return name
+    from difflib import get_close_matches  # only a wrong name needs it
+
+    near = get_close_matches(kind, KINDS, n=1)
+    allowed = "a factor as reports name it, such as host or gemm_level[h100-sxm5-80gb]"
+    fix = {"name": f"{near[0]}{bracket}{subject}"} if near else ""
+    raise NotAllowedError(allowed, "no prediction has a factor with this name", fix)
 
 
 def in_words(factor: str) -> str:
