@@ -404,7 +404,8 @@ CASES = [
     ("diagnose llama-3.2-1b --gpus 8 --cluster dgx-h100 --log log.csv", "step,seconds\n1,2\n2,2\n3,x", [
         "write the number of this step, or remove the row"
     ]),
-    ("search job.yaml --gpus 16", "model: gpt2\ncluster: dgx-h100\nplan: {gbs: 64, tp: [1, 2], recompute: [none, ful]}\n", [
+    ("search job.yaml --gpus 16",
+     "model: gpt2\ncluster: dgx-h100\nplan: {gbs: 64, tp: [1, 2], recompute: [none, ful]}\n", [
         'set recompute to none, or remove it, and run flopcast search with --plan "recompute=none,ful"',
         'set tensor_parallel to 1, or remove it, and run flopcast search with --plan "tensor_parallel=1,2"',
     ]),

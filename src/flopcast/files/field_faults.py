@@ -305,6 +305,9 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     if (same := OTHER_VALUES.get(in_words(value))) in words:
         return str(same)
     plain = str(value).lower().removeprefix("torch.").replace("float", "fp")
+    parts = sorted(re.split("[_-]", plain))
+    if turned := [word for word in words if "_" in word and sorted(word.split("_")) == parts]:
+        return str(turned[0])
     begun = [str(word) for word in words if re.match(rf"{re.escape(word)}(?:[_.-]|$)", plain)]
     if begun:
         return max(begun, key=len)  # fp8 of float8_e4m3fn

@@ -136,6 +136,8 @@ def _as_part(
         edit = {"tiers": {tier: {"links": {"file": file, "unit": "MB/s"}}}}
     if "groups" in known and re.fullmatch(r"(?:num_)?(?:gpus?|devices)_per_node", key):
         edit = {"groups": {"0": {"node": {"devices": value}}}}
+    if "groups" in known and key in ("device", "gpu"):
+        edit = {"groups": {"0": {"node": {"device": value}}}}
     if key == "plan":
         edit = {"changes": " ".join(f"{key}.{word}" for word in words)}
     if key == "node" and not isinstance(value, int):

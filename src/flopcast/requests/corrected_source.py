@@ -111,7 +111,8 @@ def _replaced(line: str, field: str, wrong: str, right: str) -> str:
     value = rf"{value}(?![\w-])" if wrong[-1:].isalnum() else value
     value = rf'"{value}"|{value}' if right.isdecimal() and wrong[:1] != '"' else value  # no text any more
     named, found = re.subn(rf"((?<![\w-]){key}[\"':= ]+?)(?:{value})", lambda match: match[1] + right, line)
-    return named if found else re.sub(value if right else rf"{value},? ?", lambda _: right, line)
+    removed = rf"{value}(?:[\"']?: *[^,}}\n]*)?,? ?"  # with the value of a key
+    return named if found else re.sub(value if right else removed, lambda _: right, line)
 
 
 def _correction(problem: Problem) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from flopcast.strict_model import NotAllowedError
 ALL = "all"
 ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
 NUMBERS = re.compile(f"{ONE}(,{ONE})*")
+FALLING = re.compile(r"(\d+)\.\.(\d+)(?![\d:])")  # a range, which may fall
 WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
 ZERO_STAGES = ('ZeRO stages: 0, 1, 2 or 3, or several such as "0,1"', "other stages do not exist")
 MOST_VALUES = 65_536
@@ -102,8 +103,10 @@ def _meant_numbers(given: object, allowed: str) -> str:
     ('1', '0')
     """
     text = ",".join(dict.fromkeys(in_digits(word.strip()) for word in str(given).split(",")))
-    if NUMBERS.fullmatch(text) and "," in str(given):  # a number twice, or a separator
-        return text.replace(",", "") if is_single_number(text) else text
+    right = FALLING.sub(lambda ends: "..".join(sorted(ends.groups(), key=int)), text)
+    right = right.replace(",", "") if is_single_number(right) else right
+    if NUMBERS.fullmatch(right) and right != str(given).replace(" ", ""):
+        return right
     if (below := re.fullmatch(r"\s*<(=?)\s*([2-9]|[1-9]\d+)\s*", text)) and "all" in allowed:
         return f"1..{int(below[2]) - (not below[1])}"
     if rising := re.search(r"(?<=, such as )\d+\.\.\d+", allowed):

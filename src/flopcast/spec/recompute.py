@@ -43,16 +43,11 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
         because = "numbers, lists and mappings do not state which activations are recomputed"
         fix = set_to({"recompute": "full"}, "to full:block:N for the first N blocks of each chunk")
         if isinstance(word, list) and word and all(isinstance(each, str) for each in word):
-            if set(word[1:]) & {"none", "selective", "full"} or word[0] in ("none", "full"):
-                search = f'flopcast search with --plan "recompute={",".join(word)}"'
-                raise NotAllowedError(
-                    f"recompute: {allowed}",
-                    because,
-                    set_to({"recompute": word[0]}, f"remove it, and run {search}"),
-                )
             mode, *modules = word if word[0] in ("none", "selective", "full") else ("selective", *word)
-            mode = f"{mode}:{','.join(modules)}" if modules else mode
-            fix = set_to(recompute=mode)
+            fix = set_to(recompute=f"{mode}:{','.join(modules)}" if modules else mode)
+            if modules and (mode != "selective" or {"none", "full"} & {*modules}):  # several modes
+                search = f'run flopcast search with --plan "recompute={",".join(word)}"'
+                fix = set_to({"recompute": mode}, f"remove it, and {search}")
         raise NotAllowedError(f"recompute: {allowed}", because, fix)
     if not isinstance(word, str) or ":" not in word:
         return dict(given)
