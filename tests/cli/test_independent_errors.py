@@ -394,8 +394,8 @@ CASES = [
         "add a job file, or --model NAME, such as --model llama-3-8b",
     ]),
     ("predict llama/model.safetensors --plan tp=x", "", [
-        "copy config.json from the Hugging Face page of the model to llama/config.json, and give it in place "
-        "of llama/model.safetensors",
+        "copy config.json from the Hugging Face page of the model to llama/config.json, and give it in "
+        "place of llama/model.safetensors",
         "set tensor_parallel to 1, the default",
     ]),
     ("predict llama-3.2-1b --gpus 8 --trace log.csv --plan tp=5", "step,seconds\n1,2\n", [
