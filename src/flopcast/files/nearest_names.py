@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 MOST_NAMES = 24  # that an error lists
+MOST_LETTERS = 200  # of a name that misspells another
 LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
 
 
@@ -38,7 +39,7 @@ def nearest(
     """
     written = re.sub(r"(?<=\d)[oO]+(?![a-zA-Z])", lambda found: "0" * len(found[0]), written)  # "H1OO"
     plain, short = _plain(written), _squeezed(written)
-    if not short:
+    if not short or len(short) > MOST_LETTERS:
         return []
     names = {name: _squeezed(name) for name in known}
     with_words = [name for name in names if f"-{plain}-" in f"-{_plain(name)}-"]

@@ -87,7 +87,8 @@ def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[st
     """Check that a script uses every value."""
     problems = []
     for place, value in arguments.items():
-        if not re.search(rf"\$(?:{place}(?![0-9])|\{{{place}\b|[@*]|\{{[@*]|#)|\bshift\b", text):
+        bare = f"{place}|" if len(place) == 1 else ""  # $24 is $2 and then a 4
+        if not re.search(rf"\$(?:{bare}\{{{place}\b|[@*]|\{{[@*]|#)|\bshift\b", text):
             problems.append(_unused("--arg", f"{place}={value}", f"${place}"))
     for name, value in environment.items():
         if name not in OUTSIDE and not re.search(rf"(?<!\w){name}(?!\w)", text):
