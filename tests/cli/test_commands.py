@@ -130,7 +130,6 @@ def test_framework_is_another_name_of_stack(path):
         (("stack.gradients.overlap=true",), "stack: {base: megatron-2022, gradients: {overlap: true}}"),
         (("model.vocabulary=32000",), "model: {base: megatron-1.7b, vocabulary: 32000}"),
         (("--model", "megatron-3.6b"), "model: megatron-3.6b"),
-        (("plan.mbs=4", "plan.mbs=2"), "  micro_batch: 2"),
     ],
 )
 def test_a_change_on_the_command_line_is_a_change_of_the_file(path, tmp_path, words, line):
@@ -157,13 +156,13 @@ def test_a_jittery_cluster_lengthens_the_step_by_just_its_jitter(path):
 def test_a_site_file_changes_the_factors_that_it_names(path, tmp_path):
     site = tmp_path / "site.yaml"
     site.write_text(
-        "name: here\nfactors:\n  - {name: 'nvlink[a100-nvswitch]', ratio: 2}\n", encoding="utf-8"
+        "name: here\nfactors:\n  - {name: 'gemm_level[a100-sxm4-80gb]', ratio: 2}\n", encoding="utf-8"
     )
 
     found = report(path, "--site", site)
 
     assert found["job"]["site"] == "here"
-    assert found["step_time_s"] >= report(path)["step_time_s"]
+    assert found["step_time_s"] > 1.2 * report(path)["step_time_s"]
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(8, 1), (16, 2), (64, 8)])
