@@ -155,9 +155,7 @@ def made_from(
     document, read = source.document, _no_file if request.source else read_file
     if not isinstance(document.data, dict):
         return make(document, read)
-    if misread and is_step(document.data):  # only a misspelt key hid that the file has two jobs
-        raise SpecError(misread)
-    _refuse_step(document)
+    _refuse_step(document, misread)
     request = replace(request, model=None) if source.has_model else request
     if request.source is None:
         document, request = with_files_or_faults(document, request, partial(made_from, make=check or make))
@@ -332,8 +330,13 @@ def _tried(
         return document, error.problems
 
 
-def _refuse_step(document: Document) -> None:
-    """Raise SpecError if the document describes a step of reinforcement learning, which has two jobs."""
+def _refuse_step(document: Document, misread: Sequence[Problem]) -> None:
+    """Raise SpecError if the document describes a step of reinforcement learning, which has two jobs.
+
+    If only a misspelt key hid this, its error is raised.
+    """
+    if misread and is_step(document.data):
+        raise SpecError(misread)
     if is_step(document.data):
         because = "the file describes a step of reinforcement learning, which only flopcast predict reads"
         fix = f"run flopcast predict {document.name}, or write one of its jobs into a separate file"
