@@ -149,3 +149,23 @@ def test_a_search_in_which_nothing_fits_says_what_offload_would_do():
     assert re.search(r"--offload optimizer:host\S* fits", plain.out)
     assert placed.code == 0
     assert "offload=optimizer:host" in placed.out
+
+
+def test_a_model_that_trains_on_one_small_device_is_said_to_need_its_weights_on_the_host():
+    """DeepSpeed and FSDP place weights on the host on one device too, where ZeRO-3 shards nothing."""
+    one = (
+        "llama-3-8b",
+        "--cluster",
+        "rtx-4090-8",
+        "--gpus",
+        "1",
+        "--stack",
+        "deepspeed-zero",
+        "--seq",
+        "2048",
+    )
+    refused = flopcast("memory", *one)
+    placed = ("--offload", "optimizer:host,parameters:host")
+
+    assert f"{' '.join(placed)} (with the assumed gbs=" in refused.err + refused.out
+    assert "zero=3" in flopcast("memory", *one, *placed).out

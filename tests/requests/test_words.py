@@ -87,7 +87,7 @@ def test_a_model_beside_a_file_replaces_the_files_model(tmp_path, first):
         ("./jib.yaml", "did you mean job.yaml?"),
         ("nowhere/job.yaml", "check the path"),
         (
-            "resnet50",
+            "alexnet",
             "choose one of these names (flopcast catalog models lists all). For another model, give",
         ),
     ],

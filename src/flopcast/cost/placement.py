@@ -42,7 +42,9 @@ class Group:
 
     Every rank inside drives its own network card, so `inside` is also the number of rails. If ranks do not
     fill their nodes evenly, it is the mean: for 9 ranks on 3 nodes of 4, it is 3. `depth` counts the tiers
-    below that of the node that also join all ranks, such as the tier of two dies on one package.
+    below that of the node that also join all ranks, such as the tier of two dies on one package. It is
+    negative if wider tiers do not join them: minus the number of tiers from that of the node on that do
+    not, if there are several networks between nodes.
     """
 
     inside: Counts
@@ -56,13 +58,22 @@ class Group:
 
 
 def group_on(cluster: Cluster, axis: str, plans: Plans) -> Group:
-    """Return the group of a rank along `axis` on a cluster, with the tiers inside a node that join it."""
-    group = axis_group(axis, plans, cluster.scale_up_devices)
-    if not cluster.inner_tiers or axis in ("pp", "pp_inside"):  # stages next to each other: in any place
-        return replace(group, depth=ZERO)
-    blocks = (tier.devices for tier in cluster.tiers[: cluster.inner_tiers])
-    joined = (axis_group(axis, plans, devices).nodes == 1 for devices in blocks)
-    return replace(group, depth=sum((one.astype(np.float64) for one in joined), ZERO))
+    """Return the group of a rank along `axis` on a cluster, with the tiers that join it.
+
+    All transfers between stages on different nodes count as transfers on the widest tier that any of them
+    crosses.
+    """
+    group, first = axis_group(axis, plans, cluster.scale_up_devices), cluster.inner_tiers
+    depth = ZERO
+    if axis not in ("pp", "pp_inside"):  # stages next to each other: in any place
+        for tier in cluster.tiers[:first]:
+            depth = depth + (axis_group(axis, plans, tier.devices).nodes == 1)
+    several = len(cluster.tiers) > first + 2 and not cluster.groups[0].tiers
+    if several and axis != "pp_inside":
+        whole = "model" if axis == "pp" else axis  # a pipeline that leaves a block has a pair that does
+        for tier in cluster.tiers[first:-1]:
+            depth = depth - (axis_group(whole, plans, tier.devices).nodes > 1)
+    return replace(group, depth=depth)
 
 
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:

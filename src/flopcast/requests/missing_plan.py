@@ -13,6 +13,7 @@ from flopcast.fixes import set_to
 from flopcast.records import replace
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
+from flopcast.spec.offload import fraction_in
 from flopcast.spec.plan_fields import with_runs
 from flopcast.spec.rules import EVERY_DEVICE
 from flopcast.strict_model import cached_results
@@ -183,7 +184,13 @@ def _of_runs(job: Job) -> Problem:
 
 
 def _implied(fixed: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the fixed fields with the number of stages that a list of their blocks implies."""
+    """Return the fixed fields, with the number of stages that a list of their blocks implies.
+
+    Parameters that are offloaded imply ZeRO-3.
+    """
+    placed = fixed.get("offload", ())
+    if "zero" not in fixed and isinstance(placed, tuple) and fraction_in(placed, "parameters") > 0:
+        return _implied({**fixed, "zero": 3})
     layers, chunks = fixed.get("stage_layers"), fixed.get("virtual_stages", 1)
     if not isinstance(layers, tuple) or not isinstance(chunks, int) or "pipeline_parallel" in fixed:
         return fixed

@@ -29,6 +29,7 @@ OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 OF_HUGGING_FACE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/")  # begins an address
 NEAR = 3  # names that an error suggests
 BETWEEN_CHANGES = re.compile(rf"[,;]?\s+(?=(?:\w+(?:\.[\w-]+)+|{'|'.join(Job.model_fields)})=)")
+OF_TIMM = re.compile(r"(vit|deit|beit|swin|resne|convnext|efficientnet|mobilenet|regnet|densenet|vgg)\w*$")
 
 
 def separate_changes(text: str) -> list[str]:
@@ -152,10 +153,11 @@ def _unknown(word: str) -> Problem:
         return without_config(word, Path(word))
     from flopcast.interop.graphs.named import is_name  # only an error needs it
 
-    if is_name(word):
-        file = f"{re.split('[:/]', word.rstrip('/'))[-1]}.yaml"
+    named = f"timm:{word}" if OF_TIMM.match(word) and not is_path(word) else word
+    if is_name(named):
+        file = f"{re.split('[:/]', named.rstrip('/'))[-1]}.yaml"
         because = "only flopcast import graph builds models of other libraries"
-        fix = f"run flopcast import graph {word} -o {file}, and predict {file}"
+        fix = f"run flopcast import graph {named} -o {file}, and predict {file}"
         return Problem("job", word, "a file that exists, or a model", because, fix, fault=fault)
     if re.match(r"(plan|batch|model|cluster|stack|site)\.\w", word) and not is_path(word):
         allowed, because = "KEY=VALUE, such as plan.tensor_parallel=4", "a change of the job needs a value"

@@ -25,6 +25,7 @@ from flopcast.search.tables import Table, column_of, each_with, in_parts, joined
 from flopcast.search.usual_training import usual_batch
 from flopcast.spec.divisors import divided_over_chunks, divisors
 from flopcast.spec.job import Job
+from flopcast.spec.offload import fraction_in
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.plan_fields import NUMERIC
@@ -220,9 +221,10 @@ class Grid:
         """
         options = self.space.options(self.job)
         kept = np.ones(table["pipeline_parallel"].shape, dtype=bool)
+        outside = fraction_in(structure.offload, "parameters") > 0  # which only sharded parameters can be
         for name, matters in matters_to(table, options).items():
-            value = getattr(structure, name)
-            kept &= (matters & (value in options[name])) | (~matters & (value == NEUTRAL[name]))
+            value, own = getattr(structure, name), matters | (outside and name == "zero")
+            kept &= (own & (value in options[name])) | (~own & (value == NEUTRAL[name]))
         return np.asarray(kept & _has_chunks_of(structure, table["virtual_stages"]))
 
     def shares(self, structure: Plan, table: Table) -> Flags:

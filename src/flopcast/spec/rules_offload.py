@@ -5,11 +5,16 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 (memory/tiers.py), what a rule is (checks.py).
 """
 
+import re
+
 from flopcast.fixes import Edit, Fix
 from flopcast.spec.checks import Case, Rule, Ways, first
 from flopcast.spec.described_tiers import FIELDS, tier_of
 from flopcast.spec.node_groups import as_cluster
 from flopcast.spec.offload import KINDS, OUTER_PLACES, PEER, Placement, fraction_in, offload_word, stride_of
+
+HOST_EXAMPLE = {"capacity_bytes": "1 TB", "bytes_per_s": "200 GB/s"}
+STORAGE_EXAMPLE = {"capacity_bytes": "4 TB", "read_bytes_per_s": "6 GB/s", "write_bytes_per_s": "4 GB/s"}
 
 
 def _placed(case: Case) -> tuple[Placement, ...]:
@@ -69,6 +74,14 @@ def _undescribed(case: Case) -> list[str]:
     ]
 
 
+def _example(case: Case) -> str:
+    """Return changes that describe the first missing memory."""
+    field = _undescribed(case)[0]
+    values = HOST_EXAMPLE if field.endswith(".memory") else STORAGE_EXAMPLE
+    path = re.sub(r"\[(\d+)\]", r".\1", field)
+    return " ".join(f'{path}.{name}="{value}"' for name, value in values.items())
+
+
 def _too_much(case: Case) -> list[str]:
     """Return the kinds of state of which more than all is placed."""
     return [kind for kind in KINDS if fraction_in(_placed(case), kind) > 1 + 1e-9]
@@ -114,7 +127,10 @@ RULES: tuple[Rule, ...] = (
         fault=lambda c: f"is missing, but the plan offloads states to it ({offload_word(_placed(c))})",
         allowed="a description of the memory with capacity_bytes and bandwidths",
         because="flopcast needs the size and the bandwidth of the memory that states are offloaded to",
-        fix=lambda c: f"describe {_undescribed(c)[0]}, or choose another cluster",
+        fix=lambda c: (
+            f"describe {_undescribed(c)[0]} with the values of your machine, such as {_example(c)}, "
+            "or choose another cluster"
+        ),
     ),
     Rule(
         field="plan.offload",

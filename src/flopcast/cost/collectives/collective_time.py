@@ -194,14 +194,16 @@ def tier_of(nodes: Counts, cluster: Cluster, depth: Counts = AT_ITS_TOP) -> np.n
     """Return the index of the tier that joins a group that spans this many adjacent scale-up domains.
 
     The last tier joins any number of domains, regardless of its `devices`. Inside a domain, this tier is
-    `depth` tiers below the tier of the domain.
+    `depth` tiers below the tier of the domain. Domains that are not adjacent need a tier that is at least
+    -`depth` tiers above it.
     """
     reach, first = nodes * cluster.scale_up_devices, cluster.inner_tiers
     tier = np.full(nodes.shape, first, dtype=np.intp)
     for index, link in enumerate(cluster.tiers[:-1]):
         tier = np.where((reach > (link.devices or np.inf)), index + 1, tier)
     apart = np.maximum(tier, min(first + 1, len(cluster.tiers) - 1))
-    return np.where(nodes > 1, apart, first - depth.astype(np.intp))
+    joining = first - depth.astype(np.intp)
+    return np.where(nodes > 1, np.maximum(apart, joining), joining)
 
 
 def _inner(index: int, cluster: Cluster) -> Tier | None:
