@@ -55,6 +55,9 @@ class Switches(StrictModel):
         Switch that selects a newer attention kernel.
     graphs : str
         Switch that enables CUDA graphs or reduces kernel launches in another way.
+    graphs_of_experts : str
+        Switch that enables CUDA graphs of attention and the router. If the inputs of experts are not padded
+        to a fixed size, one graph cannot contain the whole step.
     timers : str
         Switch that prints how long each component of a step takes.
     rank_timers : str
@@ -89,6 +92,7 @@ class Switches(StrictModel):
     attention_kernel: str = ""
     attention_generation: str = ""
     graphs: str = ""
+    graphs_of_experts: str = ""
     timers: str = ""
     rank_timers: str = ""
     offload: str = ""

@@ -11,6 +11,7 @@ from benchmarks.random_jobs import random_jobs
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.diagnosis.settings import (
+    CHANGES,
     OF_PLAN,
     UNSETTLED_GAIN,
     best_change,
@@ -159,3 +160,26 @@ def names_of_advice(report):
     least_s = UNSETTLED_GAIN * report.step_time_s
     slow = slow_settings(report, PREDICTOR.predict)
     return {one.name for one in slow if one.basis == "predicted" or one.cost_s >= least_s}
+
+
+def test_a_graph_of_the_whole_step_is_advised_only_if_its_tensors_have_fixed_sizes():
+    """cuda-graphs.md of Megatron-Bridge: attn, moe_router and moe_preprocess for dropless MoE."""
+    plan = "dp=16 ep=16 mbs=1 gbs=1024 zero=1 precision=fp8_current"
+    narrow = {"model": "qwen3-30b-a3b", "cluster": "dgx-h100:2", "seq": 4096, "plan": plan}
+    whole, before_experts = ("iteration",), ("attention", "router")
+    for stack, padded, expected in (
+        ("megatron-bridge-26.04-hopper", False, before_experts),
+        ("megatron-core-2026", False, before_experts),
+        ("megatron-bridge-26.04-hopper", True, whole),
+    ):
+        experts = "model.blocks.0.feed_forward"
+        padding = [f"{experts}.capacity_factor=1.0", f"{experts}.pads_to_capacity=true"] if padded else []
+        found = job(**narrow, stack=stack, changes=padding)
+
+        proposed = [
+            changed.stack.host.graphs
+            for setting in ("launches", "launches_of_experts")
+            for changed in CHANGES[setting](found)
+        ]
+
+        assert proposed == [expected], (stack, padded)

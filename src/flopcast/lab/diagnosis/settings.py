@@ -16,6 +16,7 @@ from flopcast.errors import SpecError
 from flopcast.lab.diagnosis.excess import known_suspects
 from flopcast.lab.diagnosis.job_edits import difference, with_plan, with_recompute, with_stack
 from flopcast.lab.diagnosis.suspect import CERTAINTY, Predict, Suspect
+from flopcast.layers.experts import Experts
 from flopcast.operators.item import Item
 from flopcast.prediction import programs_of
 from flopcast.records import dataclass, replace
@@ -28,6 +29,7 @@ from flopcast.timeline.uncertainty import holds_one
 from flopcast.units import show_seconds
 
 LEAST_GAIN = 0.01  # of the step
+BEFORE_EXPERTS = ("attention", "router")  # parts of a layer with tensors of fixed sizes
 UNSETTLED_GAIN = 0.05  # of the step, that is worth advice although its interval contains zero
 
 
@@ -95,6 +97,25 @@ def _attention_is_old(job: Job) -> bool:
     return job.stack.attention_kernel == "flash" and job.stack.attention_generation != "newest"
 
 
+def _varies(job: Job) -> bool:
+    """Return whether experts have inputs of varying sizes, and the software can graph what is before them.
+
+    Then no graph of the whole step exists (docs/training/cuda-graphs.md of Megatron-Bridge; pull request
+    4247 of Megatron-LM), unless the device reads the sizes itself, as the stack's graphs then show.
+    """
+    experts = (block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts))
+    return bool(job.stack.switches.graphs_of_experts) and any(not one.pads_to_capacity for one in experts)
+
+
+def _launches_wait(job: Job) -> bool:
+    return "iteration" not in job.stack.host.graphs and not _varies(job)
+
+
+def _launches_before_experts_wait(job: Job) -> bool:
+    graphed = set(job.stack.host.graphs)
+    return "iteration" not in graphed and not graphed >= {*BEFORE_EXPERTS} and _varies(job)
+
+
 def _less_recompute(job: Job) -> Sequence[Job]:
     less = {"full": ("none", "selective"), "selective": ("none",)}.get(job.plan.recompute, ())
     return [with_recompute(job, mode) for mode in less]
@@ -146,9 +167,8 @@ CHANGES: Mapping[str, Callable[[Job], Sequence[Job]]] = {  # by the name of the 
         lambda job: job.stack.attention_kernel != "flash", "attention_kernel", "flash"
     ),
     "attention_kernel_old": _of_stack(_attention_is_old, "attention_generation", "newest"),
-    "launches": _of_stack(
-        lambda job: "iteration" not in job.stack.host.graphs, "host", {"graphs": ("iteration",)}
-    ),
+    "launches": _of_stack(_launches_wait, "host", {"graphs": ("iteration",)}),
+    "launches_of_experts": _of_stack(_launches_before_experts_wait, "host", {"graphs": BEFORE_EXPERTS}),
 }
 SETTINGS = tuple(
     Setting(name=name, changed=CHANGES[name], **row) for name, row in known_suspects()["settings"].items()
