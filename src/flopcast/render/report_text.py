@@ -243,7 +243,7 @@ def marked_memory_text(job: Job, memory: MemoryReport, changes: Iterable[str] = 
 
 def _certainty(report: Report) -> list[str]:
     """Return the factors that widen the interval most, the weakest curves, and extrapolated curves."""
-    head = "what the uncertainty depends on (one standard deviation each)"
+    head = "what the uncertainty depends on (one standard deviation each; shares overlap)"
     lines = [head, *factor_lines(report.factors[:6], "step")]
     worst = sorted(report.evidence, key=lambda e: -e.relative_error)[:3]
     errors = ", ".join(f"{_measured(e)} {e.relative_error:.0%}" for e in worst)

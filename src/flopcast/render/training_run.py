@@ -32,7 +32,7 @@ def marked_text(whole: Training) -> str:
         *_resized(whole),
         "",
         *_saving(whole),
-        "what the uncertainty depends on (one standard deviation each)",
+        "what the uncertainty depends on (one standard deviation each; shares overlap)",
         *factor_lines(run.wall_s.factors[:5], "run"),
     ]
     assumed = assumption_lines(text for report in whole.reports for text in report.assumptions)

@@ -121,7 +121,7 @@ def with_usual_stack(document: Document) -> Document:
         and _has_experts(document)
         and _shards(document, of_experts := _expert_stack(document, device))
     ):
-        stack, why = of_experts, " (as NVIDIA's recipes run experts on this device)"
+        stack, why = of_experts, " (as in NVIDIA's recipes for MoE models on this device)"
     elif device and not stack and device.usual_pretraining_stack:
         stack, why = device.usual_pretraining_stack, f" ({USUAL['stack']} is older than the device)"
     stack = stack or USUAL["stack"]
