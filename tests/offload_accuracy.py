@@ -109,7 +109,7 @@ numbers by machine, model and method.
   error is a development score, because we read the sizes of the feed-forward layers in the scripts of the
   runs after we had seen an error of 34 % with other sizes.
 - For MLP-Offload, flopcast assumes that each rank keeps the states of 32 subgroups in host memory, because
-  the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.
+  the scripts set 32 buffer slots. We assume that each buffer slot holds the states of one subgroup.
 """
 
 

@@ -31,7 +31,7 @@ def test_samples_make_a_fine_tune_whose_default_batch_needs_less_memory():
     )
 
     assert "as in recipes of fine-tuning" in tuned.out
-    assert "a run with a number of samples counts as a fine-tune" in tuned.out
+    assert "a job with a number of samples is a fine-tune" in tuned.out
     assert plain.out != tuned.out
 
 
