@@ -385,6 +385,15 @@ CASES = [
     ("predict llama-3.2-1b --site site.yaml --gpus 8", "factors: [{name: gemm_lvel, ratio: -1}]\n", [
         "set name to gemm_level", "set ratio to a value such as 1.1"
     ]),
+    ("sweep grid.yaml --top 0", "model: llama-3.2-1b\ngpus: [8, 8]\n", [
+        "write a number such as --top 10", "leave out one of the values 8"
+    ]),
+    ("search mixtral-8x7b --gpus 64 --plan 'ep=1,2,16 gbs=1k' --sort cost", "", [
+        "write --objective cost", "set global_batch to 1024", "set expert_parallel to 1,2"
+    ]),
+    ("search llama-3.2-1b --gpus 16,24..8 --plan tp=8..2", "", [
+        "set --gpus to 16,8..24", "set tensor_parallel to 2..8"
+    ]),
     ("explain gemm_lvel", "", [
         "add a job file, or --model NAME, such as --model llama-3-8b",
         "did you mean gemm_level[h100-sxm5-80gb]?",

@@ -112,6 +112,8 @@ def _with_value(edit: str, needed: str, option: str, value: str) -> str:
         from flopcast.cli.export import USUAL  # only this error needs it
 
         return edit.replace(USUAL[0], next(iter(nearest(value, USUAL)), USUAL[0]))
+    if needed == "--objective":
+        return f"write --objective {value}"
     if example := re.search(r"(?<==)\[.*\]|1h(?=\"$)", edit):
         inner = value.replace("_proj", "").strip("[]").replace(" ", "")
         return edit.replace(example[0], f"[{inner}]" if example[0][0] == "[" else inner)

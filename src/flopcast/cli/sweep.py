@@ -2,20 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import INPUT, OUTPUT, print_json
+from flopcast.cli.options import INPUT, OUTPUT, further_problems, print_json
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep, broken_off
 from flopcast.cli.terminal import print_text
+
+if TYPE_CHECKING:
+    from flopcast.errors import Problem
 
 option = DocumentedOptions(__name__)
 
 TIMES = ("seconds", "screened_per_s")  # how long a search took; omitted, so that answers are reproducible
 SHORT = {"sequence_length": "seq"}
+
+
+def _problems_of_grid(named: Mapping[str, Any]) -> "list[Problem]":
+    """Return the errors of the file, which do not depend on the options."""
+    from flopcast.cli.sweep_file import scenarios_of
+    from flopcast.errors import problems_of
+
+    grid = named["grid"]
+    return problems_of(lambda: scenarios_of(grid)) if grid is not None else []
 
 
 @click.command("sweep")
@@ -24,6 +36,7 @@ SHORT = {"sequence_length": "seq"}
 @option("--top", type=click.IntRange(min=1), default=1, show_default=True)
 @option("--json", "wants_json", is_flag=True)
 @option("--csv", type=OUTPUT)
+@further_problems(_problems_of_grid)
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 

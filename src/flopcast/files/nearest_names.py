@@ -45,7 +45,10 @@ def nearest(
     with_words = [name for name in names if f"-{plain}-" in f"-{_plain(name)}-"]
     begun = [name for name, text in names.items() if text.startswith(short) and name not in with_words]
     if with_words or begun:
-        return [name for some in (with_words, begun) for name in sorted(some, key=_by_length)][:most]
+        longer = re.compile("-?".join(map(re.escape, short)) + r"\d")  # llama-30b is not llama3
+        ends = [name for name in begun if not longer.match(_plain(name))]
+        some = (with_words, ends, [name for name in begun if name not in ends])
+        return [name for names in some for name in sorted(names, key=_by_length)][:most]
     import difflib  # only a wrong name needs it
 
     alike = {name: difflib.SequenceMatcher(None, text, short).ratio() for name, text in names.items()}

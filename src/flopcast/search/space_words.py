@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from flopcast.meant_quantities import in_digits, is_single_number
+from flopcast.quantities import parse_length
 from flopcast.slips import OFF
 from flopcast.spec.offload import Placement
 from flopcast.spec.shards import ShardGroup
@@ -102,7 +103,8 @@ def _meant_numbers(given: object, allowed: str) -> str:
     >>> _meant_numbers("on", ZERO_STAGES[0]), _meant_numbers("off", ZERO_STAGES[0])
     ('1', '0')
     """
-    text = ",".join(dict.fromkeys(in_digits(word.strip()) for word in str(given).split(",")))
+    words = [re.sub(r"^\d+[kK]$", _thousands, in_digits(word.strip())) for word in str(given).split(",")]
+    text = ",".join(dict.fromkeys(words))
     right = FALLING.sub(lambda ends: "..".join(sorted(ends.groups(), key=int)), text)
     right = right.replace(",", "") if is_single_number(right) else right
     if NUMBERS.fullmatch(right) and right != str(given).replace(" ", ""):
@@ -117,6 +119,11 @@ def _meant_numbers(given: object, allowed: str) -> str:
         return "1"
     stated = re.findall(r"(?<![\w.-])[1-9]\d*", text) or re.findall(r"[1-9]\d*", text)[:1]
     return ",".join(stated) or (ALL if "all" in allowed else "0" if text.lower() in OFF else "1")
+
+
+def _thousands(found: re.Match[str]) -> str:
+    """Return the number in a text such as 1k."""
+    return str(parse_length(found[0]))
 
 
 def _doubled(first: int, last: int) -> list[int]:
