@@ -385,6 +385,9 @@ CASES = [
     ("predict llama-3.2-1b --site site.yaml --gpus 8", "factors: [{name: gemm_lvel, ratio: -1}]\n", [
         "set name to gemm_level", "set ratio to a value such as 1.1"
     ]),
+    ("predict llama-3.2-1b --gpus 8 --images 4x0x100 --plan tp=3", "", [
+        "remove --images", "set tensor_parallel to 2"
+    ]),
     ("sweep grid.yaml --top 0", "model: llama-3.2-1b\ngpus: [8, 8]\n", [
         "write a number such as --top 10", "leave out one of the values 8"
     ]),

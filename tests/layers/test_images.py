@@ -87,9 +87,10 @@ def test_a_text_of_images_is_read_and_written_back():
 
 
 def test_sizes_and_numbers_of_images_begin_with_one_and_the_fix_is_a_text_of_images():
-    for text in ("0x1024x1024", "1x0x10", "1x1x100000"):
+    fixes = {"0x1024x1024": "1x1024x1024", "2x9x9+1x0x10": "2x9x9+1x1x10", "1x1x100000": "1x1x65536"}
+    for text, right in fixes.items():
         with pytest.raises(SpecError) as caught:
             build(Batch, Document("job.yaml", {}, {}), {"seq": 4096, "images": text})
 
         (problem,) = caught.value.problems
-        assert problem.fix == "write 2x1024x768", text
+        assert problem.fix == f"set images to {right}", text

@@ -57,13 +57,14 @@ def read_images(given: object) -> object:
     """
     if isinstance(given, str):
         words = [word.strip() for word in re.split(r"[+,]", given)]
-        return () if words in ([""], ["none"]) else tuple(map(_image, words))
+        return () if words in ([""], ["none"]) else tuple(_image(word, given) for word in words)
     if isinstance(given, (list, tuple)):
-        return tuple(_image(each) if isinstance(each, str) else each for each in given)
+        return tuple(_image(each, each) if isinstance(each, str) else each for each in given)
     return given
 
 
-def _image(word: str) -> dict[str, int]:
+def _image(word: str, text: str) -> dict[str, int]:
+    """Return the images of one size that a word of a text describes."""
     found = _WORD.fullmatch(word)
     if not found:
         because = "each entry states how many images of one size a sequence has"
@@ -73,9 +74,9 @@ def _image(word: str) -> dict[str, int]:
     count, width, height = (int(each or 1) for each in found.groups())
     if not all(1 <= each <= LARGEST for each in (count, width, height)):
         because = "each entry states how many images of one size a sequence has"
-        raise NotAllowedError(
-            f"numbers from 1 to {LARGEST} instead of {word!r}", because, "write 2x1024x768"
-        )
+        inside = "x".join(str(min(max(each, 1), LARGEST)) for each in (count, width, height))
+        fix = {"images": text.replace(word, inside)}
+        raise NotAllowedError(f"numbers from 1 to {LARGEST} instead of {word!r}", because, fix)
     return {"width": width, "height": height, "count": count}
 
 

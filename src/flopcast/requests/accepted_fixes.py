@@ -272,7 +272,8 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
         return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
     because, fix = f"{problem.because}; {also_refused(right, second)}", second.fix
     because = problem.because if second.because == problem.because else because
-    fix = fix if second.edits or not problem.edits else f"{problem.fix}, and {fix}"
+    is_whole = second.edits or not problem.edits or fix == f"remove {problem.where}"
+    fix = fix if is_whole else f"{problem.fix}, and {fix}"
     if fix.startswith(OTHER_STACK):  # another stack accepts the usual spelling
         stack, mark, rest = fix.partition(", or ")
         sets: str = set_to({str(path_of(problem.field)[-1]): right})
