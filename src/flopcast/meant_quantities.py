@@ -73,8 +73,10 @@ def meant_quantity(text: str, units: tuple[str, ...], example: str = "") -> str:
         return f"{times * float(number):.10g} {unit}"
     scale_s = seconds_of(written) if "s" in units and math.isfinite(float(number)) else None
     if scale_s and not _is_readable(text, units):
-        unit = next((unit for unit in ("d", "h", "min") if unit in units), "s")
-        return f"{scale_s * float(number) / parse_quantity(f'1 {unit}', units):.10g} {unit}"
+        total_s, large = scale_s * float(number), [unit for unit in ("d", "h", "min") if unit in units]
+        sizes = {unit: parse_quantity(f"1 {unit}", units) for unit in (*large, "s")}
+        unit = next((unit for unit, size_s in sizes.items() if total_s >= size_s), "s")
+        return f"{total_s / sizes[unit]:.10g} {unit}"
     time = units[0].partition("/")[2]
     plain = PER.sub("/", written)
     plain = re.sub(r"(?<=[kMGTP])b(?:/s)?$", "bit/s", plain) if "bit/s" in units else plain

@@ -29,6 +29,9 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "predict llama-3.2-1b --gpus 8,128": "run flopcast search with --gpus 8,128",
     "predict https://huggingface.co/meta-llama/Llama-3.2-1B --gpus 8": "write meta-llama/Llama-3.2-1B",
     "search llama-3.2-1b --gpus 8 --tokens 1T --deadline '30 dayz'": 'write --deadline "30 d"',
+    "calibrate from-run llama-3.2-1b --gpus 8 --cluster dgx-h100 --observed-step '1 minute 3'": (
+        'write a value such as --observed-step "1 min"'
+    ),
     "explain gemm llama-3.2-1b --gpus 8": "did you mean gemm_level[h100-sxm5-80gb]?",
     "sweep grid.yaml --precison fp8": [
         "remove it, and add precision=fp8 to the plan in the file",
