@@ -89,6 +89,7 @@ def test_where_no_plan_is_given_one_is_chosen_and_said():
 
 def test_a_number_of_devices_that_nothing_states_is_an_assumption():
     size = "gpus 256, the size of dgx-h100 in the catalogue"
+    plan = "tp=1 pp=1 cp=1 mbs=1 gbs=512 zero=1 recompute=full"
     cases = (
         ({}, True),
         ({"cluster": "dgx-h100"}, True),
@@ -96,7 +97,7 @@ def test_a_number_of_devices_that_nothing_states_is_an_assumption():
         ({"plan": "dp=256 gbs=512"}, False),
     )
     for words, assumed in (*cases, ({"cluster": "dgx-h100:32"}, False)):
-        job = flopcast.job(**{"model": "llama-3-8b", "plan": "tp=1 mbs=1 gbs=512 zero=1"} | words)
+        job = flopcast.job(**{"model": "llama-3-8b", "plan": plan} | words)
         assert (size in job.assumptions) == assumed, words
 
 

@@ -17,7 +17,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.workload.checks import check
 
-SINGLES = 20  # of each batch, looked at alone
+SINGLES = 10  # of each batch, looked at alone
 STACKS = {"megatron-2022": "selene:64", "gpt-neox-deepspeed": "perlmutter:128"}
 RECOMPUTE = ("none", "selective", "full")
 

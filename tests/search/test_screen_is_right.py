@@ -125,7 +125,7 @@ def screened_batches(name):
 @all_cases("name", FAMILIES)
 def test_a_plan_is_screened_alike_in_its_space_and_alone(name):
     checked, parts = 0, screened_batches(name)
-    of_each = math.ceil(12 / len(parts))
+    of_each = math.ceil(6 / len(parts))
     for number, (job, plans, together) in enumerate(parts):
         book = load_book(job.cluster)
         mixed = np.random.default_rng(number).permutation(plans.size)
@@ -140,7 +140,7 @@ def test_a_plan_is_screened_alike_in_its_space_and_alone(name):
                 )
             checked += bool(alone.possible[0])
 
-    assert checked > 10
+    assert checked > 5
 
 
 @all_cases("name", FAMILIES)
@@ -203,7 +203,7 @@ def test_the_exact_optimum_of_a_small_space_is_among_the_best_screened(name):
     question = Question(jobs=(job,), space=space)
     kept = TopCandidates(most=10_000).after_all(question, batches(job, space), load_book)
 
-    played = dict(play_each([one.job for one in kept.best], load_book))
+    played = dict(play_each([one.job for one in kept.best], load_book, energy=False))
 
     exact_s = [played[place].step_time_s for place in range(kept.feasible)]
     first = max(8, len(exact_s) // 8)

@@ -107,10 +107,9 @@ def entries_of(
 ) -> Iterator[tuple[str, PeerFile, str]]:
     """Yield the class, entry and column of every entry with rows of a device, the most trusted first."""
     for file in files:
-        name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
         for mark, owner in file.devices.items():
             if owner == device and mark in tables.get(file.path, {}):
-                yield name, file, mark
+                yield file.kernel_class, file, mark
 
 
 def device_samples(
@@ -326,10 +325,10 @@ def compared_with_own(
     own: Mapping[str, Samples], device: Device, tables: Mapping[str, Columns]
 ) -> list[str]:
     """Return lines of text that compare the tables with a device's own measurements, class by class."""
+    measured = [file for file in PEER_FILES if file.kernel_class in own]
     return [
         f"{device.name} {name}: {source} does not join the curve: {disagreement(own[name], samples).text()}"
-        for name, by_source in device_samples(device, tables).items()
-        if name in own
+        for name, by_source in device_samples(device, tables, measured).items()
         for source, samples in by_source.items()
     ]
 

@@ -65,6 +65,11 @@ class PeerFile:
         return "peers" if "/" in self.path else "serving"
 
     @property
+    def kernel_class(self) -> str:
+        """Return the class of the samples: that of the curve, with the layout of a gradient product."""
+        return self.name if self.layout == "forward" else f"{self.name}.{self.layout}"
+
+    @property
     def source(self) -> str:
         """Return the name of the project, and the name of the table if the project has several tables."""
         project = self.path.partition("/")[0] if "/" in self.path else OF_SERVING
