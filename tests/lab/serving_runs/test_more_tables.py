@@ -122,6 +122,17 @@ def test_a_plan_that_is_not_stated_is_the_one_that_flopcast_chooses(tmp_path):
     assert "Own" in refused.reason
 
 
+def test_deepseek_in_mlperf_has_the_plan_of_the_guide_of_tensorrt_llm(tmp_path):
+    """--tp 8 --ep 8 --max_batch_size 384 with enable_attention_dp, on each eight of the 72 devices."""
+    rack = {"model": "deepseek-r1", "accelerator": "NVIDIA GB200", "accelerators": "4", "nodes": "18"}
+    rows = [ML_PERF | rack | {"weights": "fp4", "software": "TensorRT 10.11, CUDA 12.9"}]
+    (run,) = SERVING.read(written(tmp_path / "mlperf.csv", rows))
+    plan = run.job.plan
+
+    assert (plan.data_parallel, plan.expert_parallel, plan.replicas) == (8, 8, 9)
+    assert plan.max_sequences == 384
+
+
 def test_a_card_may_hold_two_devices_and_a_product_may_contain_an_engine(tmp_path):
     cards = {"accelerator": "[MAXSUN] MS-Intel Arc Pro B60 Dual 48G Turbo", "accelerators": "4"}
     cards |= {"software": "vLLM 0.9.0", "weights": "UINT4"}

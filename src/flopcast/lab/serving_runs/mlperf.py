@@ -3,8 +3,9 @@
 Source: data/serving/mlperf_inference_v5.1_llm.csv; on GitHub mlcommons/inference_results_v5.1. One row is
 one scenario of one submitted system.
 
-Submitters choose their plans and do not publish them. Predictions use the plan that flopcast chooses,
-with as many instances as fit on all devices. Each number is the best of a submitter's search. The table
+Submitters choose their plans, which are not in the table. Predictions of DeepSeek-R1 use the plan that
+TensorRT-LLM's documentation recommends for it, and all others the smallest tensor-parallel degree at which
+the model fits, with as many instances as fit on all devices. Each number is the best of a submitter's search. The table
 does not state lengths. The mean length of outputs is about the tokens per second divided by the queries
 per second of rows with arrivals; names.yaml lists it with the assumed lengths of prompts. "Offline" keeps
 the batch full; other scenarios have random arrivals at the rate of the row. The result of such a scenario
@@ -20,8 +21,9 @@ from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s, r
 from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows
 
 _NAMES = read_table(__package__, "names.yaml")["mlperf"]
-CLUSTERS, MODELS, LENGTHS, ENGINES, PER_CARD = (
-    _NAMES[name] for name in ("clusters", "models", "lengths", "engines", "devices_per_accelerator")
+CLUSTERS, MODELS, LENGTHS, ENGINES, PER_CARD, PLANS = (
+    _NAMES[name]
+    for name in ("clusters", "models", "lengths", "engines", "devices_per_accelerator", "plans")
 )
 BUILT = "TensorRT "  # builds engines, whose kernels a C++ runtime launches
 WHOLE_ANSWER = 20_000  # tokens: LoadGen takes only the first token and the whole answer, at most this long
@@ -96,7 +98,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         cluster=CLUSTERS[row["accelerator"]],
         engine=engine["engine"],
         era=_era(row["software"]),
-        plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
+        plan={"weights": FORMATS[row["weights"]], "cache": "fp8", **PLANS.get(model, {})},
         traffic=traffic,
         devices=devices,
         settings={"stream_interval": WHOLE_ANSWER},
