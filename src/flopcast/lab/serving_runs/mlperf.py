@@ -5,11 +5,11 @@ one scenario of one submitted system.
 
 Submitters choose their plans, which are not in the table. Predictions of DeepSeek-R1 use the plan that
 TensorRT-LLM's documentation recommends for it, and all others the smallest tensor-parallel degree at which
-the model fits, with as many instances as fit on all devices. Each number is the best of a submitter's search. The table
-does not state lengths. The mean length of outputs is about the tokens per second divided by the queries
-per second of rows with arrivals; names.yaml lists it with the assumed lengths of prompts. "Offline" keeps
-the batch full; other scenarios have random arrivals at the rate of the row. The result of such a scenario
-is therefore at most this rate times the mean length.
+the model fits, with as many instances as fit on all devices. Each number is the best of a submitter's
+search. The table does not state lengths. The mean length of outputs is about the tokens per second divided
+by the queries per second of rows with arrivals; names.yaml lists it with the assumed lengths of prompts.
+"Offline" keeps the batch full; other scenarios have random arrivals at the rate of the row. The result of
+such a scenario is therefore at most this rate times the mean length.
 """
 
 import re
