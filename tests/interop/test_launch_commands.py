@@ -77,6 +77,7 @@ FORMATS = (
         "fp8",
     ),
     ("trtllm-serve nvidia/Llama-3.1-8B-Instruct-FP8", "fp8", None),
+    ("vllm serve Qwen/Qwen3-8B-FP8 --quantization fp8", "fp8_block", None),
     (
         "text-generation-launcher --model-id meta-llama/Llama-3.1-8B --quantize bitsandbytes-nf4",
         "int4",
@@ -156,7 +157,7 @@ def test_tgi_has_an_entry_whose_fields_its_flags_change():
     command = "text-generation-launcher --model-id meta-llama/Llama-3.1-8B --num-shard 1"
     flags = " --cuda-graphs 1,2,64,8 --cuda-memory-fraction 0.5 --max-concurrent-requests 200"
 
-    assert data_of(command)["engine"] == "tgi" == catalog.known("engines", "text-generation-inference")
+    assert data_of(command)["engine"] == "tgi" == catalog.known("engines", "Hugging Face TGI")
     changed = data_of(command + flags)
     assert changed["engine"] == {"base": "tgi", "graph_sequences": 64, "memory_fraction": 0.45}
     assert changed["plan"]["max_sequences"] == 200

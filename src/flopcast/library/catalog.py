@@ -44,7 +44,8 @@ OWN = {  # kind → how to describe an entry that the catalogue does not have
 }
 OTHER_NAMES = {  # kind → letters and numbers of a name that people use → entry
     "engines": dict.fromkeys(("trtllm", "tensorrt"), "tensorrt-llm")
-    | {"transformers": "hugging-face", "textgenerationinference": "tgi", "turbomind": "lmdeploy"}
+    | dict.fromkeys(("textgenerationinference", "huggingfacetgi"), "tgi")
+    | {"transformers": "hugging-face", "turbomind": "lmdeploy"}
 }
 ENGINES_LIKE = {  # entry → letters of other serving software that runs it or resembles it
     "vllm": "aphrodite deepspeed dynamo fastgen kserve lightllm mii mlc nim rayserve triton xinference",

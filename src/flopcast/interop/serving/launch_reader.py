@@ -180,8 +180,9 @@ class LaunchReader(ConfigReader):
             self.assume(f"{key} {self.text(key)}: {PUBLISHED}", key)
 
     def _put_weights(self, kept: str, entry: str | None, key: str) -> None:
-        """Set the weights of the plan, unless the model was published in a format of this kind."""
-        if not published_in(entry, kept):
+        """Set the weights of the plan, unless the model or its copy is stored in a format of this kind."""
+        of_copy = str(self.data.get("plan", {}).get("weights"))
+        if not published_in(entry, kept) and not of_copy.startswith(kept):
             self.put(("plan", "weights"), kept, key)
 
     def put_replicas(self, number: int, key: str) -> None:
