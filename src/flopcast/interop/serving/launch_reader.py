@@ -181,7 +181,8 @@ class LaunchReader(ConfigReader):
 
     def _put_weights(self, kept: str, entry: str | None, key: str) -> None:
         """Set the weights of the plan, unless the model or its copy is stored in a format of this kind."""
-        of_copy = str(self.data.get("plan", {}).get("weights"))
+        plan = self.data.get("plan")
+        of_copy = str(plan.get("weights")) if isinstance(plan, dict) else ""
         if not published_in(entry, kept) and not of_copy.startswith(kept):
             self.put(("plan", "weights"), kept, key)
 
