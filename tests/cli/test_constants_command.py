@@ -222,7 +222,8 @@ def test_tables_to_which_no_constant_can_be_fitted_are_an_error_and_nothing_is_w
     )
     row = "a,b,train,train,llama-3-8b,4096,H100,64,8,8,1,1,256,bf16,Megatron-LM"
     for column, value, expected in (
-        ("step_time", "6.9", "states no measured time"),
+        ("loss", "6.9", "states no measured time"),
+        ("step_time", "6.9", "write step_time_s in place of step_time"),
         ("step_time_s", "6.9", "no constant can be fitted to 1 run"),
     ):
         table.write_text(f"{head},precision,framework,{column}\n{row},{value}\n")
