@@ -9,8 +9,9 @@ from unmarked import unmarked
 import flopcast
 from flopcast import predict
 from flopcast.api import predict_checkpoint
-from flopcast.errors import SpecError
+from flopcast.errors import InfeasibleError, SpecError
 from flopcast.placement import best_group_division
+from flopcast.plans_that_fit import plan_that_fits
 from flopcast.render.report_json import as_json
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import marked_text
@@ -177,3 +178,23 @@ def test_a_checkpoint_of_peers_is_loaded_by_other_numbers_of_peers():
         peers = loading.plan.peers
         weights = 8 * 2 * peers  # each of eight data-parallel ranks reads all weights in 16 bits
         assert read.sum() == pytest.approx((weights + 12 * peers + each) * parameters, rel=1e-6)
+
+
+def test_a_partial_plan_that_does_not_fit_gets_advice_with_slow_parts_too():
+    """Advice was a refusal of slow parts, because it looked for plans of the job with its slow parts."""
+    with pytest.raises(InfeasibleError, match="The job fits with"):
+        flopcast.job("llama-3-8b", gpus=1, seq=2048, slow="device=0:0.5")
+
+
+def test_plans_that_fit_are_named_for_jobs_with_slow_parts_and_not_for_unequal_groups():
+    too_large = {"micro_batch": 512, "global_batch": 4096}
+    slow, mixed = (
+        each.model_copy(update={"plan": each.plan.model_copy(update=too_large)})
+        for each in (
+            job(f"peers=2 {ROUND}", (A100, 2), slow="peer=1:0.5"),
+            job(f"peers=2 {ROUND}", (A100, 1), (H100, 1)),
+        )
+    )
+
+    assert plan_that_fits(slow).plan.micro_batch < 512
+    assert plan_that_fits(mixed) is None

@@ -148,9 +148,9 @@ def _choice(job: Job, settled: tuple[tuple[str, object], ...]) -> "ChosenPlan | 
     from flopcast.search.default_plan import NoPlanFitsError, choose
     from flopcast.search.equal_parts import with_equal_parts
 
-    fixed = dict(settled)
+    fixed, job = dict(settled), with_equal_parts(job)
     try:
-        return _without_stages(job, fixed) or choose(with_equal_parts(job), fixed, load_book(job.cluster))
+        return _without_stages(job, fixed) or choose(job, fixed, load_book(job.cluster))
     except NoPlanFitsError as error:
         from flopcast.requests.changes_that_fit import advice
 
@@ -165,12 +165,11 @@ def _without_stages(job: Job, fixed: Mapping[str, object]) -> "ChosenPlan | None
     """
     from flopcast.library.curves import load_book
     from flopcast.search.default_plan import choose
-    from flopcast.search.equal_parts import with_equal_parts
 
     if job.batch_unit != "samples" or "pipeline_parallel" in fixed:
         return None
     try:
-        return choose(with_equal_parts(job), {**fixed, "pipeline_parallel": 1}, load_book(job.cluster))
+        return choose(job, {**fixed, "pipeline_parallel": 1}, load_book(job.cluster))
     except (SpecError, InfeasibleError):
         return None
 

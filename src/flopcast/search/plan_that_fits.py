@@ -9,6 +9,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.records import dataclass
+from flopcast.search.equal_parts import of_parts, with_equal_parts
 from flopcast.search.offload_that_fits import estimated_step_s
 from flopcast.search.question import Question
 from flopcast.search.space import Space
@@ -47,11 +48,11 @@ def plan_that_fits(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) 
     """Return the fastest plan that fits and has the degrees of the job's own plan; None if there is none.
 
     The ZeRO stage, the recompute mode and sequence parallelism may differ, and the micro-batch may be
-    smaller. Plans with separate settings for some layers, and batches that list their micro-batches, have
-    none.
+    smaller. Plans with separate settings for some layers, batches that list their micro-batches, and
+    clusters with unequal groups have none. The estimate assumes that all parts are equally fast.
     """
-    plan = job.plan
-    if plan.layers:
+    plan, job = job.plan, with_equal_parts(job)
+    if of_parts(job) is not None:
         return None
     names = [name for name in Plan.model_fields if name in Space.model_fields]
     space = {name: getattr(plan, name) for name in names if name not in (*FREED, *SAME)}

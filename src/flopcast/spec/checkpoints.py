@@ -142,7 +142,7 @@ class Checkpoint(StrictModel):
         'lazy file_system every=100 files=layer'
         """
         period = [f"every={self.every_steps}"] if self.every_steps else []
-        period += [f"every={self.every_s!r}s"] if self.every_s else []
+        period += [f"every={self.every_s!r}s".replace(".0s", "s")] if self.every_s else []
         others = [
             f"{word}={getattr(self, name)}"
             for word, name in SETTINGS.items()
