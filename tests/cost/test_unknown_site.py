@@ -7,7 +7,15 @@ from conftest import make_job
 
 from flopcast import prediction
 from flopcast.cost.constant_transfer import FittedLevel
-from flopcast.cost.unknown_site import FRAMEWORK, PRIOR_LOG_SIGMAS, SOFTWARE, site_constant, unknowns
+from flopcast.cost.unknown_site import (
+    CODE_LOG_SIGMAS,
+    FRAMEWORK,
+    PRIOR_LOG_SIGMAS,
+    SIDES,
+    SOFTWARE,
+    site_constant,
+    unknowns,
+)
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.records import replace
@@ -43,6 +51,17 @@ def test_only_what_no_fitted_run_shows_widens_an_interval_and_no_step_changes():
         (0.1, 0.3), log_sigmas(unknown.factors), log_sigmas(known.factors), strict=True
     ):
         assert wide == pytest.approx(math.hypot(narrow, added))
+
+
+def test_undescribed_code_widens_both_sides_and_the_slower_one_most():
+    stack = catalog.stack("deepspeed-zero")
+
+    described, other = predicted(stack), predicted(stack.model_copy(update={"stands_in": True}))
+
+    assert other.step_time_s == described.step_time_s
+    pairs = zip(SIDES, of_site(described)[0].sigmas, of_site(other)[0].sigmas, strict=True)
+    for side, before, after in pairs:
+        assert after == pytest.approx(math.hypot(before, CODE_LOG_SIGMAS[side]))
 
 
 def test_without_constants_the_prior_is_as_wide_on_both_sides():

@@ -9,6 +9,10 @@ among those that constants were fitted on, they have shown whether the descripti
 sites differ from the prediction by more than its factors say. Such a site is more often slower than faster,
 because most effects that a description omits make a step longer, so both sides have their own sigma.
 
+If a job runs model code that nobody has described, a stack stands for it (`Stack.stands_in`). Scripts of
+users and models of Transformers are such code. No constant is fitted to this doubt: its sigmas are an
+assumption.
+
 At such sites, steps of models with narrow experts differ most from their predictions: GEMMs of such experts
 are short, so the work around each GEMM, such as launches, casts and permutations of tokens, decides the
 speed. This work depends on details of the software, but hardly on the number of elements of an expert's
@@ -32,11 +36,16 @@ UNKNOWN_SITE = "unknown_site"
 # and, if one of these holds, how long the work around the GEMMs of narrow experts takes.
 FRAMEWORK, DEVICE, SOFTWARE, NARROW = "framework", "device", "software", "narrow"
 UNKNOWNS = (FRAMEWORK, DEVICE, SOFTWARE, NARROW)
+CODE = "code"  # model code that nobody has described, for which the stack stands (`Stack.stands_in`)
 FASTER, SLOWER = "faster", "slower"
 SIDES = (FASTER, SLOWER)
 # Without constants. Releases of one framework differ in speed by up to 30 % (docs/accuracy/residuals.md),
 # and 1.3 = exp(1.645 · 0.16). Without constants, a new device, library or narrow experts add no doubt.
 PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.16, DEVICE: 0.0, SOFTWARE: 0.0, NARROW: 0.0}
+# An assumption, not a constant: kernels, masks and host work of such code make steps up to 1.5 times as
+# long, and hardly ever shorter. These are the likeliest sigmas of 48 sources of the development set and the
+# collections (docs/accuracy/residuals.md).
+CODE_LOG_SIGMAS = {FASTER: 0.05, SLOWER: 0.26}
 # Elements of a matrix of Qwen3-30B-A3B's experts, the narrowest of common models. The whole sigma of narrow
 # experts applies to experts that are as narrow, and a part to wider ones.
 NARROW_ELEMENTS = 768 * 2048
@@ -60,13 +69,16 @@ def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
     [(), ('framework',), ('framework', 'device')]
     >>> unknowns(Stack(name="new"), "v100")
     ('framework', 'device', 'software')
+    >>> unknowns(Stack(name="mine", library_fitted_on=("a100",), stands_in=True), "a100")
+    ('framework', 'code')
     """
     if stack.derate.own or device in stack.fitted_on:
-        return ()
+        return (CODE,) if stack.stands_in else ()
     of_library = {*stack.fitted_on, *stack.library_fitted_on}
-    if device in of_library:
-        return (FRAMEWORK,)
-    return (FRAMEWORK, DEVICE) if of_library else (FRAMEWORK, DEVICE, SOFTWARE)
+    found: tuple[str, ...] = (FRAMEWORK,)
+    if device not in of_library:
+        found = (FRAMEWORK, DEVICE) if of_library else (FRAMEWORK, DEVICE, SOFTWARE)
+    return (*found, CODE) if stack.stands_in else found
 
 
 def unknown_fractions(job: Job) -> dict[str, float]:
@@ -118,6 +130,8 @@ def site_log_sigmas(fractions: Mapping[str, float], family: str, levels: Levels)
 
 
 def _log_sigma(family: str, unknown: str, side: str, levels: Levels) -> float:
+    if unknown == CODE:
+        return CODE_LOG_SIGMAS[side]
     if not any(name.startswith(UNKNOWN_SITE) for name in levels):
         return PRIOR_LOG_SIGMAS[unknown]
     own = family if family != "hybrids" else WIDEST_FAMILY

@@ -255,6 +255,10 @@ class Stack(StrictModel):
     library_fitted_on : tuple of str
         Devices for which the fitted runs include any framework built on the same library, such as
         Megatron-Core (cost/unknown_site.py).
+    stands_in : bool
+        Whether the job runs model code that nobody has described, and this stack stands for it. Details of
+        such code may be slower or faster than those of the stack, so the interval is wider
+        (cost/unknown_site.py).
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
@@ -294,6 +298,7 @@ class Stack(StrictModel):
     derate: Derate = Derate()
     fitted_on: tuple[str, ...] = ()
     library_fitted_on: tuple[str, ...] = ()
+    stands_in: bool = False
     narrow: NarrowProducts = NarrowProducts()
     offload: OffloadSoftware = OffloadSoftware()
     switches: Switches = Switches()

@@ -179,10 +179,17 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     if known.replaces:
         group["node"] = {"devices": inside, "device": known.replaces}
     changes: dict[str, object] = {"base": known.cluster, "groups": {"0": group}}
+    tiers = {  # of a node with more devices than the catalogue's
+        str(place): {"devices": inside}
+        for place, tier in enumerate(own.tiers)
+        if inside > tier.devices == own.node.devices
+    }
+    if tiers:
+        changes["tiers"] = tiers
     network = cells.node_bytes_per_s(machine.network, per_node)
     if network:
         rate = f"{network / per_node / 1e9:g} GB/s"
-        changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
+        changes["tiers"] = tiers | {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
     elif machine.network and machine.num_devices > inside:
         assumed.append(
             f"network of {known.cluster}: '{machine.network}' does not state the bandwidth of a node, so "

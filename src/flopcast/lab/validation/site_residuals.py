@@ -14,7 +14,7 @@ from types import MappingProxyType
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import SiteResiduals
 from flopcast.cost.factors import FASTER_SIDE
-from flopcast.cost.unknown_site import NARROW, UNKNOWN_SITE, site_log_sigmas, unknown_fractions
+from flopcast.cost.unknown_site import CODE, NARROW, UNKNOWN_SITE, site_log_sigmas, unknown_fractions
 from flopcast.lab.calibration.site_fit import fit_sites
 from flopcast.lab.validation.published import ComparedRun
 from flopcast.records import replace
@@ -32,7 +32,7 @@ def residuals_of(rows: Iterable[ComparedRun]) -> tuple[SiteResiduals, ...]:
     found: dict[tuple[str, str, tuple[str, ...]], list[tuple[float, float, float]]] = {}
     for row in rows:
         fractions = unknown_fractions(row.job)
-        unknown = tuple(each for each in fractions if each != NARROW)
+        unknown = tuple(each for each in fractions if each not in (CODE, NARROW))
         if unknown and row.family in FAMILIES:
             sigma = max(log_sigmas(tuple(f for f in row.factors if not _of_site(f))))
             gap = -math.log1p(row.relative_error)
