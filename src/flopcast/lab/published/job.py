@@ -178,25 +178,19 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     group: dict[str, object] = {"count": -(-machine.num_devices // inside), "node": {"devices": inside}}
     if known.replaces:
         group["node"] = {"devices": inside, "device": known.replaces}
-    changes: dict[str, object] = {"base": known.cluster, "groups": {"0": group}}
-    tiers = {  # of a node with more devices than the catalogue's
-        str(place): {"devices": inside}
-        for place, tier in enumerate(own.tiers)
-        if inside > tier.devices == own.node.devices
-    }
-    if tiers:
-        changes["tiers"] = tiers
+    wider = [str(at) for at, tier in enumerate(own.tiers) if inside > tier.devices == own.node.devices]
+    tiers: dict[str, dict[str, object]] = {at: {"devices": inside} for at in wider}
     network = cells.node_bytes_per_s(machine.network, per_node)
     if network:
-        rate = f"{network / per_node / 1e9:g} GB/s"
-        changes["tiers"] = tiers | {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
+        tiers.setdefault(str(len(own.tiers) - 1), {})["bytes_per_s"] = f"{network / per_node / 1e9:g} GB/s"
     elif machine.network and machine.num_devices > inside:
         assumed.append(
             f"network of {known.cluster}: '{machine.network}' does not state the bandwidth of a node, so "
             "the bandwidth of the catalogue is used"
         )
     assumed.append(f"cluster {known.cluster}: {known.because}")
-    return changes
+    changes: dict[str, object] = {"base": known.cluster, "groups": {"0": group}}
+    return changes | ({"tiers": tiers} if tiers else {})
 
 
 def _unknown_schedule(run: Run) -> list[Problem]:
