@@ -1,6 +1,7 @@
 """Every cluster, size and stack of a search has its best plan in the answer, or the reason it has none."""
 
 import csv
+import re
 
 import pytest
 from conftest import described_model, make_job
@@ -93,8 +94,9 @@ def test_text_and_table_name_every_setting_once(mixed, tmp_path):
 
     for setting in mixed.settings:
         cluster = setting.job.cluster
-        name = f"{cluster.name} × {cluster.num_devices}, {setting.job.stack.label}"
-        (line,) = [line for line in lines if line.startswith(f"  {name}")]
+        stack, devices = setting.job.stack.label, cluster.num_devices
+        name = rf"{cluster.name}, {stack} +{devices} |{cluster.name}, {devices} devices, {stack} "
+        (line,) = [line for line in lines if re.match(f"  (?:{name})", line)]
         here = [
             row
             for row in rows
