@@ -107,6 +107,16 @@ def test_the_best_pools_are_found_and_beat_one_kind_of_instance_where_tokens_mus
     assert not kept or min(kept) > best
 
 
+def test_an_engine_without_separate_pools_is_searched_without_them_and_refuses_a_plan_that_has_them():
+    job = asked(engine={"base": "vllm", "separate_pools": False}, gpus=2)
+    found, without = (search_deployments(job, f"tp=1 {pools}") for pools in ("", "pools=no"))
+    with pytest.raises(SpecError, match=r"plan\.prefill is given") as refused:
+        predict_serving(asked(plan="prefill.tp=1 decode.tp=1", engine="llama.cpp"))
+
+    assert found.possible == without.possible < search_deployments(asked(gpus=2), "tp=1").possible
+    assert [problem.fix for problem in refused.value.problems] == ["remove plan.prefill and plan.decode"]
+
+
 def test_more_replicas_are_chosen_for_more_requests():
     """The cheapest deployment has no more devices than it needs, and more for a larger rate."""
     traffic = "rate={}/s prompt=1000 output=150 requests=400"
@@ -259,6 +269,7 @@ def test_deployments_that_miss_a_limit_are_counted_as_those_that_keep_up():
         (("--workers", "2"), "remove --workers"),
         (("--plan", "tp=2 pq=3"), "pq"),
         (("--engine", "vlm"), "vllm"),
+        (("--engine", "tgi", "--plan", "pools=yes"), "write pools=no"),
     ],
 )
 def test_wrong_words_are_refused_with_the_fix(words, said):

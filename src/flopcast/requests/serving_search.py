@@ -13,6 +13,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
+from flopcast.fixes import write
 from flopcast.library.edits import plan_words
 from flopcast.records import replace
 from flopcast.requests.search_request import Faults, SearchRequest, each_once, names, split_changes
@@ -59,6 +60,7 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
     with suppress(SpecError):  # without a right job, degrees are those of the model in the usual engine
         checked = found or (resolve_serving(usual, with_degree),)
         faults.found.extend(_impossible_degrees(checked, space or DeploymentSpace()))
+        faults.found.extend(_missing_pools(checked, space or DeploymentSpace()))
     objectives = tuple(map(str, names(request.objectives)))
     question = faults.of(
         lambda: DeploymentQuestion(jobs=found, space=space or DeploymentSpace(), objectives=objectives),
@@ -97,6 +99,14 @@ def _impossible_degrees(jobs: Sequence[ServingJob], space: DeploymentSpace) -> I
             broken.append([each for each in wrong if each.field == f"plan.{name}"])
         if broken and all(broken):
             yield replace(broken[0][0], where="--plan")
+
+
+def _missing_pools(jobs: Sequence[ServingJob], space: DeploymentSpace) -> Iterator[Problem]:
+    """Yield a fault if the space has only deployments with separate pools, and no engine has these."""
+    if False not in space.pools and not any(job.engine.separate_pools for job in jobs):
+        engines = " and ".join(dict.fromkeys(job.engine.name for job in jobs))
+        because = f"with {engines}, each instance computes prompts and decodes"
+        yield Problem("pools", "yes", "no", because, write("no", "pools"), where="--plan")
 
 
 def _of_training(request: SearchRequest) -> list[Problem]:

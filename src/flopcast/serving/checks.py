@@ -115,6 +115,10 @@ def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 def _of_devices(job: ServingJob) -> Iterator[Problem]:
     """Yield errors in the number of instances."""
     plan, devices = job.plan, job.cluster.num_devices
+    if plan.pools and not job.engine.separate_pools:
+        because = f"with {job.engine.name}, each instance computes prompts and decodes"
+        fix = "remove plan.prefill and plan.decode"
+        yield Problem("plan.prefill", "given", "no value", because, fix, fault="is given")
     if plan.pools and plan.devices > devices:
         shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)
         because = f"the prefill and decode pools need {shares} devices"

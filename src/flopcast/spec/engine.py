@@ -118,6 +118,8 @@ class Engine(StrictModel):
         When requests join: with "continuous" batching between any two passes, with "static" batching only
         once all requests of the batch before have ended. A static batch goes on computing requests that
         have ended, keeps their blocks, and returns all requests at its end.
+    separate_pools : bool
+        Whether some instances can compute only prompts and send their caches to others, which decode.
     padding : bool
         Whether the prompts of a static batch are padded to the longest of them: they are then computed and
         cached as if all were as long.
@@ -225,6 +227,7 @@ class Engine(StrictModel):
     fitted_from: str = ""
     prefill: Literal["chunked", "whole", "apart"] = "chunked"
     batching: Literal["continuous", "static"] = "continuous"
+    separate_pools: bool = False
     padding: bool = False
     launch_s: float = Field(default=0.0, ge=0)
     graph_sequences: int = Field(default=0, ge=0)

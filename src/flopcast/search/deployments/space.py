@@ -193,9 +193,10 @@ def pools_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
     """Yield deployments of two pools: all pairs of degrees, with numbers of instances that fit.
 
     An instance for prompts is not divided into groups with separate caches. Both pools have up to
-    MOST_INSTANCES instances.
+    MOST_INSTANCES instances. Engines without separate pools have none of these deployments.
     """
-    if True not in space.pools or space.replicas or space.max_sequences or space.max_tokens:
+    possible = job.engine.separate_pools and True in space.pools
+    if not possible or space.replicas or space.max_sequences or space.max_tokens:
         return
     degrees = dict.fromkeys(one for one in deployments_of(job, space) if one.pipeline_parallel == 1)
     for senders, receivers in product(degrees, degrees):
