@@ -22,6 +22,8 @@ from flopcast.spec.switches import TUNING_CODE
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
+UNSTATED_CODE: dict[str, object] = {**TUNING_CODE, "stands_in": True}  # of a fine-tune: it may be anybody's
+UNKNOWN_CODE = "the intervals of time and memory are wide, because other training code may need more of both"
 GRAPH_STACK = "torch-fsdp2"
 DOUBT = "the interval of memory is wide, because other training code may need more or less memory"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
@@ -114,8 +116,8 @@ def with_usual_stack(document: Document) -> Document:
         stack, why, changes = GRAPH_STACK, f" (exported graphs run in eager PyTorch; {DOUBT})", OTHER_CODE
     elif not stack and _fine_tunes(document):
         mark = "" if _adapted(document) else ", because a job with a number of samples is a fine-tune"
-        why = f" (most fine-tunes run in PyTorch{mark}; {DOUBT})"
-        stack, changes = TUNING_STACK, TUNING_CODE
+        why = f" (most fine-tunes run in PyTorch{mark}; {UNKNOWN_CODE})"
+        stack, changes = TUNING_STACK, UNSTATED_CODE
     elif (
         device
         and _has_experts(document)
