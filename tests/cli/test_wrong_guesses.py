@@ -255,6 +255,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "search bloom-560m --gpus 8-64 --plan gbs=64": "set --gpus to 8..64",
     "search bloom-560m --gpus 8 --plan 'gbs=64 zero=on'": "set zero to 1",
     "search bloom-560m --gpus 8 --plan 'gbs=64 zero=1,4'": "set zero to 1,3",
+    "search bloom-560m --gpus 8 --plan 'gbs=64 peers=2,4'": "set peers to 2",
     "predict llama-3.2-1b --gpus 2x8": "write 16 in place of 2x8",
     "contention llama-3.2-1b gpt2 --gpus 8 --oversubscription 4:1": "write 4 in place of 4:1",
     "search bloom-560m --gpus 8 --objective mfu": "write tokens_per_s_per_device in place of mfu",

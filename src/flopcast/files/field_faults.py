@@ -167,7 +167,9 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
 
 
 def _in_form(kind: str, name: str, given: object) -> Fix | None:
-    """Return the fix that writes a mapping as a text, or one value as a list; None for other values."""
+    """Return the fix that writes a mapping as a text, one value as a list, or the first of several numbers."""
+    if kind.startswith("int_") and (listed := re.fullmatch(r"(\d+)(,\d\d?)+", str(given))):
+        return set_to({name: int(listed[1])})
     if kind.startswith("string_") and isinstance(given, dict) and given:
         return set_to({name: " ".join(f"{key}={value}" for key, value in given.items())})
     return set_to({name: [given]}) if kind.startswith("tuple_") and name not in EXAMPLES else None
