@@ -167,7 +167,7 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
 
 
 def _in_form(kind: str, name: str, given: object) -> Fix | None:
-    """Return the fix that writes a mapping as a text, one value as a list, or the first of several numbers."""
+    """Return the fix that writes a mapping as text, one value as a list, or one of several numbers."""
     if kind.startswith("int_") and (listed := re.fullmatch(r"(\d+)(,\d\d?)+", str(given))):
         return set_to({name: int(listed[1])})
     if kind.startswith("string_") and isinstance(given, dict) and given:

@@ -22,8 +22,8 @@ from flopcast.spec.switches import TUNING_CODE
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
-UNSTATED_CODE: dict[str, object] = {**TUNING_CODE, "stands_in": True}  # of a fine-tune: it may be anybody's
-UNKNOWN_CODE = "the intervals of time and memory are wide, because other training code may need more of both"
+UNSTATED_CODE: dict[str, object] = {**TUNING_CODE, "stands_in": True}  # of fine-tunes: anybody's
+UNKNOWN_CODE = "the intervals of time and memory are wide, because other code may need more of both"
 GRAPH_STACK = "torch-fsdp2"
 DOUBT = "the interval of memory is wide, because other training code may need more or less memory"
 NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
