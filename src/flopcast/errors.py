@@ -103,7 +103,7 @@ class SpecError(FlopcastError, ValueError):
     """The input is wrong. `problems` lists all errors of the input."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        """Keep the faults and print them one under the other."""
+        """Keep the faults and print them one under the other; InternalError if there is none."""
         repaired = (_with_variable(_with_meant(problem)) for problem in problems)
         found = in_order_of_lines(_each_cause(repaired))
         renamed = {problem.fix[len(MEANT) : -1] for problem in found if problem.fix.startswith(MEANT)}
@@ -114,6 +114,8 @@ class SpecError(FlopcastError, ValueError):
             if each.fix.removeprefix("add ") not in renamed
             if not (each.fault == MISSING and _replaced(each, found))
         )
+        if not self.problems:
+            raise InternalError("an error in the input was raised without saying what is wrong")
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:

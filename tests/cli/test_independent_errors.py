@@ -10,6 +10,11 @@ from all_cases import all_cases
 from command_line import flopcast
 
 JOB = "predict llama-3.2-1b --gpus 16"
+NO_DEVICE = (
+    "did you mean h100-pcie-80gb or h100-sxm5-80gb? For another device, change a similar one: "
+    "{base: h100-sxm5-80gb, memory_bytes: 90 GB}"
+)
+SERVED = "search llama-3.1-70b --engine vllm --cluster dgx-h100:1 --traffic 'rate=4/s prompt=20 output=30'"
 H200 = "predict llama-3.1-70b --engine vllm --cluster dgx-h200:1"
 RUN = (
     "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,precision,"
@@ -59,6 +64,31 @@ STORAGE = (
     'cluster.file_system.write_bytes_per_s="100 GB/s"'
 )
 CASES = [
+    ("calibrate from-run gpt2 --gpus 16 --observed-step -3 --noise lots --out no/site.yaml plan.tp=5",
+     "", [
+        "run mkdir -p no, or choose another path", "write a value such as --noise 2%",
+        'write a value such as --observed-step "3 s"', "set tensor_parallel to 4",
+    ]),
+    ("calibrate from-run llama-3.2-1b --gpus 16 --noise lots --log missing.log", "", [
+        "check the path", "write a value such as --noise 2%"
+    ]),
+    ("calibrate fit --data missing --out curves --device h1000", "", [
+        "choose the path of a folder", NO_DEVICE
+    ]),
+    ("calibrate fit --data . --out curves --device h1000", "", [
+        NO_DEVICE, "give a folder that has one of them, or the output folder of flopcast measure",
+    ]),
+    (f"{SERVED} --plan 'tp=2,4 weights=nvfp4'", "", ["set plan.weights to bf16"]),
+    (f"{SERVED} --plan 'tp=5 weights=w4a4'", "", [
+        "set plan.tensor_parallel to 4", "set plan.weights to bf16"
+    ]),
+    (f"{SERVED} --plan 'tp=2,4 weights=int8' --objective latency", "", [
+        "set weights to fp8", "write end_to_end"
+    ]),
+    (f"{SERVED} --plan 'tp=4 replicas=3'", "", ["set plan.replicas to 2, or use --gpus 12"]),
+    (f"{SERVED} --plan 'tp=8 pools=yes'", "", [
+        "list further values, or remove a field from the plan"
+    ]),
     (f"{JOB} --slow device=99:0.8,node=1:1.8", "", ['write --slow "device=15:0.8,host=1:0.56"'] * 3),
     (
         f"{JOB} --plan 'zero=1 tp=8, gbs=512, recompute=ful'",
@@ -461,6 +491,7 @@ def test_all_faults_of_a_row_are_reported_beside_the_rows_that_are_predicted(tmp
 def test_an_error_lists_only_words_that_the_rest_of_the_job_allows():
     allowed = {
         f"{JOB} --cluster dgx-a100 --plan 'tp=2 gbs=64 precision=fp7'": "fp16, bf16 or fp32",
+        f"{SERVED} --plan 'tp=2,4 weights=int8'": "bf16, fp8, fp8_block, int4, mxfp4 or mxfp4_mxfp8",
         f"{JOB} --plan 'tp=4 pp=4 vpp=3 gbs=64'": "a divisor of 16 blocks / pipeline_parallel = 4: 1, 2, 4",
     }
 

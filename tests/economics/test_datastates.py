@@ -103,7 +103,7 @@ def test_the_command_that_fits_constants_writes_the_file_of_the_catalogue(shared
     words = ["calibrate", "constants", "--out", out]
 
     made = flopcast(*words, *(word for path in tables for word in ("--runs", path)))
-    mixed = flopcast(*words, "--runs", tables[0], "--runs", "published_runs.csv")
+    mixed = flopcast(*words, "--runs", tables[0], "--runs", shared / "validation" / "published_runs.csv")
 
     assert made.code == 0
     assert out.read_text() == (folder("constants") / "checkpoints.json").read_text()

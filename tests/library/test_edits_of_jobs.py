@@ -82,10 +82,10 @@ def test_an_edit_inside_a_name_makes_it_a_base():
 
 
 def test_changes_of_a_command_line_are_applied_in_order_and_remembered_as_its_own():
-    found = edited_document(document(plan={"tp": 2}), ["plan.tp=4", "plan.tensor_parallel=8", "seq=[1, 2]"])
+    found = edited_document(document(plan={"tp": 2}), ["plan.tp=4", "seq=[1, 2]"])
 
-    assert found.data == {"plan": {"tensor_parallel": 8}, "seq": [1, 2]}
-    assert found.where(("plan", "tensor_parallel")) == "argument plan.tensor_parallel=8"
+    assert found.data == {"plan": {"tensor_parallel": 4}, "seq": [1, 2]}
+    assert found.where(("plan", "tensor_parallel")) == "argument plan.tp=4"
     assert found.where(("seq",)) == "argument seq=[1, 2]"
 
 
@@ -103,6 +103,13 @@ def test_changes_of_a_command_line_are_applied_in_order_and_remembered_as_its_ow
 )
 def test_the_value_of_a_change_is_read_as_in_a_file(text, value):
     assert edited_document(document(), [f"key={text}"]).data == {"key": value}
+
+
+def test_a_second_change_of_the_same_field_is_refused_under_either_of_its_names():
+    with pytest.raises(SpecError) as told:
+        edited_document(document(plan={"tp": 2}), ["plan.tp=4", "plan.tensor_parallel=8"])
+
+    assert [problem.fix for problem in told.value.problems] == ["remove plan.tensor_parallel=8"]
 
 
 def test_every_word_that_is_no_change_is_told():

@@ -42,7 +42,7 @@ def test_a_short_form_a_mapping_and_a_change_say_the_same():
     [
         ("lazi", "write lazy in place of lazi"),
         ("lazy lazy", "leave out lazy"),
-        ("lazy host every=3parsecs", "leave out every=3parsecs"),
+        ("lazy host every=3parsecs", "write every=10min in place of every=3parsecs"),
         ("lazy host cache=4", "write cache=4GB in place of cache=4"),
         ("{every_steps: 3, every_s: 2 s}", "leave out every_s"),
     ],

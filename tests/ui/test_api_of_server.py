@@ -92,6 +92,20 @@ def test_faults_are_data(server, name, body, field):
     assert all(problem["allowed"] and problem["fix"] for problem in told["faults"])
 
 
+def test_an_error_of_a_compared_job_names_the_job_and_its_edit_mends_it(server):
+    jobs = {"a": JOB, "b": JOB}
+    for side, wrong in [("b", {"recompute": "everything"}), ("a", {"tp": 3}), ("b", {"price": "3 EUR/h"})]:
+        _, told = data(server, "compare", jobs | {side: JOB | wrong})
+
+        (fault,) = told["faults"]
+        assert fault["place"] == side, wrong
+        for edit in fault["edits"][:1]:
+            status, _ = data(server, "compare", jobs | {side: JOB | wrong | edit})
+            assert status == 200, wrong
+    _, told = data(server, "compare", jobs | {"recompute": "full"})
+    assert told["faults"][0]["message"] == "recompute describes one job, and not two"
+
+
 def test_what_no_plan_satisfies_is_said(server):
     status, told = data(server, "predict", {"model": "llama-3.1-405b", "cluster": "dgx-h100", "gpus": 8})
 

@@ -4,18 +4,20 @@ Elsewhere: which files give which curves (calibrate_fit.py), constants (calibrat
 by one run (import_measurements.py).
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flopcast.cli.calibrate_constants import constants
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.import_measurements import from_run
-from flopcast.cli.options import FILE, FOLDER, print_json
+from flopcast.cli.options import FILE, FOLDER, further_problems, print_json
 from flopcast.cli.progress import OfRuns
 from flopcast.cli.terminal import print_text
+from flopcast.errors import Problem, SpecError, collected
 
 if TYPE_CHECKING:
     from flopcast.cli.measurement_folder import MeasurementFolder
@@ -39,10 +41,20 @@ def command() -> None:
     """
 
 
+def _problems_of_device(named: Mapping[str, Any]) -> list[Problem]:
+    """Return the error of --device, if it names no device of the catalogue."""
+    from flopcast.library import catalog
+
+    given = named["device"]
+    is_known = given is None or catalog.known("devices", given) is not None
+    return [] if is_known else [catalog.unknown_name("devices", given, "--device")]
+
+
 @command.command("fit", short_help="Fit efficiency curves to measured times of kernels and collectives.")
 @option("--data", type=FOLDER, required=True)
 @option("-o", "--out", type=FILE, required=True)
 @option("--device")
+@further_problems(_problems_of_device)
 def fit(data: Path, out: Path, device: str | None) -> None:
     """Fit efficiency curves to the measurements in DATA.
 
@@ -59,12 +71,18 @@ def fit(data: Path, out: Path, device: str | None) -> None:
     from flopcast.cli.measurement_folder import MeasurementFolder
     from flopcast.lab.samples.packs import MANIFEST
 
+    found = _problems_of_device({"device": device})
     if (data / MANIFEST).is_file():
-        fit_own(data, out, device, click.echo, partial(click.echo, err=True))
+        with collected(found):
+            fit_own(data, out, device, click.echo, partial(click.echo, err=True))
     else:
         resumes = "run the same command again to resume"
-        with OfRuns(what="devices and fabrics", whole=resumes) as watch:
-            fit_folder(MeasurementFolder(data, watch.say), out, watch.say, watched=watch)
+        with collected(found), OfRuns(what="devices and fabrics", whole=resumes) as watch:
+            published = MeasurementFolder(data, watch.say)
+            if not found:
+                fit_folder(published, out, watch.say, watched=watch)
+    if found:
+        raise SpecError(found)
 
 
 @command.command(

@@ -21,7 +21,7 @@ from flopcast.cli.options_of_other_tools import (
 )
 from flopcast.cli.repeated_options import first_slip, repeated
 from flopcast.cli.usage_errors import name_of, nearest_option, options_of, usage_problem
-from flopcast.errors import MEANT, Problem, SpecError, common_problems, shown
+from flopcast.errors import MEANT, MISSING, Problem, SpecError, common_problems, shown
 from flopcast.files.inputs import is_missing
 from flopcast.fixes import in_words
 from flopcast.records import replace
@@ -198,7 +198,11 @@ class _Line:
                 for each, value in self.examples.items()
             }
             found.append(check(named | others))
-        return list(common_problems(found))
+        return [
+            each
+            for each in common_problems(found)
+            if not (each.fault == MISSING and any(name in each.allowed for name in self.written))
+        ]  # an option that is wrong may take the place of one that is missing
 
 
 def _is_unlike_jobs(word: str) -> bool:

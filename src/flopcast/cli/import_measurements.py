@@ -5,8 +5,9 @@ Elsewhere: the update (lab/validation/from_run.py), readers (lab/), tables (lab/
 are attached to their groups in calibrate.py and imports.py.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +15,11 @@ from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import CLUSTER_OR_NONE, FILE, INPUT, OF_RUN, OUTPUT, SAMPLES, job_options
 from flopcast.cli.output_files import write_output
 from flopcast.cli.terminal import print_text
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, problems_of
 from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import fraction_of, parse_quantity
 from flopcast.records import replace
+from flopcast.requests.checked_request import check_request
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.units import Number, show, show_seconds
@@ -30,17 +32,28 @@ if TYPE_CHECKING:
 option = DocumentedOptions(__name__)
 
 MOST_LINES = 20
+NOISE = "2%"
 STEP_TIME = "a time above 0, such as 12.3 or 385 ms"
 TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless ranks wait for a pipeline
 WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 
+def _check_all(request: JobRequest, others: Mapping[str, Any]) -> None:
+    """Raise every error of what was measured and of the job."""
+    measured = any(others[name] is not None for name in ("log", "trace"))
+    step, noise = others["observed_step"], others["noise"] or NOISE
+    found = problems_of(lambda: _step_and_noise(step, noise, is_measured=measured))
+    found += problems_of(lambda: check_request(request))
+    if found:
+        raise SpecError(found)
+
+
 @click.command("from-run", short_help="Calibrate flopcast to your cluster with one measured run.")
-@job_options(without=OF_RUN, cluster=CLUSTER_OR_NONE, samples=SAMPLES)
+@job_options(without=OF_RUN, check=_check_all, cluster=CLUSTER_OR_NONE, samples=SAMPLES)
 @option("--observed-step")
 @option("--trace", type=INPUT)
 @option("--log", type=INPUT)
-@option("--noise", default="2%", show_default=True)
+@option("--noise", default=NOISE, show_default=True)
 @option("-o", "--out", type=OUTPUT)
 def from_run(
     request: JobRequest,

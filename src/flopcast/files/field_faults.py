@@ -319,7 +319,7 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     first = str(value).partition("_")[0]  # "q" of "q_proj"
     near = near or sorted((word for word in words if word.startswith(first)), key=len)
     digits = re.search(r"\d+$", str(value))
-    if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
+    if digits and (usual in words or not usual):  # "fp12" is no slip of the pen for "fp16"
         number, stem = digits[0], str(value).removesuffix(digits[0])
         near = [w for w in near if w.endswith(number) or w == stem or w.rstrip("0123456789") != stem]
     near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]

@@ -16,10 +16,11 @@ from flopcast.files.yaml_text import Path as Place
 from flopcast.fixes import write
 from flopcast.library.edits import plan_words
 from flopcast.records import replace
+from flopcast.requests.accepted_fixes import with_accepted_fixes
 from flopcast.requests.search_request import Faults, SearchRequest, each_once, names, split_changes
 from flopcast.requests.serving_request import resolve_serving, with_degree
 from flopcast.search.deployments.question import DeploymentQuestion
-from flopcast.search.deployments.space import DeploymentSpace
+from flopcast.search.deployments.space import AS_STATED, DeploymentSpace
 from flopcast.serving.checks import DEGREES, broken_rules
 from flopcast.spec.serving_job import ServingJob
 
@@ -47,7 +48,7 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
     faults.found.extend(_of_training(request))
     settled, changes = split_changes(request.job.changes)
     text = " ".join([str(request.job.plan or ""), *settled])
-    space = faults.of(lambda: space_of(text, "--plan"), None)
+    document = _space_document(faults.of(lambda: plan_words(text, "--plan"), {}), "--plan")
     clusters = each_once(names(request.clusters))
     engines = each_once(names([request.job.engine] if request.job.engine is not None else []))
     gpus = faults.of(partial(_devices, request.job.gpus), None)
@@ -57,15 +58,17 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
         jobs.append(faults.of(partial(resolve_serving, one, with_degree), None))
     found = tuple(job for job in jobs if job is not None)
     usual = replace(request.job, plan=None, gpus=gpus, engine=None, traffic=None, slo=None, changes=())
-    with suppress(SpecError):  # without a right job, degrees are those of the model in the usual engine
+    checked = found
+    with suppress(SpecError):  # without a right job, values are checked with the model in the usual engine
         checked = found or (resolve_serving(usual, with_degree),)
-        faults.found.extend(_impossible_degrees(checked, space or DeploymentSpace()))
-        faults.found.extend(_missing_pools(checked, space or DeploymentSpace()))
+    space = DeploymentSpace()
+    try:
+        space = _possible_space(document, checked)
+    except SpecError as error:
+        check = partial(_possible_space, jobs=checked)
+        faults.found.extend(with_accepted_fixes(error.problems, document, check))
     objectives = tuple(map(str, names(request.objectives)))
-    question = faults.of(
-        lambda: DeploymentQuestion(jobs=found, space=space or DeploymentSpace(), objectives=objectives),
-        None,
-    )
+    question = faults.of(lambda: DeploymentQuestion(jobs=found, space=space, objectives=objectives), None)
     if question is None or faults.found:
         raise SpecError([one for one in faults.found if found or one.field != "jobs"])
     return question
@@ -84,29 +87,51 @@ def space_of(text: str, where: str = "space") -> DeploymentSpace:
     >>> space_of("tp=2,4 weights=fp8").tensor_parallel
     (2, 4)
     """
-    words = plan_words(text, where)
+    return _possible_space(_space_document(plan_words(text, where), where), ())
+
+
+def _space_document(words: dict[str, object], where: str) -> Document:
+    """Return the words of a space as the plan of a document."""
     places: dict[Place, str] = {(): where}
-    return build(DeploymentSpace, Document(where, words, {}, places), words)
+    return Document(where, {"plan": words}, {}, places)
 
 
-def _impossible_degrees(jobs: Sequence[ServingJob], space: DeploymentSpace) -> Iterator[Problem]:
-    """Yield the fault of each degree for which no listed value is possible for any job."""
-    for name in DEGREES:
-        broken: list[list[Problem]] = []
-        for job, degree in product(jobs, getattr(space, name)):
-            plan = job.plan.model_copy(update={name: degree})
+def _possible_space(document: Document, jobs: Sequence[ServingJob]) -> DeploymentSpace:
+    """Return the space that is the plan of a document.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the plan, and of each field of which no listed value is possible for any of the jobs.
+    """
+    space = build(DeploymentSpace, document, document.mapping["plan"], ("plan",))
+    impossible = [*_impossible_values(jobs, space, document.name), *_missing_pools(jobs, space)]
+    if impossible:
+        raise SpecError(impossible)
+    return space
+
+
+def _impossible_values(jobs: Sequence[ServingJob], space: DeploymentSpace, where: str) -> Iterator[Problem]:
+    """Yield the fault of each field of which no listed value is possible for any job."""
+    for name in (*DEGREES, *AS_STATED):
+        broken: list[Problem] = []
+        for job, value in product(jobs, getattr(space, name)):
+            plan = job.plan.model_copy(update={name: value})
             wrong = broken_rules(job.model_copy(update={"plan": plan}))
-            broken.append([each for each in wrong if each.field == f"plan.{name}"])
-        if broken and all(broken):
-            yield replace(broken[0][0], where="--plan")
+            own = [each for each in wrong if each.field == f"plan.{name}"]
+            if not own:
+                broken = []
+                break
+            broken += own
+        yield from [replace(each, where=where) for each in broken[:1]]
 
 
 def _missing_pools(jobs: Sequence[ServingJob], space: DeploymentSpace) -> Iterator[Problem]:
     """Yield a fault if the space has only deployments with separate pools, and no engine has these."""
-    if False not in space.pools and not any(job.engine.separate_pools for job in jobs):
+    if jobs and False not in space.pools and not any(job.engine.separate_pools for job in jobs):
         engines = " and ".join(dict.fromkeys(job.engine.name for job in jobs))
         because = f"with {engines}, each instance computes prompts and decodes"
-        yield Problem("pools", "yes", "no", because, write("no", "pools"), where="--plan")
+        yield Problem("plan.pools", "yes", "no", because, write("no", "pools"), where="--plan")
 
 
 def _of_training(request: SearchRequest) -> list[Problem]:

@@ -19,6 +19,7 @@ ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
 NUMBERS = re.compile(f"{ONE}(,{ONE})*")
 FALLING = re.compile(r"(\d+)\.\.(\d+)(?![\d:])")  # a range, which may fall
 WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
+ONLY_FORMS = "only these forms are supported"
 ZERO_STAGES = ('ZeRO stages: 0, 1, 2 or 3, or several such as "0,1"', "other stages do not exist")
 MOST_VALUES = 65_536
 WORDS = (  # fields whose values are words
@@ -52,10 +53,10 @@ def numbers(given: object) -> object:
     if not isinstance(given, str):
         if isinstance(given, (tuple, list)):
             return given
-        raise NotAllowedError(WRITTEN, "only these forms are supported")
+        raise NotAllowedError(WRITTEN, ONLY_FORMS)
     found: list[int] = []
     if given != ALL and not NUMBERS.fullmatch(given.replace(" ", "")):
-        raise NotAllowedError(WRITTEN, "only these forms are supported")
+        raise NotAllowedError(WRITTEN, ONLY_FORMS)
     words = [] if given == ALL else given.replace(" ", "").split(",")
     _check_words(given, words)
     for word in words:
@@ -91,7 +92,9 @@ def _check_words(given: str, words: list[str]) -> None:
 
 def wrong_numbers(given: object, name: str, error: NotAllowedError) -> NotAllowedError:
     """Return the error of a field of numbers; its fix states the numbers that were meant."""
-    allowed, because = ZERO_STAGES if name == "zero" else (error.allowed, error.because)
+    allowed, because = error.allowed, error.because
+    if name == "zero":
+        allowed, because = ZERO_STAGES[0], ZERO_STAGES[1] if because == ONLY_FORMS else because
     return NotAllowedError(allowed, because, {name: _meant_numbers(given, allowed)})
 
 

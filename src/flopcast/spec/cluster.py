@@ -282,7 +282,8 @@ class Cluster(StrictModel):
         different jitter.
     price : Price or None
         Price of a device per hour. Without a price, reports state no cost.
-    facility : Facility Power that hosts, cooling and power conversion draw in addition to the devices.
+    facility : Facility
+        Power that hosts, cooling and power conversion draw in addition to the devices.
     reliability : Reliability
         How often a run is interrupted, and how long restarts and checkpoints take.
     file_system : Storage or None

@@ -91,6 +91,18 @@ def errors_as_json(
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
 
 
+def of_side(problem: Problem, side: str) -> Problem:
+    """Return the problem of a job of a comparison; its place names the job, and a file or change in it.
+
+    >>> option = Problem("plan.zero", 4, "", "", "", where="--zero")
+    >>> of_side(option, "b").where, of_side(replace(option, where="argument plan.zero=4"), "b").where
+    ('b', 'b: argument plan.zero=4')
+    """
+    problem = without_options(problem)
+    own = problem.where in ("", REQUEST) or ARGUMENT.match(problem.where)
+    return replace(problem, where=side if own else f"{side}: {problem.where}")
+
+
 def _with_right_values(problem: Problem, every: Sequence[Problem]) -> Problem:
     """Return the problem of an unknown field; its fix has the right values of the fields that it means."""
     if problem.fault != UNKNOWN or not problem.edits:

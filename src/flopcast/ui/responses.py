@@ -18,7 +18,6 @@ from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
-from flopcast.records import replace
 from flopcast.render import comparison, diagnosis, search_json
 from flopcast.render.fit_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
@@ -42,6 +41,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui import brought_files, serving
 from flopcast.ui.chosen_plan import PARTS
+from flopcast.ui.error_responses import of_side
 from flopcast.ui.form import used_values
 from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
@@ -310,7 +310,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
     """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
     example, because = '{"model": "llama-3-8b", "gpus": 16}', "a comparison needs two jobs"
     outside = {name: words[name] for name in words if name[:2] not in ("a", "b", "a.", "b.")}
-    named, fault = ", ".join(outside), "describe one job, and not two"
+    named, fault = ", ".join(outside), f"describe{'s' * (len(outside) == 1)} one job, and not two"
     fix = f'move {named} into "a" and "b", as in "a": {json.dumps(outside)}'
     problems = [Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault)] if outside else []
     if outside and outside.keys() == words.keys():
@@ -327,10 +327,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
         try:
             jobs.append(job_from({**given, **own}))
         except SpecError as error:
-            unplaced = ("", REQUEST) if given else ()
-            problems += [
-                replace(one, where=side if one.where in unplaced else one.where) for one in error.problems
-            ]
+            problems += [of_side(one, side) for one in error.problems] if given else error.problems
     if problems:
         raise SpecError(problems)
     first, second = map(api.predict, jobs)

@@ -6,15 +6,17 @@ Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), how the
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, product
 from typing import NamedTuple
 
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, common_problems
 from flopcast.records import dataclass, replace
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.screen import Screened, promising, screened
+from flopcast.search.deployments.space import deployments_of
 from flopcast.search.pareto_front import front
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
@@ -29,6 +31,7 @@ from flopcast.units import Number
 SIMULATED = 48
 LIKELY = 0.5
 TINY = 1e-9
+MOST_CHECKED = 256  # deployments of a job whose errors are compared if none is possible
 FEWER_BITS: Mapping[str, tuple[str, ...]] = {  # format of weights → those that are tried, most bits first
     "bf16": ("fp8", "int4"),
     "fp32": ("fp8", "int4"),
@@ -185,12 +188,29 @@ def find_deployments(
 
 
 def _faults(question: DeploymentQuestion, requests: Requests) -> list[Problem]:
-    """Return why no deployment is possible: what is wrong with the jobs as they stand."""
+    """Return why no deployment is possible: what is wrong with the jobs as they stand, or in the space."""
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     problems: list[Problem] = []
     for job in question.jobs:
         problems += [one for one in serving_problems(job, longest) if one not in problems]
-    return problems
+    if problems:
+        return problems
+    space, broken = question.space, []
+    for job in question.jobs:
+        limits = product(
+            space.replicas or (1,), space.max_sequences or (None,), space.max_tokens or (None,)
+        )
+        for deployment, values in islice(product(deployments_of(job, space), limits), MOST_CHECKED):
+            update = dict(zip(("replicas", "max_sequences", "max_tokens"), values, strict=True))
+            one = job.model_copy(update={"plan": deployment.model_copy(update=update)})
+            broken.append(serving_problems(one, longest))
+    if problems := list(common_problems(broken)) or next(filter(None, broken), []):
+        return problems
+    devices = max(job.cluster.num_devices for job in question.jobs)
+    allowed = f"values of which one combination fits on {devices} devices"
+    because = "two pools need instances of their own" if space.pools == (True,) else "no combination fits"
+    fix = "list further values, or remove a field from the plan"
+    return [Problem("plan", None, allowed, because, fix, fault="has no possible deployment")]
 
 
 def _with_fewer_bits(

@@ -67,8 +67,10 @@ class DeploymentSpace(StrictModel):
     tensor_parallel, data_parallel, expert_parallel, pipeline_parallel, replicas : tuple of int
         Degrees of one instance, and the number of instances. Pipeline stages are tried if a cluster has
         more devices than its fastest links join.
-    weights, expert_weights, cache : tuple of str
-        Number formats of weights, and of cached keys and values (short name: kv).
+    weights, expert_weights : tuple of str
+        Number formats of the weights of linear layers, and of those of routed experts.
+    cache : tuple of str
+        Number formats of cached keys and values (short name: kv).
     latents, residual : tuple of str
         How ranks keep latents, and what the halves of a block read; as in the job if they are empty,
         because they change the answers of a model as well.
