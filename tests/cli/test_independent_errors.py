@@ -72,6 +72,15 @@ CASES = [
     ("calibrate from-run llama-3.2-1b --gpus 16 --noise lots --log missing.log", "", [
         "check the path", "write a value such as --noise 2%"
     ]),
+    ("predict axolotl.yaml --cluster dgx-h100:1",
+     "base_model: meta-llama/Meta-Llama-3-8B\nadapter: lora\nlora_rank: 16\nlora_target_linear: true\n"
+     "sequence_len: 4096\nmicro_batch_size: 2\n", ["did you mean lora_r?"]),
+    ("predict --model config.json --gpus 16",
+     '{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": "14336",\n'
+     '"num_hidden_layers": -32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,\n'
+     '"num_experts_per_tok": 16, "num_local_experts": 8}', [
+        "write 14336 without quotes", "write 32 in place of -32", "set num_experts_per_tok to 2"
+    ]),
     ("calibrate fit --data missing --out curves --device h1000", "", [
         "choose the path of a folder", NO_DEVICE
     ]),
@@ -497,3 +506,13 @@ def test_an_error_lists_only_words_that_the_rest_of_the_job_allows():
 
     for line, words in allowed.items():
         assert re.findall("allowed: (.*)", flopcast(*shlex.split(line)).err) == [words]
+
+
+def test_the_error_of_a_missing_job_does_not_propose_the_job_that_it_is_compared_with(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("model: gpt2\ncluster: dgx-h100\nplan: dp=8 gbs=8\n")
+
+    assert "fix:     check the path" in flopcast("compare", "job.yaml", "job_tp4.yaml").err
+    assert "fix:     did you mean job.yaml?" in flopcast("predict", "job_tp4.yaml").err

@@ -26,7 +26,7 @@ from flopcast.units import Number, show, show_seconds
 
 if TYPE_CHECKING:
     from flopcast.lab.calibration.trace import ClassTotal, Trace
-    from flopcast.lab.validation.from_run import Observation, Posterior
+    from flopcast.lab.validation.from_run import Observation
     from flopcast.report.report import Report
 
 option = DocumentedOptions(__name__)
@@ -40,11 +40,13 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 def _check_all(request: JobRequest, others: Mapping[str, Any]) -> None:
     """Raise every error of what was measured and of the job."""
-    measured = any(others[name] is not None for name in ("log", "trace"))
-    step, noise = others["observed_step"], others["noise"] or NOISE
-    found = problems_of(lambda: _step_and_noise(step, noise, is_measured=measured))
-    found += problems_of(lambda: check_request(request))
-    if found:
+    step, noise, traced = (
+        others["observed_step"],
+        others["noise"] or NOISE,
+        others["log"] or others["trace"],
+    )
+    found = problems_of(lambda: _step_and_noise(step, noise, is_measured=bool(traced)))
+    if found := [*found, *problems_of(lambda: check_request(request))]:
         raise SpecError(found)
 
 
@@ -80,6 +82,7 @@ def from_run(
     from flopcast.api import predict
     from flopcast.lab.samples.sites import site_text
     from flopcast.lab.validation.from_run import site_after, update
+    from flopcast.render.from_one_run_tables import posterior_text
 
     sigma, step_s = _step_and_noise(observed_step, noise, is_measured=log is not None or trace is not None)
     job = resolve(request, assume_cluster=False)
@@ -99,16 +102,14 @@ def from_run(
         write_output("--out", out, site_text(site), message)
 
 
-def _step_and_noise(
-    observed_step: str | None, noise: str, *, is_measured: bool
-) -> tuple[float, float | None]:
+def _step_and_noise(step: str | None, noise: str, *, is_measured: bool) -> tuple[float, float | None]:
     """Return the noise of the measured step times, and the step time that an option states, if any.
 
     Raises SpecError if an option is not a quantity, or if nothing is measured.
     """
     problems: list[Problem] = []
-    sigma, step_s = _fraction(noise, problems), _seconds(observed_step, problems)
-    if observed_step is None and not is_measured:
+    sigma, step_s = _fraction(noise, problems), _seconds(step, problems)
+    if step is None and not is_measured:
         because = "a calibration needs at least one measurement"
         problems.append(_option("--observed-step", None, "a step time, or --log or --trace", because))
     if problems:
@@ -222,28 +223,6 @@ def _option(name: str, value: object, allowed: str, because: str, example: str =
     fix = f"write a value such as {name} {example}" if example else "give another file"
     fix = fix if value is not None else f"add {name}, such as {name} 12.3"
     return Problem(name, value, allowed, because, fix, fault="is missing" if value is None else "")
-
-
-def posterior_text(posterior: "Posterior") -> str:
-    """Return a text that lists each factor that moved; those that moved less than 0.1 % are counted."""
-    lines = [
-        f"{check.name:14}{show_seconds(check.observed_s)} measured,"
-        f" {show_seconds(check.predicted_s)} predicted"
-        f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} sigmas off),"
-        f" {show_seconds(check.updated_s)} after calibration"
-        for check in posterior.checks
-    ]
-    moved = [one for one in posterior.factors if abs(one.ratio - 1) > 0.001]
-    width = max(48, *(len(one.name) for one in moved[:MOST_LINES]))
-    lines += ["", f"{'factor':{width}}{'ratio':>8}{'sigma':>16}{'takes':>8}"]
-    for one in moved[:MOST_LINES]:
-        sigma = f"{one.prior_log_sigma_factor:.1%} → {one.log_sigma_factor:.1%}"
-        lines.append(f"{one.name:{width}}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
-    rest = len(posterior.factors) - len(moved[:MOST_LINES])
-    lines += [f"{rest} other factors changed by less", ""]
-    low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
-    lines.append(f"step      {show_seconds(posterior.step_time_s)} after, 90 % between {low} and {high}")
-    return "\n".join(lines)
 
 
 @click.command("nccl-tests", short_help="Convert the output of nccl-tests or rccl-tests to measured times.")

@@ -1,6 +1,6 @@
 """Tables of calibrations with runs of the same machine.
 
-Answers: what does `flopcast validate --runs TABLE --from-one-run` print?
+Answers: what do `flopcast validate --runs TABLE --from-one-run` and `calibrate from-run` print?
 Elsewhere: the guesses and their statistics (lab/validation/from_one_run.py).
 """
 
@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.from_one_run import Guess, machine_of, statistics_of
+from flopcast.lab.validation.from_run import Posterior
 from flopcast.render.tables import PrintedTable, as_markdown, as_text, texts_of
+from flopcast.units import show_seconds
 
+MOST_LINES = 20  # of factors that one run moved
 Calibrated = Mapping[str, Sequence[Guess]]
 
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))
@@ -94,3 +97,25 @@ def from_one_run_as_json(calibrated: Calibrated) -> dict[str, object]:
         for way, guesses in calibrated.items()
     }
     return {"from_one_run": ways}
+
+
+def posterior_text(posterior: Posterior) -> str:
+    """Return a text that lists each factor that moved; those that moved less than 0.1 % are counted."""
+    lines = [
+        f"{check.name:14}{show_seconds(check.observed_s)} measured,"
+        f" {show_seconds(check.predicted_s)} predicted"
+        f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} sigmas off),"
+        f" {show_seconds(check.updated_s)} after calibration"
+        for check in posterior.checks
+    ]
+    moved = [one for one in posterior.factors if abs(one.ratio - 1) > 0.001]
+    width = max(48, *(len(one.name) for one in moved[:MOST_LINES]))
+    lines += ["", f"{'factor':{width}}{'ratio':>8}{'sigma':>16}{'takes':>8}"]
+    for one in moved[:MOST_LINES]:
+        sigma = f"{one.prior_log_sigma_factor:.1%} → {one.log_sigma_factor:.1%}"
+        lines.append(f"{one.name:{width}}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
+    rest = len(posterior.factors) - len(moved[:MOST_LINES])
+    lines += [f"{rest} other factors changed by less", ""]
+    low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
+    lines.append(f"step      {show_seconds(posterior.step_time_s)} after, 90 % between {low} and {high}")
+    return "\n".join(lines)

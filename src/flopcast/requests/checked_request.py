@@ -6,16 +6,18 @@ Elsewhere: errors of a document (accepted_fixes.py), the errors of options that 
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from flopcast.errors import Problem, SpecError, collected
-from flopcast.files.inputs import exists
+from flopcast.errors import MEANT, Problem, SpecError, collected
+from flopcast.files.inputs import exists, similar_files
+from flopcast.files.nearest_names import alternatives
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import check_training
 from flopcast.requests.rl_request import rl_document
 from flopcast.requests.serving_request import answered, check_serving, with_degree
 from flopcast.requests.serving_words import serves
-from flopcast.requests.words import is_model
+from flopcast.requests.words import NEAR, is_model, is_path
 
 
 def check_each(
@@ -28,12 +30,22 @@ def check_each(
     SpecError
         Earlier errors, and every error of all requests.
     """
-    problems = list(earlier)
+    problems, requests = list(earlier), tuple(requests)
     for each in requests:
         with collected(problems):
             check_request(each, may_serve=may_serve)
     if problems:
-        raise SpecError(problems)
+        given = {file for each in requests for file in each.files}
+        raise SpecError(_without_given(each, given) for each in problems)
+
+
+def _without_given(problem: Problem, given: set[str]) -> Problem:
+    """Return the problem of a missing job file; its fix proposes no file that is another job."""
+    if problem.field != "job" or not problem.fix.startswith(MEANT) or not is_path(str(problem.value)):
+        return problem
+    similar = map(str, similar_files(Path(str(problem.value)), most=NEAR + len(given)))
+    near = [file for file in similar if file not in given][:NEAR]
+    return replace(problem, fix=f"{MEANT}{alternatives(near)}?" if near else "check the path")
 
 
 def check_after(word: str, request: JobRequest) -> None:

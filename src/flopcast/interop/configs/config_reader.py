@@ -237,6 +237,7 @@ class ConfigReader:
         """
         if fault == MISSING and (near := self._misspelling(key)):
             self._misspelt.add(key)
+            self.problems = [each for each in self.problems if each.field != near]  # names another key
             because = NO_SUCH_KEY.format(self.keys.program)
             self._refuse_unknown(near, UnknownKey(near=key, because=because, slip=True))
             return

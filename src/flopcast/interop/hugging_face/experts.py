@@ -9,7 +9,9 @@ which scale scores, change no predicted time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from flopcast.fixes import set_to
 from flopcast.interop.hugging_face.values import Reader
 
 Rule = Callable[[Reader], dict[str, object]]
@@ -61,11 +63,17 @@ def experts(
         apart = None
         if shared is not None:
             apart = read.value("count", (shared_key,), shared, optional=True, zero_is_none=True)
-        experts_read: dict[str, object] = {
+        experts_read: dict[str, Any] = {
             "num_experts": read.count(number_key, number) if number_key else read.size("experts", number),
             "top_k": read.count(top_k_key, top_k),
             "expert_hidden": read.count(width_key, width) if width_key else read.size("ffn_hidden", width),
         }
+        number_of = number_key or read.key_of("experts")
+        most, chosen = experts_read["num_experts"], experts_read["top_k"]
+        if chosen > most and not {number_of, top_k_key} & read.problems.keys():
+            because, fix = "each token uses different experts", set_to({top_k_key: min(top_k, most)})
+            read.fault(top_k_key, f"at most {number_of} = {most}", because, fix)
+            experts_read["top_k"] = most
         if shared is not None:
             experts_read["shared_experts"] = apart or 0
         if "auxiliary_loss" not in fields:
