@@ -1,13 +1,17 @@
 """DeepSpeed's JSON as a job: batch identity, auto, sharding, precision, buckets, and what is refused."""
 
 import json
+from functools import partial
 
+import foreign_cases
 import pytest
 from all_cases import all_cases
-from foreign_cases import data_of, told
+from foreign_cases import data_of
 
 from flopcast.interop.configs.keys import keys_of
 from flopcast.library import catalog
+
+told = partial(foreign_cases.told, model="llama-3-8b")
 
 SMALL = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
 
@@ -87,6 +91,16 @@ def test_without_any_batch_what_is_missing_is_told():
 
     assert fault.fault == "is missing"
     assert fault.field == "train_micro_batch_size_per_gpu"
+
+
+def test_a_model_that_is_named_nowhere_is_told_beside_faults_of_the_file():
+    wrong = small(bf16=None)
+    found = [
+        {fault.field for fault in foreign_cases.told(wrong, "ds.json", **named)}
+        for named in ({}, {"model": "llama-3-8b"}, {"changes": ("model=llama-3-8b",)})
+    ]
+
+    assert found == [{"bf16.enabled", "model"}, {"bf16.enabled"}, {"bf16.enabled"}]
 
 
 def test_auto_is_resolved_aloud_with_the_line_of_each():

@@ -274,7 +274,7 @@ def import_options(request: JobRequest) -> "ImportOptions":
     return ImportOptions(
         devices=request.devices,
         whole=request.whole_cluster,
-        model=isinstance(request.model, str),
+        model=isinstance(request.model, str) or any(each.startswith("model=") for each in request.changes),
         lengths=request.traffic is not None and request.seq is not None,
         samples=request.samples is not None and request.epochs is None,
     )

@@ -72,6 +72,11 @@ def read(reader: JobReader) -> None:
     reader.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
     reader.put_optimizer(reader.choice("optimizer.type", OPTIMIZERS, "adamw"), "optimizer.type")
     reader.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(reader, stage, precision))
+    if reader.problems and not reader.options.model:  # which resolving the job would report
+        allowed = f"one of {len(catalog.names('models'))} names (flopcast catalog models), or a description"
+        because = "flopcast needs a model for a prediction"
+        fix = "add --model NAME, such as --model llama-3-8b"
+        reader.fault("model", allowed, because, fix, "is missing")
 
 
 def read_batch(reader: JobReader, replicas: int) -> None:
