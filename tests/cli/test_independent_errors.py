@@ -81,6 +81,11 @@ CASES = [
      '"num_experts_per_tok": 16, "num_local_experts": 8}', [
         "write 14336 without quotes", "write 32 in place of -32", "set num_experts_per_tok to 2"
     ]),
+    ("search gpt2 --gpus 16 --headroom 95", "", ["set --headroom to 0.95"]),
+    ("predict titan.toml --cluster dgx-h100:1",
+     '[model]\nname = "llama3"\nflavor = "9B"\n[training]\nlocal_batch_size = 1\nsteps = 10\n'
+     "[parallelism]\ntensor_parallel_degree = 2\n",
+     ["did you mean 8B? If not, add --model config.json, the config of this model"]),
     ("calibrate fit --data missing --out curves --device h1000", "", [
         "choose the path of a folder", NO_DEVICE
     ]),
@@ -474,7 +479,7 @@ def test_independent_errors_are_reported_together_with_fixes_that_keep_all_setti
     line, text, fixes, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    for name in re.findall(r"\w+\.(?:yaml|csv|sh|json)\b", line) if text else ():
+    for name in re.findall(r"\w+\.(?:yaml|csv|sh|json|toml)\b", line) if text else ():
         (tmp_path / name).write_text(text)
     ended = flopcast(*shlex.split(line))
 

@@ -19,7 +19,7 @@ from flopcast.files.yaml_text import Path as Place
 from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library.edits import long_names, plan_words
 from flopcast.meant_quantities import meant_count, meant_quantity
-from flopcast.quantities import parse_quantity, parse_usd
+from flopcast.quantities import fraction_of, parse_quantity, parse_usd
 from flopcast.records import dataclass, field, replace
 from flopcast.requests.fitting_values import in_sequences
 from flopcast.requests.job_files import open_job_of
@@ -279,9 +279,11 @@ def _space(
     try:
         return build(Space, Document("--plan", data, {}, places), data)
     except SpecError as error:
-        offload = data.get("offload")
-        several = offload.split() if isinstance(offload, str) else []
-        raise SpecError(_in_several(error.problems, several)) from None
+        several = str(data.get("offload", "")).split()
+        percent = fraction_of(f"{request.headroom}%") or 0.0  # 95 means 95 %
+        meant = {"--headroom": set_to({"--headroom": percent})} if 0.01 < percent <= 1 else {}
+        problems = [replace(each, fix=meant.get(each.where, each.fix)) for each in error.problems]
+        raise SpecError(_in_several(problems, several)) from None
 
 
 def _in_several(problems: Sequence[Problem], values: Sequence[str]) -> list[Problem]:

@@ -201,7 +201,9 @@ def _setting(word: str) -> tuple[str, object]:
         return "host_bytes", _quantity(word, "B", "cache=SIZE, such as cache=64GB")
     if equals and name in SETTINGS:
         return SETTINGS[name], value
-    words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
+    words = ", ".join(
+        [*METHODS, *STORES, "every=100", "every=10min", *(f"{key}=…" for key in SETTINGS), "cache=64GB"]
+    )
     from difflib import get_close_matches  # only a wrong word needs it
 
     near = (

@@ -13,11 +13,11 @@ replace the linears of `model_spec` before the dump (components/quantization, co
 """
 
 import re
-from math import prod
+from math import log, prod
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
+from flopcast.interop.configs.job_reader import FLAVOURS, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.torchtitan_stages import SECTIONS, key_of, read_stages
@@ -61,6 +61,7 @@ def read(reader: JobReader) -> None:
     name = reader.first("model.name", "model_spec.name")
     flavour = reader.first("model.flavor", "model_spec.flavor")
     pair = f"{reader.text(name) or 'llama3'}/{reader.text(flavour) or 'debugmodel'}"
+    _check_flavour(reader, flavour, pair)
     reader.read_model(flavour, pair)
     _check_sizes(reader)
     reader.put(("batch", "sequence_length"), reader.count("training.seq_len", 2048), "training.seq_len")
@@ -69,6 +70,24 @@ def read(reader: JobReader) -> None:
     read_stages(reader, key_of(reader, "pipeline_parallel_degree"), stages)
     _modes(reader)
     reader.put(("stack",), _stack(reader))
+
+
+def _check_flavour(reader: JobReader, key: str, pair: str) -> None:
+    """Report a flavour that the catalogue does not describe, unless --model names another model."""
+    family, _, flavour = pair.lower().partition("/")
+    known = [each.partition("/")[2] for each in FLAVOURS if each.startswith(f"{family}/")]
+    if reader.options.model or not reader.has(key) or not known or flavour in known:
+        return
+    number = re.match(r"[\d.]+(?=b)", flavour)
+    sizes = {each: float(size[0]) for each in known if (size := re.match(r"[\d.]+(?=b)", each))}
+    near = (
+        [min(sizes, key=lambda each: abs(log(sizes[each] / float(number[0]))))]
+        if number and sizes
+        else known
+    )
+    because = f"the catalogue describes only these flavors of {family}"
+    fix = f"did you mean {near[0].upper()}? If not, add --model config.json, the config of this model"
+    reader.fault(key, ", ".join(known).upper(), because, fix)
 
 
 def prepared(document: Document, options: ImportOptions) -> Document:
