@@ -226,7 +226,14 @@ def values(measured):
     for place, (table, first) in enumerate(zip(measured.collected, FIRST_SCORES_OF_COLLECTED, strict=True)):
         found[collection_of(place)] = collected_table(table, first)
         found[f"{collection_of(place)}-rows"] = str(len(table.judged("catalogue").rows))
-    numbers = (published_numbers, calibration_numbers, residuals, decision_numbers, memory_numbers)
+    numbers = (
+        blind_ranges,
+        published_numbers,
+        calibration_numbers,
+        residuals,
+        decision_numbers,
+        memory_numbers,
+    )
     for each in numbers:
         found |= each(measured)
     return found
@@ -253,30 +260,42 @@ def of_family(rows, *families):
     return [row for row in rows if row.family in families]
 
 
+def blind_scores():
+    """The first scores of each set of runs, in the order in which the sets were predicted."""
+    ordinals = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh"
+    scores = (FIRST_SCORES, *FIRST_SCORES_OF_COLLECTED)
+    return dict(zip(re.findall(r"\w+", ordinals), scores, strict=True))
+
+
+def blind_cell(score):
+    """Return the first score of one family of models in a set, as a cell of the summary."""
+    if score is None:
+        return "–"
+    inside = (
+        "" if "(" in score[-1] else f", {score[5]} inside"
+    )  # not known for each family of the first set
+    return f"{score[1]}, {score[0]} runs{inside}"
+
+
+def blind_ranges():
+    """Return the smallest and the largest median error of the first predictions of all blind sets."""
+    found = {}
+    for family in ("dense", "experts"):
+        scores = [scores[family][1] for scores in blind_scores().values() if family in scores]
+        ends = [f(scores, key=lambda text: float(text.split()[0])) for f in (min, max)]
+        found[f"blind.{family}"] = " to ".join(ends)
+    return found
+
+
 def summary_table(measured):
-    """Return the median error of each kind of score, and how many runs lie inside their interval."""
-    first = FIRST_SCORES
-    cells = [f"{first[family][1]}, {first[family][0]} runs" for family in ("dense", "experts")]
-    lines = [
-        "| | dense models | MoE models |",
-        "|---|--:|--:|",
-        f"| blind, first set | {' | '.join(cells)} |",
-    ]
-    ordinals = (
-        "second",
-        "third",
-        "fourth",
-        "fifth",
-        "sixth",
-        "seventh",
-        "eighth",
-        "ninth",
-        "tenth",
-        "eleventh",
-    )
-    for ordinal, scores in zip(ordinals, FIRST_SCORES_OF_COLLECTED, strict=True):
-        both = [scores.get(family) for family in ("dense", "experts")]
-        cells = [f"{it[1]}, {it[0]} runs, {it[5]} inside" if it else "–" for it in both]
+    """Return median errors, numbers of runs and fractions of runs inside their intervals.
+
+    Of the blind sets, the table shows the first and the three latest.
+    """
+    lines = ["| | dense models | MoE models |", "|---|--:|--:|"]
+    first, *others = blind_scores().items()
+    for ordinal, scores in (first, *others[-3:]):
+        cells = [blind_cell(scores.get(family)) for family in ("dense", "experts")]
         lines.append(f"| blind, {ordinal} set | {' | '.join(cells)} |")
     for way, told in (("others", "left out"), ("none", "never fitted"), ("catalogue", "fitted")):
         cells = []

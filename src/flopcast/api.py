@@ -291,7 +291,7 @@ def read_measured(log: Path | str | None, trace: Path | str | None) -> "tuple[Lo
 
 
 def report_page(report: "Report | SlowStep | ServingReport | RlReport") -> str:
-    """Return the report as an HTML page, which also predicts the plan for other numbers of devices.
+    """Return the report as an HTML page, which also contains predictions for other numbers of devices.
 
     Parameters
     ----------

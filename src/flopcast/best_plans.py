@@ -37,8 +37,8 @@ def search_plans(
     Parameters
     ----------
     jobs : Job, or several that differ in their cluster or stack
-        Fields that the space does not contain (such as optimizer and rank order) have the values of the
-        plans of these jobs. The search uses `stage_layers` of a plan only if the space allows no other
+        The plans of these jobs set the fields that the space does not contain, such as the optimizer and
+        the rank order. The search uses `stage_layers` of a plan only if the space allows no other
         number of stages.
     space : Space
         Allowed values of the fields of a plan, or a mapping such as {"tp": "1,2"}, or a text such as

@@ -183,20 +183,30 @@ def test_headers_of_safetensors_are_read_and_weights_are_not(tmp_path):
     assert read_parameters(path) == {"up.weight": (8, 4)}
 
 
-WRONG = {
-    "empty.json": b"{}", "list.json": b"[1]", "text.json": b"no", "shape.json": b'{"a": "b"}',
-    "negative.json": b'{"a": [-1, 2]}', "truncated.safetensors": b"\xff\x00\x00\x00\x00\x00\x00\x00{",
-    "huge.safetensors": b"\xff" * 16, "deep.json": b"[" * 100_000,
-}  # fmt: skip
+WRONG = {  # file → its data, and what the error says about it
+    "empty.json": (b"{}", "is not a list of parameters"),
+    "list.json": (b"[1]", "is not a list of parameters"),
+    "text.json": (b"no", "is not a JSON file"),
+    "job.yaml": (b"model: llama-3-8b", "is not a JSON file"),
+    "shape.json": (b'{"a": "b"}', "not allowed"),
+    "negative.json": (b'{"a": [-1, 2]}', "not allowed"),
+    "truncated.safetensors": (b"\xff\x00\x00\x00\x00\x00\x00\x00{", "is not a safetensors file"),
+    "huge.safetensors": (b"\xff" * 16, "cannot be read"),
+    "deep.json": (b"[" * 100_000, "is not a JSON file"),
+    "missing.json": (None, "cannot be read"),
+}
 
 
 def test_files_that_list_no_parameters_are_an_error_that_names_them(tmp_path):
-    for name, data in WRONG.items():
+    for name, (data, fault) in WRONG.items():
         path = tmp_path / name
-        path.write_bytes(data)
+        if data is not None:
+            path.write_bytes(data)
         with pytest.raises(SpecError) as error:
             read_parameters(path)
-        assert name in error.value.problems[0].where, name
+        text = str(error.value)
+        assert str(path) in text, name
+        assert fault in text, name
     with pytest.raises(SpecError) as error:
         sharding_rules({"norm": (4,)}, 2)
     assert "matrix" in error.value.problems[0].allowed

@@ -38,9 +38,9 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
 
     If you give two files or models, options and KEY=VALUE apply to both jobs. If you give only one file or
     model, the second job is a copy of the first. Options then apply to both jobs, and KEY=VALUE changes
-    only the second job. The command compares time, cost and energy per token. If the interval of a
-    difference contains zero, the output says that the order of the jobs is uncertain, because either job
-    can be the better one.
+    only the second job. The command compares time, cost and energy per token, and states a 90 % interval
+    for each difference. An interval that contains zero means that either job can be the better one. The
+    output then says that the order is uncertain.
 
     \b
     flopcast compare a.yaml b.yaml

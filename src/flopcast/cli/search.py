@@ -106,8 +106,8 @@ def command(
     the best plan for each, or why no plan is feasible.
 
     The option --plan sets fields of the plan ("tp=8") or lists the values to try ("tp=2,4"). The search
-    tries all values of all other fields. If a job file contains a plan, the search keeps only its global
-    batch, precision and optimizer.
+    tries all reasonable values of all other fields. If a job file contains a plan, the search keeps only
+    its global batch, precision and optimizer.
 
     \b
     flopcast search llama-3-8b --gpus 64

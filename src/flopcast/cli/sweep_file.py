@@ -131,7 +131,7 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
     if isinstance(data.get("batch"), dict) or isinstance(plan, dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
         fix = f"run flopcast search {document.name}, or give a file that lists the values of each axis"
-        raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, and not a grid")
+        raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, not a grid")
     if serving := next((key for key in ("engine", "traffic", "slo") if key in data), ""):
         allowed, because = "training jobs", f"{serving} describes serving"
         fix = "run flopcast search with --engine, which compares deployments of an engine"

@@ -10,8 +10,8 @@ sites differ from the prediction by more than its factors say. Such a site is mo
 because most effects that a description omits make a step longer, so both sides have their own sigma.
 
 If a job runs model code that nobody has described, a stack stands for it (`Stack.stands_in`). Scripts of
-users and models of Transformers are such code. No constant is fitted to this doubt: its sigmas are an
-assumption.
+users and models of Transformers are such code. The sigmas of this doubt were estimated once, and are not
+among the constants.
 
 At such sites, steps of models with narrow experts differ most from their predictions: GEMMs of such experts
 are short, so the work around each GEMM, such as launches, casts and permutations of tokens, decides the
@@ -42,9 +42,9 @@ SIDES = (FASTER, SLOWER)
 # Without constants. Releases of one framework differ in speed by up to 30 % (docs/accuracy/residuals.md),
 # and 1.3 = exp(1.645 · 0.16). Without constants, a new device, library or narrow experts add no doubt.
 PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.16, DEVICE: 0.0, SOFTWARE: 0.0, NARROW: 0.0}
-# An assumption, not a constant: kernels, masks and host work of such code make steps up to 1.5 times as
-# long, and hardly ever shorter. These are the likeliest sigmas of 48 sources of the development set and the
-# collections (docs/accuracy/residuals.md).
+# Kernels, masks and host work of such code make steps up to 1.5 times as long, and hardly ever shorter.
+# Estimated once, as the most likely sigmas for 48 sources of the development set and the collections, and
+# not fitted again with the constants (docs/accuracy/residuals.md).
 CODE_LOG_SIGMAS = {FASTER: 0.05, SLOWER: 0.26}
 # Elements of a matrix of Qwen3-30B-A3B's experts, the narrowest of common models. The whole sigma of narrow
 # experts applies to experts that are as narrow, and a part to wider ones.

@@ -76,7 +76,7 @@ class Report(Summarised):
 
     @property
     def device_step_time_s(self) -> float:
-        """Return the step time of a peer, with jitter, if training never waited for samples."""
+        """Return the step time of a peer with jitter, without the time in which it waits for samples."""
         if self.loader is not None:
             return self.loader.device_step_s
         return self.step_time_s if self.outer is None else self.outer.inner_step_s

@@ -123,7 +123,8 @@ def after_fixes(
     known_faults = (*earlier, *problems, *again.values(), *values.values())
     others, corrected = after_fixes(_causes(further, changed, check), changed, check, known_faults)
     _join(first, others, lambda one, second: (one.field, right.get(one.field)) == _value_of(second))
-    others = as_typed(others, changed, ())
+    settings = [f"{path_of(field)[-1]}={value}" for field, value in right.items()]
+    others = as_typed(others, changed, (), settings)
     if not again and not values:
         return [*first, *others], corrected
     told, corrected = after_fixes(first, document, check, (*known_faults, *left, *others))

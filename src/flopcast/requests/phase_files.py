@@ -76,7 +76,7 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
             "either a length of the run (--tokens, --samples) or --phases FILE",
             "each phase in the file has its own number of tokens",
             f"leave out --{name}, or --phases",
-            fault="and --phases exclude each other",
+            fault="and --phases cannot be used together",
         )
         for name in LENGTHS
         if (value := getattr(request, name)) is not None

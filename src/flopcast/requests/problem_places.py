@@ -4,7 +4,7 @@ Elsewhere: places of values that are wrong by themselves (files/validate.py).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from flopcast.errors import Problem, shown
 from flopcast.files.validate import dotted, path_of, value_at
@@ -59,14 +59,22 @@ def _right_value(problem: Problem, path: Path) -> str:
     return in_words(*edit.values()) if sets else ""
 
 
-def as_typed(problems: Sequence[Problem], document: Document, changes: Sequence[str]) -> list[Problem]:
-    """Return the faults of a job with fixes that concern what the user has typed."""
+def as_typed(
+    problems: Sequence[Problem], document: Document, changes: Sequence[str], corrected: Collection[str] = ()
+) -> list[Problem]:
+    """Return the faults of a job with fixes that concern what the user has typed.
+
+    `corrected` are settings of the document, such as "hidden=4", that fixes of other faults have changed. A
+    fault of another value that one of them limits says so.
+    """
     short = [_in_short_form(_in_text(each, document), document) for each in problems]
     wrong = [change for change in changes if any(each.where.endswith(change) for each in short)]
     own = [each for each in short if not any(_is_caused(each, change) for change in wrong)]
     model = document.mapping.get("model")
     in_file = [f"{name}={value}" for name, value in model.items()] if isinstance(model, dict) else []
     in_file = in_file if isinstance(model, dict) and "base" in model else []
+    in_file = [setting for setting in in_file if setting not in corrected]
+    own = [_after_correction(each, corrected) for each in own]
     return [_as_share(_with_option(_with_cause(each, (*changes, *in_file))), document) for each in own]
 
 
@@ -126,6 +134,14 @@ def _with_cause(problem: Problem, changes: Sequence[str]) -> Problem:
         if _is_caused(problem, change) and not problem.fix.startswith(f"leave out {change}, or "):
             return replace(problem, fix=f"leave out {change}, or {problem.fix}")
     return problem
+
+
+def _after_correction(problem: Problem, corrected: Collection[str]) -> Problem:
+    """Return a fault that says which corrected settings it assumes."""
+    causes = [setting.replace("=", " is ") for setting in corrected if _is_caused(problem, setting)]
+    if not causes:
+        return problem
+    return replace(problem, because=f"{problem.because} ({' and '.join(causes)} after its correction)")
 
 
 def _is_caused(problem: Problem, change: str) -> bool:

@@ -51,7 +51,7 @@ def with_files(document: Document, request: JobRequest) -> tuple[Document, JobRe
         given = read_yaml(read_file(request.site), str(request.site))
         if given.mapping.keys() & {"model", *OF_JOB}:
             allowed, because = "a file of flopcast calibrate from-run", "the file describes a job"
-            fix, fault = "choose a site file for --site", "is a job file, and not a site file"
+            fix, fault = "choose a site file for --site", "is a job file, not a site file"
             raise spec_error(str(request.site), None, allowed, because, fix, fault=fault)
         document = placed(document.with_part("site", given.data), ("site",), given.name, given)
     return document, request

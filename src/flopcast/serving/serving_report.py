@@ -51,11 +51,12 @@ class Estimate:
 class ServingReport:
     """The prediction of a serving job.
 
-    Latencies are in seconds, by metric (ttft, tpot, end_to_end, inter_token) and by name ("mean", "p50",
-    "p90", "p99"). Rates are sums over all replicas. `served` and `summary` describe one replica. `shares`
-    states the fraction of a mean iteration that each component takes. `log_sigma_factor` is the standard
-    deviation of the logarithm of the iteration time. The intervals are computed from it. In a deployment
-    with separate prefill instances, memory, shares and iterations are those of the decode instances.
+    Latencies are in seconds. Their keys are the metric (ttft, tpot, end_to_end, inter_token) and the
+    statistic ("mean", "p50", "p90", "p99"). Rates are sums over all replicas. `served` and `summary`
+    describe one replica. `shares` states the fraction of a mean iteration that each component takes.
+    `log_sigma_factor` is the standard deviation of the logarithm of the iteration time. The intervals are
+    computed from it. In a deployment with separate prefill instances, memory, shares and iterations are
+    those of the decode instances.
     """
 
     job: ServingJob

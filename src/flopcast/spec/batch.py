@@ -113,9 +113,9 @@ class Batch(StrictModel):
         Number of tokens of each sequence that the encoder reads, for encoder-decoder models. By default
         `sequence_length`, which is the length of the decoder's sequences.
     images : tuple of Image
-        Images of each sequence, for a model with a vision tower, as a list or text: "2x1024x768+1x336x336"
-        is two images of 1024 · 768 pixels and one of 336 · 336. The tokens of the images are part of the
-        sequence.
+        Images of each sequence, for a model with a vision tower: a list, or a text such as
+        "2x1024x768+1x336x336" (two images of 1024 × 768 pixels, and one image of 336 × 336 pixels). The
+        tokens of the images are part of the sequence.
     distribution : LengthDistribution or None
         Distribution of sequence lengths. If you set it instead of `ranks`, flopcast distributes sequences
         of these lengths over ranks and micro-batches.

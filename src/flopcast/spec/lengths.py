@@ -256,7 +256,7 @@ def _count(given: object) -> int:
     if not 1 <= count_tokens <= MOST_TOKENS or count_tokens != int(count_tokens):
         because = "a request has a prompt and an output of at least one token"
         near = max(1, round(count_tokens)) if count_tokens <= MOST_TOKENS else 2000
-        raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, str(near))
+        raise _fault(f"whole numbers of tokens from 1 to {MOST_TOKENS:,}", because, str(near))
     return int(count_tokens)
 
 

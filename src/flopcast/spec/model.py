@@ -77,10 +77,10 @@ class Model(StrictModel):
     blocks : tuple of Block
         The blocks in order. Equal blocks in a row are one entry with a `count`, such as `count: 80`.
     pattern : tuple of int
-        Order of blocks if several kinds alternate: indices into `blocks`, repeated until the end of the
-        model. The `count` of an entry of `blocks` is then the number of its blocks in the whole model. For
-        example, `pattern: [0, 0, 0, 1]` with counts 36 and 12 means three blocks of the first kind, then
-        one of the second, 12 times. By default, `blocks` are in order.
+        Order of the blocks if several kinds of blocks alternate. It lists indices into `blocks`, and is
+        repeated until the end of the model. The `count` of an entry of `blocks` is then the number of its
+        blocks in the whole model. For example, `pattern: [0, 0, 0, 1]` with counts 36 and 12 means three
+        blocks of the first kind, then one of the second, 12 times. By default, `blocks` are in order.
     vision : Vision or None
         Vision tower. Its output replaces the embeddings of the image tokens in the sequence.
     adapters : Adapters or None

@@ -223,8 +223,8 @@ class Stack(StrictModel):
         "kept": as soon as all tensors that the first forward pass kept exist again (PyTorch's non-reentrant
         checkpoint). "read": as soon as all tensors that the backward pass reads exist (compiled blocks).
     fused_loss : str
-        When one fused kernel that reads 16-bit logits computes the cross entropy, instead of several
-        kernels that read fp32 logits. "none": never. "uncut": without tensor parallelism of the head.
+        When one fused kernel computes the cross entropy from 16-bit logits, instead of several kernels
+        that read fp32 logits. "none": never. "uncut": if the head is not divided by tensor parallelism.
         "all": always.
     tensor_overlap : str
         How all-gathers and reduce-scatters of sequence parallelism overlap with the GEMM next to them.
@@ -251,10 +251,11 @@ class Stack(StrictModel):
     derate : Derate
         Time of a GEMM in training divided by the time of this GEMM in a benchmark.
     fitted_on : tuple of str
-        Devices for which the fitted runs include any release of this framework (cost/unknown_site.py).
+        Devices on which the constants were fitted to at least one run with any release of this framework
+        (cost/unknown_site.py).
     library_fitted_on : tuple of str
-        Devices for which the fitted runs include any framework built on the same library, such as
-        Megatron-Core (cost/unknown_site.py).
+        Devices on which the constants were fitted to at least one run with any framework that is built on
+        the same library, such as Megatron-Core (cost/unknown_site.py).
     stands_in : bool
         Whether the job runs model code that nobody has described, and this stack stands for it. Details of
         such code may be slower or faster than those of the stack, so the interval is wider

@@ -13,6 +13,8 @@ from flopcast.files.unpacked import read_unpacked
 
 MOST_BYTES = 100_000_000  # of a list, and of the header of a safetensors file, as its own library has it
 LENGTH_BYTES = 8  # of the length of a header
+NO_LIST = "is not a list of parameters"
+REWRITE = "list the name and the shape of every parameter in a JSON file"
 Shape = tuple[int, ...]
 
 
@@ -27,17 +29,19 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     try:
         found = json.loads(_text(path))
     except OSError as error:
-        raise _wrong(path, error.strerror or str(error)) from None
+        raise _wrong(path, error.strerror or str(error), "cannot be read", "check the path") from None
     except (ValueError, RecursionError) as error:
-        raise _wrong(path, f"the JSON parser reports: {str(error) or type(error).__name__}") from None
+        because = f"the JSON parser reports: {str(error) or type(error).__name__}"
+        form = "safetensors" if path.suffix == ".safetensors" else "JSON"
+        raise _wrong(path, because, f"is not a {form} file") from None
     if not isinstance(found, dict):
-        raise _wrong(path, "the file does not contain a mapping from names to shapes")
+        raise _wrong(path, "the file does not contain a mapping from names to shapes", NO_LIST)
     found.pop("__metadata__", None)
     shapes = {
         str(name): each.get("shape") if isinstance(each, dict) else each for name, each in found.items()
     }
     if not shapes:
-        raise _wrong(path, "the file contains no parameters")
+        raise _wrong(path, "the file contains no parameters", NO_LIST)
     result: dict[str, Shape] = {}
     problems: list[Problem] = []
     for name, shape in shapes.items():
@@ -64,7 +68,6 @@ def _text(path: Path) -> bytes:
         return file.read(length)
 
 
-def _wrong(path: Path, because: str) -> SpecError:
+def _wrong(path: Path, because: str, fault: str, fix: str = REWRITE) -> SpecError:
     allowed = 'a JSON file such as {"model.embed.weight": [32000, 4096]}, or a .safetensors file'
-    fix = "list the name and the shape of every parameter in a JSON file"
-    return spec_error("parameters", path.name, allowed, because, fix, where=str(path))
+    return spec_error(str(path), None, allowed, because, fix, fault=fault)
