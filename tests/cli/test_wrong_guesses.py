@@ -286,7 +286,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "search llama-3.2-1b --gpus 8 --power-limit 500,600": ("write --power-limit 500W --power-limit 600W"),
     "shard llama-3.2-1b --tp 2": (
         "write --ranks 2",
-        "list the name and the shape of every parameter in a JSON file",
+        "check the path",
     ),
     "checkpoint llama-3.2-1b --gpus 8 --to-plan tp": "write tp=2",
     "export nemo2 llama-3.2-1b": "choose one of these formats, such as megatron",
@@ -630,3 +630,15 @@ def test_options_that_are_lists_may_stand_twice():
 
 def test_flags_may_stand_twice():
     assert flopcast(*shlex.split("memory llama-3.2-1b --gpus 8 --json --json")).code == 0
+
+
+def test_an_error_that_assumes_the_correction_of_another_value_says_so(tmp_path):
+    """No file states hidden = 4, so no fix may leave it out."""
+    job = tmp_path / "job.yaml"
+    job.write_text("model: {base: llama-3-8b, hidden: -4, heads: 31}\ncluster: dgx-h100\n", encoding="utf-8")
+
+    text = flopcast("predict", job).err
+
+    assert "model.hidden = -4 is not allowed" in text
+    assert "(hidden is 4 after its correction)" in text
+    assert "leave out hidden" not in text
