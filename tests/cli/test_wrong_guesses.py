@@ -635,7 +635,7 @@ def test_flags_may_stand_twice():
 def test_an_error_that_assumes_the_correction_of_another_value_says_so(tmp_path):
     """No file states hidden = 4, so no fix may leave it out."""
     job = tmp_path / "job.yaml"
-    job.write_text("model: {base: llama-3-8b, hidden: -4, heads: 31}\ncluster: dgx-h100\n", encoding="utf-8")
+    job.write_text("model: {base: llama-3-8b, hidden: -4, heads: 31}\ncluster: dgx-h100\n")
 
     text = flopcast("predict", job).err
 
