@@ -284,10 +284,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     ),
     f"{JOB} --engine vllm --slo latency=2s": "write end_to_end_p99=2s in place of latency=2s",
     "search llama-3.2-1b --gpus 8 --power-limit 500,600": ("write --power-limit 500W --power-limit 600W"),
-    "shard llama-3.2-1b --tp 2": (
-        "write --ranks 2",
-        "check the path",
-    ),
+    "shard llama-3.2-1b --tp 2": ("write --ranks 2", "check the path"),
     "checkpoint llama-3.2-1b --gpus 8 --to-plan tp": "write tp=2",
     "export nemo2 llama-3.2-1b": "choose one of these formats, such as megatron",
     f"{JOB} --offload 'optimizer host; activations host'": (
