@@ -103,7 +103,7 @@ def test_an_error_of_a_compared_job_names_the_job_and_its_edit_mends_it(server):
             status, _ = data(server, "compare", jobs | {side: JOB | wrong | edit})
             assert status == 200, wrong
     _, told = data(server, "compare", jobs | {"recompute": "full"})
-    assert told["faults"][0]["message"] == "recompute describes one job, and not two"
+    assert told["faults"][0]["message"] == "recompute describes one job, not two"
 
 
 def test_what_no_plan_satisfies_is_said(server):

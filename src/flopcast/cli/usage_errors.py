@@ -113,7 +113,7 @@ def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Proble
     near = "" if elsewhere else nearest_option(name, context)
     fix = f"did you mean {near}?" if near else f"remove {name}, with its value if it has one"
     if elsewhere:
-        because = f"{name} is an option of {', '.join(elsewhere)}, and not of {context.command_path}"
+        because = f"{name} is an option of {', '.join(elsewhere)}, not of {context.command_path}"
         fix = f"remove {name}, or run {elsewhere[0]}"
     if isinstance(error, ForeignOptionError):
         fix = error.fix

@@ -1,4 +1,4 @@
-"""The options of `flopcast validate` that choose constants, and which of them exclude each other."""
+"""The options of `flopcast validate` that choose constants, and which of them cannot be used together."""
 
 from collections.abc import Mapping
 from functools import wraps

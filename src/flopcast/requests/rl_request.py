@@ -266,7 +266,7 @@ def _with_storage(problem: Problem, rollout: "ServingJob") -> Problem:
 
 
 def _of_handoff(plan: "RlPlan", rollout: "ServingJob") -> Iterator[Problem]:
-    """Yield settings of the handoff that exclude each other, or that the cluster does not allow."""
+    """Yield settings of the handoff that cannot be used together, or that the cluster does not allow."""
     known = [name for name in ("file_system", "object_store") if storage_of(rollout.cluster, name)]
     if plan.handoff_over == "nvme" and plan.apart:
         because = "drives belong to a node, and training and generation have different nodes"

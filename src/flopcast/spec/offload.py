@@ -100,7 +100,7 @@ def _of_word(word: str) -> dict[str, object]:
         meant = ":".join([known, tier, *shares, *rest[1:]])
         because = "each entry of offload consists of a kind of state and a memory"
         if kind in OTHER_KINDS:
-            because = f"flopcast calls these states {known}, and not {kind}"
+            because = f"flopcast calls these states {known}, not {kind}"
         if kind in KINDS and memory in OTHER_NAMES:
             because, meant = (
                 f"flopcast calls this memory {tier}, not {memory}",

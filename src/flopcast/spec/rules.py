@@ -170,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
         allowed=_right_schedules,
-        because="a schedule supports either one chunk or several chunks on each stage, and not both",
+        because="a schedule supports either one chunk or several chunks on each stage, but not both",
         fix={"schedule": "auto"},
     ),
     Rule(

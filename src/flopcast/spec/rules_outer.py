@@ -104,7 +104,7 @@ RULES: tuple[Rule, ...] = (
             or all(tier.links is None for tier in c.cluster.tiers)
         ),
         allowed="the exchange all_reduce or all_gather, because the cluster has measured links",
-        because="the links were measured between nodes, and not between a node and a store",
+        because="the links were measured between nodes, not between a node and a store",
         fix=lambda c: (_with(c, exchange=None), "remove links of the tier"),
     ),
     Rule(

@@ -310,7 +310,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
     """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
     example, because = '{"model": "llama-3-8b", "gpus": 16}', "a comparison needs two jobs"
     outside = {name: words[name] for name in words if name[:2] not in ("a", "b", "a.", "b.")}
-    named, fault = ", ".join(outside), f"describe{'s' * (len(outside) == 1)} one job, and not two"
+    named, fault = ", ".join(outside), f"describe{'s' * (len(outside) == 1)} one job, not two"
     fix = f'move {named} into "a" and "b", as in "a": {json.dumps(outside)}'
     problems = [Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault)] if outside else []
     if outside and outside.keys() == words.keys():
