@@ -177,10 +177,12 @@ def _usual_stages(job: Job) -> tuple[int, ...]:
 
 
 def usual_zero(job: Job) -> int:
-    """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0; 0 without optimizer."""
+    """Return the default ZeRO stage of the stack, or the lowest above 0; 0 without optimizer."""
     if job.plan.tables:  # which ZeRO-3 would shard a second time
         return 0
     if job.batch.forward_only and 0 in job.stack.sharding.zero_stages:
         return 0
+    if job.stack.sharding.usual_zero is not None:
+        return job.stack.sharding.usual_zero
     stages: Sequence[int] = sorted(stage for stage in job.stack.sharding.zero_stages if stage)
     return stages[0] if stages else 0

@@ -133,6 +133,8 @@ class Sharding(StrictModel):
     ----------
     zero_stages : tuple of int
         ZeRO stages that the framework supports.
+    usual_zero : int or None
+        ZeRO stage of plans that state none. By default (null), the lowest supported stage above 0.
     pipeline_zero_stages : tuple of int
         Those of them that the framework supports together with several pipeline stages.
     gathers : str
@@ -184,6 +186,7 @@ class Sharding(StrictModel):
     """
 
     zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)
+    usual_zero: ZeroStage | None = None
     pipeline_zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)
     gathers: Literal["every_pass", "every_micro_batch", "every_step"] = "every_pass"
     reduces: Literal["every_micro_batch", "last_micro_batch"] = "every_micro_batch"
