@@ -380,7 +380,7 @@ def test_values_that_a_script_does_not_use_are_told():
     ]
     for arguments, environment, fields in cases:
         try:
-            read_script("run --tp $1 $10 ${DPS}\n", "run.sh", arguments, environment)
+            read_script("run --tp $1 ${10} ${DPS}\n", "run.sh", arguments, environment)
             found = []
         except SpecError as error:
             found = [problem.field for problem in error.problems]
