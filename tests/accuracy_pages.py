@@ -277,7 +277,7 @@ def blind_cell(score):
     return f"{score[1]}, {score[0]} runs{inside}"
 
 
-def blind_ranges():
+def blind_ranges(_):
     """Return the smallest and the largest median error of the first predictions of all blind sets."""
     found = {}
     for family in ("dense", "experts"):

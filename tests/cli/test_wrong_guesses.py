@@ -113,7 +113,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --engine vllm --slo 'ttft below 500 ms'": "write ttft_p99=500ms",
     f"{JOB} --plan 'tp: 2, pp: 2'": 'write "tp=2 pp=2"',
     f"{JOB} --offload weights:host": (
-        "choose --stack torch-fsdp2 and set zero to 3 and --offload to parameters:host, "
+        "choose --stack torch-fsdp2 and set --offload to parameters:host, "
         "or remove parameters:host from offload"
     ),
     f"{JOB} --offload optimizer=ssd": (
@@ -251,7 +251,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} lora=16": "write --lora in place of lora",
     f"{JOB} --engine vllm --traffic 'prompt=2k-4k'": "write uniform(2048, 4096)",
     f"{JOB} --engine vllm --slo 'ttft<2s tpot<50ms'": "write ttft_p99=2s tpot_p99=50ms",
-    f"{FEW_SEARCH} --headroom 90": "set --headroom to a value such as 0.9",
+    f"{FEW_SEARCH} --headroom 90": "set --headroom to 0.9",
     "search bloom-560m --gpus 8-64 --plan gbs=64": "set --gpus to 8..64",
     "search bloom-560m --gpus 8 --plan 'gbs=64 zero=on'": "set zero to 1",
     "search bloom-560m --gpus 8 --plan 'gbs=64 zero=1,4'": "set zero to 1,3",

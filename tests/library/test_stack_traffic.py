@@ -51,6 +51,7 @@ ALL_REDUCE_SHARDED_STATES = {  # the rest reduce-scatter gradients whose optimiz
     "deepspeed-zero",  # allreduce_and_scatter
     "gpt-neox-deepspeed",
     "internevo",  # reduce_rank None
+    "pytorch-ddp",  # DistributedDataParallel reduces all gradients, also beside ZeroRedundancyOptimizer
 }
 OVERLAP = {
     "composer-llm-foundry": ALWAYS,

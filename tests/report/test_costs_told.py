@@ -77,7 +77,7 @@ def test_the_text_holds_the_numbers_of_the_json():
     report = sample_report("one stage")
     data, text = as_json(report), as_text(report)
 
-    cost = text.split("\ncost and energy\n")[1].split("\n\n")[0]
+    cost = text.split("\ncost and energy (")[1].split("\n\n")[0]
     assert show_usd(data["cost_usd_per_step"]) in cost
     assert show_usd(data["cost_usd_per_1e12_tokens_high"]) in cost
     assert f"{data['mean_power_w_per_device']:.0f} W per device" in cost

@@ -65,7 +65,7 @@ def mixed():
         make_job(model=large, cluster="selene:1", stack=stack, plan="dp=8 gbs=64")
         for stack in ("megatron-core", "pytorch-ddp")
     )
-    space = SPACE.model_copy(update={"num_devices": (1, 8), "tensor_parallel": (1, 2), "zero": (1,)})
+    space = SPACE.model_copy(update={"num_devices": (1, 8), "tensor_parallel": (1, 2), "zero": (2,)})
     return find(Question(jobs=tuple(jobs), space=space, objectives=("tokens_per_s",)), load_book)
 
 
@@ -81,7 +81,7 @@ def test_a_setting_without_a_plan_says_why(mixed):
     ]
     assert "GiB more" in small["why"]
     assert "GiB more" in alone["why"]
-    assert "plan.zero = 1" in unable["why"]
+    assert "plan.zero = 2" in unable["why"]
     assert [one["best"] is None for one in (small, alone, unable)] == [True] * 3
 
 

@@ -27,7 +27,7 @@ def test_a_rank_holds_its_share_of_experts_and_copies():
     copied = serving_memory(job_of("tp=1 dp=48 ep=48 redundant_experts=32"))
     whole = serving_memory(job_of("tp=1 dp=64 ep=64", devices=64))
 
-    expert_bytes = 58 * 3 * 7168 * 2048 * (1 + 4 / 128)  # of all layers, with scales of blocks
+    expert_bytes = 58 * 3 * 7168 * 2048 * (1 + 4 / 128**2)  # of all layers, with scales of blocks
     assert copied.weight_bytes - whole.weight_bytes == pytest.approx(2 * expert_bytes, rel=0.01)
 
 

@@ -27,6 +27,7 @@ JOB_KEYS = (  # that begin a change of a job
     *("assumptions", "batch", "checkpoint", "cluster", "loader", "model", "plan", "run", "site", "stack"),
     *("engine", "traffic", "slo"),
 )
+STEP_KEYS = ("prompts", "samples")  # that begin a change of the file of a reinforcement learning step
 
 
 class RepeatedOptionError(click.BadOptionUsage):
@@ -74,13 +75,14 @@ def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageErr
     parameters = context.command.get_params(context)
     known = {name for each in parameters for name in each.opts}
     takes_changes = bool({"changes", "words"} & {each.name for each in parameters})
+    keys = JOB_KEYS if all(map(is_missing, words)) else JOB_KEYS + STEP_KEYS
     flags = {name for each in parameters if getattr(each, "is_flag", False) for name in each.opts}
     for at, (before, word, after) in enumerate(zip(["", *words], words, [*words[1:], ""], strict=False)):
         bare, equals, value = word.partition("=")
         right = f"--{bare.lstrip('-')}"
         has_value = before[:1] == "-" and before not in flags and "=" not in before
         is_word = takes_changes and bare not in known and not has_value
-        no_change = is_word and (bare not in JOB_KEYS if equals else after and is_missing(word))
+        no_change = is_word and (bare not in keys if equals else after and is_missing(word))
         if right in known and bare not in known and (bare[:1] == "-" or no_change):
             corrected = [*words[:at], f"{right}{equals}{value}", *words[at + 1 :]]
             return ForeignOptionError(bare, f"write {right} in place of {bare}", context), corrected

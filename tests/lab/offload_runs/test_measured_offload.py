@@ -5,6 +5,7 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from flopcast.lab.offload_runs.rows import MILLISECONDS
 from flopcast.lab.offload_runs.score import Reports, part_estimates, score_runs
 from flopcast.lab.scores import statistics
 
+PUBLISHED_RUNS = Path(__file__).parents[1] / "validation/collected_runs_2.csv"
 PASSES = ("forward", "backward")
 QUICK = "`zero3_nvme_offload_40b_120b`"
 
@@ -218,7 +220,7 @@ def test_the_command_prints_rows_with_their_quantities(shared):
             ("--leave-one-generation-out", "--report", "page.html"),
             "--leave-one-model-out, --leave-one-source-out, --leave-one-generation-out or --no-constants",
         ),
-        (("--runs", "other.csv"), "tables of offloaded training only"),
+        (("--runs", PUBLISHED_RUNS), "tables of offloaded training only"),
     ],
 )
 def test_options_that_do_not_apply_are_refused(words, allowed, shared):

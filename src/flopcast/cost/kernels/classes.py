@@ -47,7 +47,7 @@ GEMM = KernelFamily(
     other_device_log_sigma_factor=0.20,
 )
 LOW_PRECISION_GEMMS = replace(
-    GEMM, name="narrow products", extrapolation_log_sigma_factor=0.14, other_device_log_sigma_factor=0.36
+    GEMM, name="narrow products", extrapolation_log_sigma_factor=0.14, other_device_log_sigma_factor=0.35
 )
 GROUPED_GEMM = replace(
     GEMM, name="grouped products", extrapolation_log_sigma_factor=0.0, other_device_log_sigma_factor=0.26
@@ -63,7 +63,7 @@ LINEAR_ATTENTION = replace(
     ATTENTION,
     name="linear attention",
     extrapolation_log_sigma_factor=0.84,
-    other_device_log_sigma_factor=0.17,
+    other_device_log_sigma_factor=0.19,
 )
 MEMORY = KernelFamily(
     name="memory-bound",
@@ -74,7 +74,7 @@ MEMORY = KernelFamily(
     other_device_log_sigma_factor=0.26,
 )
 SERVED_GEMM = replace(
-    GEMM, name="served products", extrapolation_log_sigma_factor=0.11, other_device_log_sigma_factor=0.21
+    GEMM, name="served products", extrapolation_log_sigma_factor=0.11, other_device_log_sigma_factor=0.20
 )
 DECODE = KernelFamily(
     name="decode attention",
@@ -86,7 +86,7 @@ DECODE = KernelFamily(
     other_device_log_sigma_factor=0.85,
 )
 SERVED_EXPERTS = replace(
-    GEMM, name="served experts", extrapolation_log_sigma_factor=0.08, other_device_log_sigma_factor=0.25
+    GEMM, name="served experts", extrapolation_log_sigma_factor=0.08, other_device_log_sigma_factor=0.23
 )
 KINDS = (
     GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, SERVED_GEMM, SERVED_EXPERTS,
