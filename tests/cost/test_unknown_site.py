@@ -65,9 +65,11 @@ def test_undescribed_code_widens_both_sides_and_the_slower_one_most():
 
 
 def test_without_constants_the_prior_is_as_wide_on_both_sides():
-    (factor,) = of_site(predicted(catalog.stack("deepspeed-zero"), levels={}))
+    described = catalog.stack("deepspeed-zero")
+    for stack in (described, described.model_copy(update={"stands_in": True})):
+        (factor,) = of_site(predicted(stack, levels={}))
 
-    assert factor.sigmas == (PRIOR_LOG_SIGMAS[FRAMEWORK],) * 2
+        assert factor.sigmas == (PRIOR_LOG_SIGMAS[FRAMEWORK],) * 2
 
 
 def test_the_site_that_was_measured_replaces_both_sides():

@@ -9,9 +9,8 @@ among those that constants were fitted on, they have shown whether the descripti
 sites differ from the prediction by more than its factors say. Such a site is more often slower than faster,
 because most effects that a description omits make a step longer, so both sides have their own sigma.
 
-If a job runs model code that nobody has described, a stack stands for it (`Stack.stands_in`). Scripts of
-users and models of Transformers are such code. The sigmas of this doubt were estimated once, and are not
-among the constants.
+The model code of a job may be unknown, as of a user's own script or a model of Transformers. The job then
+has the stack of similar code (`Stack.stands_in`), and two more sigmas, which were fitted once.
 
 At such sites, steps of models with narrow experts differ most from their predictions: GEMMs of such experts
 are short, so the work around each GEMM, such as launches, casts and permutations of tokens, decides the
@@ -36,15 +35,15 @@ UNKNOWN_SITE = "unknown_site"
 # and, if one of these holds, how long the work around the GEMMs of narrow experts takes.
 FRAMEWORK, DEVICE, SOFTWARE, NARROW = "framework", "device", "software", "narrow"
 UNKNOWNS = (FRAMEWORK, DEVICE, SOFTWARE, NARROW)
-CODE = "code"  # model code that nobody has described, for which the stack stands (`Stack.stands_in`)
+CODE = "code"  # model code that nobody has described (`Stack.stands_in`)
 FASTER, SLOWER = "faster", "slower"
 SIDES = (FASTER, SLOWER)
 # Without constants. Releases of one framework differ in speed by up to 30 % (docs/accuracy/residuals.md),
-# and 1.3 = exp(1.645 · 0.16). Without constants, a new device, library or narrow experts add no doubt.
-PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.16, DEVICE: 0.0, SOFTWARE: 0.0, NARROW: 0.0}
+# and 1.3 = exp(1.645 · 0.16). Nothing else adds doubt without constants.
+PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.16, DEVICE: 0.0, SOFTWARE: 0.0, NARROW: 0.0, CODE: 0.0}
 # Kernels, masks and host work of such code make steps up to 1.5 times as long, and hardly ever shorter.
-# Estimated once, as the most likely sigmas for 48 sources of the development set and the collections, and
-# not fitted again with the constants (docs/accuracy/residuals.md).
+# Fitted once, as the most likely sigmas for 48 sources of the development set and the collections, and not
+# fitted again with the constants or without a source (docs/accuracy/residuals.md).
 CODE_LOG_SIGMAS = {FASTER: 0.05, SLOWER: 0.26}
 # Elements of a matrix of Qwen3-30B-A3B's experts, the narrowest of common models. The whole sigma of narrow
 # experts applies to experts that are as narrow, and a part to wider ones.
@@ -130,10 +129,10 @@ def site_log_sigmas(fractions: Mapping[str, float], family: str, levels: Levels)
 
 
 def _log_sigma(family: str, unknown: str, side: str, levels: Levels) -> float:
-    if unknown == CODE:
-        return CODE_LOG_SIGMAS[side]
     if not any(name.startswith(UNKNOWN_SITE) for name in levels):
         return PRIOR_LOG_SIGMAS[unknown]
+    if unknown == CODE:
+        return CODE_LOG_SIGMAS[side]
     own = family if family != "hybrids" else WIDEST_FAMILY
     level = levels.get(site_constant(own, unknown, side))
     return level.log_sigma_factor if level else 0.0

@@ -257,9 +257,8 @@ class Stack(StrictModel):
         Devices on which the constants were fitted to at least one run with any framework that is built on
         the same library, such as Megatron-Core (cost/unknown_site.py).
     stands_in : bool
-        Whether the job runs model code that nobody has described, and this stack stands for it. Details of
-        such code may be slower or faster than those of the stack, so the interval is wider
-        (cost/unknown_site.py).
+        Whether nobody has described the model code of the job, so that this stack is only similar to it.
+        The interval is then wider, because such code may be slower or faster (cost/unknown_site.py).
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
