@@ -66,7 +66,7 @@ class Problem:
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
-        """Return each condition as a pair of what is allowed and the reason.
+        """Return each condition as a pair: what is allowed, and why.
 
         >>> Problem("plan.tp", 3, "(1) a divisor of 8; (2) an even number", "(1) x; (2) y", "").conditions
         (('a divisor of 8', 'x'), ('an even number', 'y'))

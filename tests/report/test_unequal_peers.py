@@ -146,7 +146,7 @@ def test_kinds_of_peers_need_peers():
 
 
 def test_every_peer_saves_its_inner_and_outer_states():
-    """14 bytes for each parameter of AdamW in mixed precision, and fp32 outer parameters and buffers."""
+    """AdamW in mixed precision saves 14 bytes per parameter; outer parameters and buffers are in fp32."""
     parameters = job("").model.parameters()
     for words, outer in (
         (ROUND, 8),

@@ -60,8 +60,8 @@ class Group:
 def group_on(cluster: Cluster, axis: str, plans: Plans) -> Group:
     """Return the group of a rank along `axis` on a cluster, with the tiers that join it.
 
-    All transfers between stages on different nodes count as transfers on the widest tier that any of them
-    crosses.
+    The widest tier that a transfer between stages crosses counts for all transfers between stages on
+    different nodes.
     """
     group, first = axis_group(axis, plans, cluster.scale_up_devices), cluster.inner_tiers
     depth = ZERO

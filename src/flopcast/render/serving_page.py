@@ -8,6 +8,7 @@ Elsewhere: its drawings (page/serving_drawings.py), the same as text (serving_te
 from collections.abc import Sequence
 from html import escape
 
+from flopcast.economics.step import ENERGY_INCLUDES
 from flopcast.files.package_table import read_text
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.serving_drawings import load_section, occupancy_section, percentile_section
@@ -109,7 +110,7 @@ def _costs(report: ServingReport) -> list[Tile]:
     if report.kwh_per_million_tokens is not None:
         watts = "" if report.device_power_w is None else f"; {report.device_power_w.value:.3g} W per device"
         energy = f"{report.kwh_per_million_tokens.value:.3g} kWh"
-        found.append(("Energy, with hosts and cooling", energy, f"for a million output tokens{watts}"))
+        found.append((f"Energy, {ENERGY_INCLUDES}", energy, f"for a million output tokens{watts}"))
     return found
 
 

@@ -87,10 +87,8 @@ def equal_peers(
     if layout is None or outer is None:
         return ()
     kinds = defaultdict[tuple[tuple[int, ...], float, str], list[int]](list)
-    replicas, nodes = (
-        job.plan.data_parallel,
-        [each for each in job.cluster.groups for _ in range(each.count)],
-    )
+    replicas = job.plan.data_parallel
+    nodes = [each for each in job.cluster.groups for _ in range(each.count)]
     for peer, link_fraction in enumerate(link_fractions(job)):
         own = layout.of_replicas[peer * replicas : (peer + 1) * replicas]
         first = nodes[peer * len(nodes) // job.plan.peers].node.device.name

@@ -22,6 +22,7 @@ from flopcast.requests.serving_request import resolve_serving, with_degree
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import AS_STATED, DeploymentSpace
 from flopcast.serving.checks import DEGREES, broken_rules
+from flopcast.spec.deployment import WITHOUT_POOLS
 from flopcast.spec.serving_job import ServingJob
 
 OF_TRAINING = {  # settings of a search that only training has: the option of each, and the fix
@@ -130,7 +131,7 @@ def _missing_pools(jobs: Sequence[ServingJob], space: DeploymentSpace) -> Iterat
     """Yield a fault if the space has only deployments with separate pools, and no engine has these."""
     if jobs and False not in space.pools and not any(job.engine.separate_pools for job in jobs):
         engines = " and ".join(dict.fromkeys(job.engine.name for job in jobs))
-        because = f"with {engines}, each instance computes prompts and decodes"
+        because = f"with {engines}, {WITHOUT_POOLS}"
         yield Problem("plan.pools", "yes", "no", because, write("no", "pools"), where="--plan")
 
 

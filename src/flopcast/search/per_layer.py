@@ -299,10 +299,10 @@ def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
 
 
 def _memory(search: _Search, plan: Plan) -> tuple[Programs, Floats, float]:
-    """Return the programs of a plan, the most memory that each stage may need, and that of the host.
+    """Return the programs of a plan, the memory of each stage, and the memory of the host.
 
-    The memory of a stage is the upper end of its 90 % interval in bytes. That of the host is a fraction of
-    its capacity.
+    The memory of a stage is the upper end of its 90 % interval, in bytes. The memory of the host is a
+    fraction of its capacity.
     """
     job = search.with_plan(plan)
     programs = programs_of(job, search.kept)

@@ -225,7 +225,7 @@ class Space(StrictModel):
     def structures(self, job: Job) -> tuple[Plan, ...]:
         """Return every combination of options as a plan without degrees.
 
-        The combinations include the neutral value of each option, with which the search tries plans on
+        The combinations also include the neutral value of each option. The search uses it for plans on
         which the option has no effect.
         """
         found = [job.plan.model_copy(update=WITHOUT_DEGREES)]

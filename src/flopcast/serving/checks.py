@@ -25,7 +25,7 @@ from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import common_fix, fitting_change, whole_degree
 from flopcast.serving.memory import ServingMemory, serving_memory
 from flopcast.serving.tier_memory import NAMES
-from flopcast.spec.deployment import Pool
+from flopcast.spec.deployment import WITHOUT_POOLS, Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
@@ -116,7 +116,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
     """Yield errors in the number of instances."""
     plan, devices = job.plan, job.cluster.num_devices
     if plan.pools and not job.engine.separate_pools:
-        because = f"with {job.engine.name}, each instance computes prompts and decodes"
+        because = f"with {job.engine.name}, {WITHOUT_POOLS}"
         fix = "remove plan.prefill and plan.decode"
         yield Problem("plan.prefill", "given", "no value", because, fix, fault="is given")
     if plan.pools and plan.devices > devices:

@@ -19,6 +19,7 @@ CacheFormat = Literal["bf16", "fp8", "int4"]
 Latents = Literal["replicated", "split"]
 Residual = Literal["sequential", "ladder"]
 ExpertMessages = Literal["exposed", "hidden"]
+WITHOUT_POOLS = "each instance computes prompts and decodes"  # an engine whose instances form no pools
 
 
 class Pool(StrictModel):

@@ -339,7 +339,7 @@ class Model(StrictModel):
         return self.adapters.flop(self.blocks, self.hidden, length, source) if self.adapters else 0.0
 
     def frozen_flop(self, sequence_length: int, source_length: int | None = None) -> float:
-        """Return the FLOP per sequence of the weight gradients that frozen linear layers do not need."""
+        """Return the FLOP per sequence that frozen linear layers save by having no weight gradients."""
         source = source_length or sequence_length
         frozen = self._linear_flop(sequence_length, source) - self._adapter_flop(sequence_length, source)
         return frozen if self.adapters else 0.0

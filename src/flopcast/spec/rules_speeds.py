@@ -16,7 +16,7 @@ HARDWARE_MARGIN_RATIO = 1.02  # over the data sheet: what the rounding of a meas
 
 
 def _most(part: SlowPart, case: Case) -> int:
-    """Return the number of parts of a kind that a job has."""
+    """Return how many devices, hosts or peers, of the kind of the given part, a job has."""
     if part.kind in OF_PEERS:
         return case.structure.peers
     per_node = case.cluster.node.devices if part.kind == HOST else 1

@@ -72,11 +72,8 @@ def search_parts(result: SearchResult, address: Address) -> str:
         )
         html += f"<figure>{figure}</figure>"
         plans = " ".join(one.played.plan.short() for one in result.plans)
-        html += (
-            f'<p class="soft">{escape(capital(f"{meaning}."))}</p>'
-            if (meaning := meaning_of_runs(plans))
-            else ""
-        )
+        if meaning := meaning_of_runs(plans):
+            html += f'<p class="soft">{escape(capital(f"{meaning}."))}</p>'
         html += _plans(
             "The best plans (= means that the plan may be as good as the best plan)",
             result,

@@ -20,8 +20,8 @@ from flopcast.spec.stack import Stack
 NEWEST = "newest"
 FLASH_2_OR_CUDNN = "flash-2-or-cudnn"  # of a stack: FlashAttention-2, but cuDNN's kernel on Blackwell
 
-# Elements of the largest head whose gradient cuDNN computes on Blackwell, if queries and values have heads
-# of the same size: nvte_get_fused_attn_backend in transformer_engine/common/fused_attn/fused_attn.cpp
+# On Blackwell, cuDNN computes no gradient of heads with more elements, if queries and values have heads of
+# equal size. Source: nvte_get_fused_attn_backend in transformer_engine/common/fused_attn/fused_attn.cpp
 # (NVIDIA/TransformerEngine, pull request 1504). cuDNN still lacks heads of 192 in May 2026 (issue 242 of
 # NVIDIA/cudnn-frontend), and has had heads of 256 since version 9.23 (pull request 3056 of
 # NVIDIA/TransformerEngine, merged in July 2026), which no stack of the catalogue contains.
