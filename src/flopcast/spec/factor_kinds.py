@@ -96,7 +96,7 @@ KINDS: Mapping[str, FactorKind] = {
     "carried": FactorKind("constants that were fitted on another kind of job"),
     "unexplained": FactorKind("unexplained differences between runs", is_lever=False),
     "unknown_site": FactorKind(
-        "no fitted run of this framework on this device",
+        "no fitted run of this software on this device",
         "prior: releases of a framework differ by up to 30 %",
         is_lever=False,
     ),
