@@ -5,15 +5,23 @@ Elsewhere: settings that it shares with other trainers (trainers.py).
 
 References
 ----------
-axolotl-ai-cloud/axolotl: docs/config-reference.qmd, src/axolotl/utils/schemas (names and defaults).
+axolotl-ai-cloud/axolotl: docs/config-reference.qmd, src/axolotl/utils/schemas (names and defaults),
+src/axolotl/core/builders/rl.py (trainers of TRL; a separate reference model only without adapters, or with
+`rl_adapter_ref_model`).
 """
 
-from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
-from flopcast.interop.configs.trainers import Names, read_adapters, read_training, refuse_frozen
+from flopcast.interop.configs.job_reader import ACTIVATIONS, FSDP_CHECKPOINTING, PAIR, PAIRED, JobReader
+from flopcast.interop.configs.trainers import (
+    Names,
+    read_adapters,
+    read_training,
+    refuse_frozen,
+    refuse_lone_offload,
+)
 
 NAMES = Names(
     micro="micro_batch_size",
-    steps="gradient_accumulation_steps",
+    default_micro=1,
     optimizer="optimizer",
     tensor=("tensor_parallel_size",),
     context=("context_parallel_size", "sequence_parallel_degree"),
@@ -21,7 +29,6 @@ NAMES = Names(
 ADAPTERS = {"lora": "lora", "qlora": "qlora", "": ""}
 OFFLOADING = "activation_offloading"
 RL, REWARD, OWN_REFERENCE = "rl", "reward_model", "rl_adapter_ref_model"
-PAIRED = ("reference", "alone", "reward")
 
 
 def read(reader: JobReader) -> None:
@@ -46,7 +53,8 @@ def read(reader: JobReader) -> None:
     kind = _learns_from(reader)
     read_training(reader, NAMES, sequences=PAIR if kind in PAIRED else 1)
     _adapter(reader)
-    _tuning(reader, kind)
+    own = kind in ("reference", "kto") and reader.flag(OWN_REFERENCE)
+    reader.put_preference(kind, REWARD if kind == "reward" else RL, own=own)
     _recompute(reader)
     eager = reader.flag("eager_attention") or reader.text("attn_implementation") == "eager"
     if eager:
@@ -60,23 +68,6 @@ def _learns_from(reader: JobReader) -> str:
         return ""
     kind = reader.choice(RL, reader.words("losses"), "")
     return "reward" if reader.flag(REWARD) else kind
-
-
-def _tuning(reader: JobReader, kind: str) -> None:
-    """Put the reference of a preference run, or the head of a reward model, into the model.
-
-    References
-    ----------
-    axolotl-ai-cloud/axolotl: src/axolotl/core/builders/rl.py (trainers of TRL; a separate reference model
-    only without adapters, or with `rl_adapter_ref_model`).
-    """
-    if kind == "reward":
-        reader.put_score(REWARD)
-    if kind in ("reference", "alone"):
-        reader.note_pairs(RL)
-    if kind in ("reference", "kto"):
-        passes = KTO_PASSES if kind == "kto" else 1
-        reader.put_reference(RL, passes=passes, own=reader.flag(OWN_REFERENCE))
 
 
 def _adapter(reader: JobReader) -> None:
@@ -119,13 +110,10 @@ def _recompute(reader: JobReader) -> None:
     """
     key = "gradient_checkpointing"
     mode = reader.choice(key, reader.words("checkpoints"), "")
-    inner = reader.first(
-        "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
-    )
+    inner = reader.first(*FSDP_CHECKPOINTING)
     moved = reader.choice(OFFLOADING, reader.words("offloads"), "")
     if moved and not mode and not reader.faulty(key):
-        because = "Axolotl offloads only checkpointed activations, and does not start without checkpointing"
-        reader.fault(OFFLOADING, f"false, unless {key} is true", because, f"add {key}: true")
+        refuse_lone_offload(reader, OFFLOADING, key)
     if "disk" in (mode, moved):
         reader.refuse(
             OFFLOADING if moved == "disk" else key,

@@ -22,10 +22,12 @@ from flopcast.spec.plan import Plan
 
 SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload of FSDP moves
 ACTIVATIONS = ("activations:host",)
+FSDP_CHECKPOINTING = ("fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing")
 PAGEABLE = {"gradient_copies": "pageable"}
 OTHER = "other"  # an optimizer that a program has, but flopcast does not
 ALL_LINEARS = ("all-linear",)  # what PEFT calls all linear layers
 PAIR = 2  # sequences of a sample: the chosen and the rejected answer
+PAIRED = ("reference", "alone", "reward")  # kinds of training whose samples are pairs
 KTO_PASSES = 3  # one of the model itself for the divergence, and two of the reference
 FLAVOURS = keys_of("torchtitan").words["flavours"]  # model/flavor → a name that the catalogue knows
 
@@ -301,6 +303,22 @@ class JobReader(ConfigReader):
         self.put(("model", "head"), "score", key)
         self.note_pairs(key)
 
+    def put_preference(self, kind: str, *keys: str, own: bool = False) -> None:
+        """Put what preference tuning needs into the model, after its adapters.
+
+        Parameters
+        ----------
+        kind : "reward" (a reward model), "reference" (DPO), "alone" (ORPO and others without a reference),
+            "kto", or "" for any other training
+        own : whether the reference has weights of its own
+        """
+        if kind == "reward":
+            self.put_score(*keys)
+        if kind in ("reference", "alone"):
+            self.note_pairs(*keys)
+        if kind in ("reference", "kto"):
+            self.put_reference(*keys, passes=KTO_PASSES if kind == "kto" else 1, own=own)
+
     def put_teacher(self, key: str, name: str) -> None:
         """Put a teacher of the catalogue into the model; report an unknown one."""
         entry = catalog.known("models", name) if name else None
@@ -311,29 +329,6 @@ class JobReader(ConfigReader):
             return
         self.put(("model", "teacher"), entry, key)
         self.assume(f"the teacher {name} is {entry} in the catalogue", key)
-
-    def note_longest(self, tokens: int, key: str) -> None:
-        """Note that every prompt and answer of a rollout is predicted with the greatest allowed length."""
-        if not self.options.lengths:
-            values = "rollout.traffic='prompt=400 output=300' training.batch.sequence_length=700"
-            way = f"state the lengths of your data by values such as {values}"
-            self.assume(f"every sequence has {tokens} tokens, the largest possible length; {way}", key)
-
-    def put_scorers(self, key: str, *, reference: bool, rewards: bool) -> None:
-        """Put the models that process each answer of a rollout once into a step."""
-        further = {"the reference model": reference, "a reward model as large as the trained one": rewards}
-        names = ["the log-probabilities of the trained model", *filter(further.get, further)]
-        self.put(("step", "scorers"), len(names), key)
-        self.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", key)
-
-    def put_critic(self, estimator: str, critic: str, actor: str) -> None:
-        """Put a trained critic, which must be as large as the actor, into a step."""
-        sizes = [catalog.known("models", self.text(key)) for key in (critic, actor)]
-        if self.has(critic) and sizes[0] != sizes[1]:
-            because = "flopcast predicts a critic only if it has the size of the actor"
-            self.fault(critic, self.text(actor), because, f"write {self.text(actor)}, or remove {critic}")
-        self.put(("step", "critics"), 1, estimator)
-        self.assume("the critic is as large as the actor and is trained with the same plan", estimator)
 
     def made(self) -> Document:
         """Return the job's document.

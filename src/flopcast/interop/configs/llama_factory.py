@@ -10,7 +10,7 @@ gradient checkpointing is on unless switched off (model/model_utils/checkpointin
 """
 
 from flopcast.fixes import set_to
-from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, JobReader
 from flopcast.interop.configs.trainers import TRANSFORMERS, read_adapters, read_training, refuse_frozen
 from flopcast.interop.configs.trl import check_launch, ranks_of_launch
 from flopcast.library import catalog
@@ -83,15 +83,10 @@ def _tuning(reader: JobReader, stage: str) -> None:
     hiyouga/LLaMA-Factory: src/llamafactory/train/trainer_utils.py (`create_ref_model`: no separate model
     with adapters), train/kto/trainer.py (`get_batch_loss_metrics`).
     """
-    if stage == "rm":
-        reader.put_score("stage")
+    kind = {"rm": "reward", "kto": "kto"}.get(stage, "")
     if stage == "dpo":
-        reader.note_pairs("stage")
-    losses = reader.words("losses")
-    loss = reader.choice("pref_loss", losses, "reference") if stage == "dpo" else "reference"
-    if stage == "kto" or (stage == "dpo" and loss == "reference"):
-        passes = KTO_PASSES if stage == "kto" else 1
-        reader.put_reference("stage", passes=passes, own=reader.has("ref_model"))
+        kind = reader.choice("pref_loss", reader.words("losses"), "reference")
+    reader.put_preference(kind, "stage", own=reader.has("ref_model"))
 
 
 def _vision(reader: JobReader) -> None:

@@ -18,6 +18,7 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
+from flopcast.interop.configs.trainers import COMPILED, OF_NODES
 from flopcast.interop.hugging_face.config import model_from_config
 from flopcast.spec.precision import scales_loss
 
@@ -31,13 +32,7 @@ MPT: dict[str, object] = {
     "resid_pdrop": 0.0,
     "emb_pdrop": 0.0,
 }
-SHARDINGS = {
-    "full_shard": 3,
-    "shard_grad_op": 3,
-    "no_shard": 0,
-    "hybrid_shard": 3,
-    "_hybrid_shard_zero2": 3,
-}
+SHARDINGS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "_hybrid_shard_zero2")
 KEEPING = ("shard_grad_op", "_hybrid_shard_zero2")
 SAMPLES = "train_loader.dataset.max_seq_len"  # the length of a sample, whatever the model could take
 STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
@@ -133,7 +128,7 @@ def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[
     """
     changes: dict[str, object] = {"base": "composer-llm-foundry"}
     strategy = reader.choice(STRATEGY, {name: name for name in SHARDINGS}, "full_shard")
-    zero = SHARDINGS[strategy] if reader.below("fsdp_config") and replicas > 1 else 0
+    zero = 3 if strategy != "no_shard" and reader.below("fsdp_config") and replicas > 1 else 0
     reader.put(("plan", "zero"), zero, STRATEGY)
     if zero:
         _groups(reader, replicas, strategy)
@@ -156,9 +151,7 @@ def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[
         elif reader.text("model.attn_config.attn_impl") != "triton":
             changes["attention_generation"] = "flash-2"
     if reader.has("compile_config"):
-        reader.assume(
-            "kernels are predicted as eager PyTorch, although the model is compiled", "compile_config"
-        )
+        reader.assume(COMPILED, "compile_config")
     return changes
 
 
@@ -167,9 +160,7 @@ def _groups(reader: JobReader, replicas: int, strategy: str) -> None:
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has(REPLICATE, SHARD):
         group = 8
-        reader.assume(
-            f"{strategy}: each shard group has {group} devices, the number of devices of a node", STRATEGY
-        )
+        reader.assume(OF_NODES.format(strategy, group), STRATEGY)
         sets = max(replicas // group, 1)
         group = min(group, replicas)
     group = replicas // sets if group < 1 else group

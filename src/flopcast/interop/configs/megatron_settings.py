@@ -42,6 +42,7 @@ def _flags(fields: Mapping[str, str]) -> Names:
 VALUES = _flags(_TABLE["values"])  # flags with the value of the field
 ON = _flags(_TABLE["on"])  # flags that say that a field is true
 OFF: Mapping[str, str] = _TABLE["off"]  # a field of the model that is false → its flag
+DIVIDING = ("tensor_model", "pipeline_model", "context")  # degrees that divide a replica
 TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "fp8"}
 SETTING = re.compile(r"^(write|add) (--[\w-]+) (\S+)$")  # a fix on a command line
 EXAMPLE = re.compile(r"such as --[\w-]+ ")
@@ -134,10 +135,11 @@ class TranslatedFlags:
         self._name_keys(builder)
         return changes
 
-    def read_plan(self, ranks: int, layers: int) -> None:
-        """Read the plan of all flags into the config reader, for a model with this number of layers."""
+    def read_plan(self, ranks: int) -> None:
+        """Read the plan of all flags into the config reader, for the layers of the model that it names."""
         builder = JobBuilder(self._reader.document.name, self._flags, 1)
-        builder.layers = layers
+        base = str(self._reader.part("model").get("base", ""))
+        builder.layers = catalog.model(base).num_blocks if base else 1
         read_plan(builder, ranks)
         self._report(builder.problems, builder)
         self._reader.data["plan"] = builder.data["plan"]

@@ -6,12 +6,7 @@ Elsewhere: the keys that select this (torchtitan.py, torchtune.py, trainers.py, 
 
 from collections.abc import Mapping
 
-NARROW = {
-    "float32": "",
-    "fp32": "",
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-}  # words of files → the type, "" for fp32
+NARROW = {"float32": "", "fp32": "", **dict.fromkeys(("bfloat16", "bf16"), "bf16")}  # "" is fp32
 STATES = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_bytes": "0 B"}
 SHARDS = {"keeps_low_precision": True, "gradient_dtype": "bf16"}
 

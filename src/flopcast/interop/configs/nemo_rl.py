@@ -18,15 +18,16 @@ nemo_rl/algorithms/dpo.py and rm.py (a sample is a pair), nemo_rl/models/policy 
 
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import flattened, keys_of
-from flopcast.interop.configs.megatron_settings import TranslatedFlags
+from flopcast.interop.configs.megatron_settings import DIVIDING, TranslatedFlags
+from flopcast.interop.configs.step_reader import StepReader
 from flopcast.interop.configs.trainers import read_adapters
-from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.spec.switches import TUNING_CODE
 
@@ -43,6 +44,7 @@ SKIPPED = "grpo.skip_reference_policy_logprobs_calculation"
 ENGINE, ANSWER = f"{POLICY}.generation.backend", f"{POLICY}.generation.max_new_tokens"
 VLLM, LIMITS = f"{POLICY}.generation.vllm_cfg", f"{POLICY}.generation.vllm_kwargs"
 TOGETHER, APART = (f"{POLICY}.generation.colocated.enabled", f"{POLICY}.generation.colocated.resources")
+METHODS = {"rm": "reward", "dpo": "reference"}  # sections of methods whose samples are pairs
 OTHERS = ("distillation", "ppo", "on_policy_distillation")
 PRODUCT = re.compile(r"\$\{mul:\s*\$\{([\w.]+)\}\s*,\s*\$\{([\w.]+)\}\s*\}")
 
@@ -63,22 +65,18 @@ def read(reader: JobReader) -> None:
     (4, 2, 3)
     """
     _start(reader)
-    pairs = reader.below("dpo") or reader.below("rm")
+    method = next((name for name in METHODS if reader.below(name)), "")
     devices = reader.ranks(_cluster(reader))
-    _training(reader, devices, PAIR if pairs else 1)
+    _training(reader, devices, PAIR if method else 1)
     reader.note_lengths(LENGTH, reader.flag(f"{FILLED[0]}.enabled"))
-    if reader.below("rm"):
-        reader.put_score("rm")
-    elif reader.below("dpo"):
-        reader.note_pairs("dpo")
-        reader.put_reference("dpo")
+    reader.put_preference(METHODS.get(method, ""), method)
 
 
-def read_step(document: Document, options: ImportOptions) -> JobReader:
+def read_step(document: Document, options: ImportOptions) -> StepReader:
     """Return the reader after it read the rollout and the training of GRPO."""
     keys = keys_of("nemo-rl-grpo")
     whole = replace(keys, read=f"{keys.read} {keys_of('nemo-rl').read}")
-    reader = JobReader(prepared(document, options), whole, options)
+    reader = StepReader(prepared(document, options), whole, options)
     _start(reader)
     devices = reader.ranks(_cluster(reader))
     generating = devices
@@ -238,10 +236,7 @@ def _sharded(reader: JobReader, devices: int, length: int, sequences: int) -> No
 
 def _megatron(reader: JobReader, devices: int, length: int, sequences: int) -> None:
     """Put the plan of Megatron-Core into the job, as its flags state it."""
-    names = ("tensor_model", "pipeline_model", "context")
-    share = 1
-    for name in names:
-        share *= reader.count(f"{CORE}.{name}_parallel_size")
+    share = prod(reader.count(f"{CORE}.{name}_parallel_size") for name in DIVIDING)
     replicas = _replicas(reader, devices, share, f"{CORE}.tensor_model_parallel_size")
     flags = TranslatedFlags(reader)
     flags.section(CORE, "model", skipped=("moe_router_load_balancing_type",))
@@ -258,9 +253,7 @@ def _megatron(reader: JobReader, devices: int, length: int, sequences: int) -> N
     batch = reader.part("plan")
     flags.add("--micro-batch-size", MICRO, batch.get("micro_batch"))
     flags.add("--global-batch-size", BATCH, batch.get("global_batch"))
-    base = str(reader.part("model").get("base", ""))
-    layers = sum(block.count for block in catalog.model(base).blocks) if base else 1
-    flags.read_plan(share * replicas, layers)
+    flags.read_plan(share * replicas)
     _adapters(reader, f"{CORE}.peft")
     reader.put(("stack",), "megatron-core-2025", f"{CORE}.enabled")
 
@@ -300,20 +293,17 @@ def _adapters(reader: JobReader, section: str) -> None:
         read_adapters(reader, f"{section}.dim", targets, every, "")
 
 
-def _rollout(reader: JobReader) -> None:
+def _rollout(reader: StepReader) -> None:
     """Put vLLM, its deployment and the lengths into the rollout."""
     reader.choice(ENGINE, {"vllm": "vllm"}, "vllm")
-    memory = reader.fraction(f"{VLLM}.gpu_memory_utilization", 0.6)
-    reader.put(("rollout", "engine"), {"base": "vllm", "memory_fraction": memory}, ENGINE)
-    tensor, experts = f"{VLLM}.tensor_parallel_size", f"{VLLM}.expert_parallel_size"
-    reader.put(("rollout", "plan", "tensor_parallel"), reader.count(tensor), tensor)
-    stages = f"{VLLM}.pipeline_parallel_size"
-    for field, key in (("pipeline_parallel", stages), ("expert_parallel", experts)):
-        if reader.count(key) > 1:
-            reader.put(("rollout", "plan", field), reader.count(key), key)
+    memory, tensor = (f"{VLLM}.gpu_memory_utilization", 0.6), (f"{VLLM}.tensor_parallel_size", 1)
+    reader.put_engine("vllm", memory, tensor, ENGINE)
+    for field in ("pipeline_parallel", "expert_parallel"):
+        if (degree := reader.count(key := f"{VLLM}.{field}_size")) > 1:
+            reader.put(("rollout", "plan", field), degree, key)
     for field, name in (("max_sequences", "max_num_seqs"), ("max_tokens", "max_num_batched_tokens")):
-        if reader.has(f"{LIMITS}.{name}"):
-            reader.put(("rollout", "plan", field), reader.count(f"{LIMITS}.{name}"), f"{LIMITS}.{name}")
+        if reader.has(key := f"{LIMITS}.{name}"):
+            reader.put(("rollout", "plan", field), reader.count(key), key)
     precision = f"{VLLM}.precision"
     formats: Mapping[str, str] = {"bfloat16": "", "float16": "", "fp8": "fp8"}
     if kept := reader.choice(precision, formats, ""):

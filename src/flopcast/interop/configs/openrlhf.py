@@ -30,7 +30,7 @@ CHECKPOINTING = (
     "actor.gradient_checkpointing_enable",
 )
 ATTENTION = ("attn_implementation", "ds.attn_implementation")
-TYPES, TYPE = {"bf16": "bf16", "fp16": "fp16"}, ("param_dtype", "ds.param_dtype")
+TYPE = ("param_dtype", "ds.param_dtype")
 ADAPTER_RANK, TARGETS = ("lora_rank", "lora.rank"), ("target_modules", "lora.target_modules")
 FOUR_BITS = ("load_in_4bit", "ds.load_in_4bit")
 OPTIMIZER, EPOCHS = "optimizer", ("max_epochs", "train.max_epochs")
@@ -49,21 +49,17 @@ def read(reader: JobReader) -> None:
     >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["batch"]
     (128, 3, {'sequence_length': 2048})
     """
-    trained = reader.text(COMMAND).rpartition("_")[2]
+    kind = {"dpo": "reference", "rm": "reward"}.get(reader.text(COMMAND).rpartition("_")[2], "")
     reader.read_model(reader.first(*MODEL))
     key = reader.first(*LENGTH)
     reader.put(("batch", "sequence_length"), reader.count(key, 2048), key)
     packed = reader.flag(reader.first(*PACKED))
     reader.note_lengths(reader.first(*PACKED) if packed else key, packed)
-    _batch(reader, PAIR if trained in ("dpo", "rm") else 1)
+    _batch(reader, PAIR if kind else 1)
     put_states(reader)
     put_adapters(reader)
     reader.put_epochs(*EPOCHS)
-    if trained == "dpo":
-        reader.note_pairs(COMMAND)
-        reader.put_reference(COMMAND)
-    if trained == "rm":
-        reader.put_score(COMMAND)
+    reader.put_preference(kind, COMMAND)
     reader.put_checkpointing(reader.first(*CHECKPOINTING))
     usual = "flash" if reader.flag("flash_attn", True) else "eager"
     if reader.choice(reader.first(*ATTENTION), reader.words("attention"), usual) == "eager":
@@ -92,7 +88,7 @@ def put_degrees(reader: JobReader, stated: int | None, *keys: str) -> int:
 
 def put_states(reader: JobReader) -> None:
     """Put sharding, precision, optimizer and the stack into the job."""
-    precision = reader.choice(reader.first(*TYPE), TYPES, "bf16")
+    precision = reader.choice(reader.first(*TYPE), {name: name for name in ("bf16", "fp16")}, "bf16")
     reader.put(("plan", "precision"), precision, *TYPE)
     key = reader.first(*STAGE)
     stage = deepspeed.put_stage(reader, min(reader.count(key, 2, least=0), 3), precision, key)

@@ -14,8 +14,8 @@ there is no reference model; `remote_rm_url` means that there is no local reward
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import openrlhf
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.step_reader import StepReader
 
 START = "openrlhf.cli.train_ppo_ray"
 MODEL, CRITIC_MODEL = "pretrain", "critic_pretrain"
@@ -28,12 +28,11 @@ BATCH, MICRO, DYNAMIC = "train_batch_size", "micro_train_batch_size", "use_dynam
 MOST_TOKENS, ESTIMATOR, KL = "train_max_tokens_per_gpu", "advantage_estimator", "init_kl_coef"
 REMOTE, CHECKPOINTING = "remote_rm_url", "gradient_checkpointing"
 CRITIC = "gae"  # the estimator that needs a value model
-ESTIMATORS = dict.fromkeys(
-    ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"), "none"
-) | {CRITIC: CRITIC}
+PLAIN = ("reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo")  # without one
+ESTIMATORS = {CRITIC: CRITIC, **dict.fromkeys(PLAIN, "none")}
 
 
-def read(document: Document, options: ImportOptions) -> JobReader:
+def read(document: Document, options: ImportOptions) -> StepReader:
     """Return the reader after it read both jobs.
 
     Examples
@@ -47,7 +46,7 @@ def read(document: Document, options: ImportOptions) -> JobReader:
     >>> step["prompts"], step["samples"], step["training"]["plan"]["zero"], step["scorers"]
     (128, 8, 3, 3)
     """
-    reader = JobReader(document, keys_of("openrlhf-rl"), options)
+    reader = StepReader(document, keys_of("openrlhf-rl"), options)
     reader.read_model(MODEL)
     stated = reader.count(NODES) * reader.count(DEVICES, 8)
     replicas, longest = openrlhf.put_degrees(reader, stated, DEVICES), _lengths(reader)
@@ -56,12 +55,12 @@ def read(document: Document, options: ImportOptions) -> JobReader:
     openrlhf.put_states(reader)
     openrlhf.put_adapters(reader)
     reader.put_checkpointing(CHECKPOINTING)
-    _rollout(reader)
+    reader.put_engine("vllm", (MEMORY, 0.95), (TENSOR, 1), MEMORY)
     _step(reader)
     return reader
 
 
-def _devices(reader: JobReader, training: int) -> None:
+def _devices(reader: StepReader, training: int) -> None:
     """Set the devices of both jobs."""
     together, apart = reader.flag(TOGETHER), reader.flag(ASYNC)
     generating = training if together else reader.count(ENGINES) * reader.count(TENSOR)
@@ -75,7 +74,7 @@ def _devices(reader: JobReader, training: int) -> None:
     reader.put(("rollout", "gpus"), generating, ENGINES, DEVICES)
 
 
-def _lengths(reader: JobReader) -> int:
+def _lengths(reader: StepReader) -> int:
     """Put the lengths of prompts and answers into both jobs; return the length of a sequence."""
     prompt, answer = reader.count(PROMPT, 1024), reader.count(ANSWER, 1024)
     longest = reader.count(LONGEST, prompt + answer)
@@ -86,7 +85,7 @@ def _lengths(reader: JobReader) -> int:
     return longest
 
 
-def _batch(reader: JobReader, replicas: int, longest: int) -> None:
+def _batch(reader: StepReader, replicas: int, longest: int) -> None:
     """Put the batch of answers into the plan; a limit on tokens gives the micro-batch."""
     if not reader.flag(DYNAMIC):
         reader.put_whole_batch((MICRO, 4), (BATCH, 128), replicas, "answers")
@@ -98,19 +97,9 @@ def _batch(reader: JobReader, replicas: int, longest: int) -> None:
     reader.put(("plan", "global_batch"), whole, BATCH)
 
 
-def _rollout(reader: JobReader) -> None:
-    """Put vLLM and its deployment into the rollout."""
-    engine = {"base": "vllm", "memory_fraction": reader.fraction(MEMORY, 0.95)}
-    reader.put(("rollout", "engine"), engine, MEMORY)
-    reader.put(("rollout", "plan", "tensor_parallel"), reader.count(TENSOR), TENSOR)
-
-
-def _step(reader: JobReader) -> None:
+def _step(reader: StepReader) -> None:
     """Put the prompts and the models that process each answer into the step."""
-    reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
-    reader.put(("step", "samples"), reader.count(SAMPLES), SAMPLES)
-    if (epochs := reader.count(EPOCHS)) > 1:
-        reader.put(("step", "epochs"), epochs, EPOCHS)
+    reader.put_samples((PROMPTS, 1024), SAMPLES, EPOCHS)
     reader.put_scorers(KL, reference=reader.fraction(KL, 0.01) > 0, rewards=not reader.has(REMOTE))
     if reader.choice(ESTIMATOR, ESTIMATORS, CRITIC) == CRITIC:
         reader.put_critic(ESTIMATOR, CRITIC_MODEL, MODEL)

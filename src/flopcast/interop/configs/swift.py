@@ -13,7 +13,7 @@ swift/trainers/sequence_parallel (ranks divide sequences by heads).
 
 from math import ceil
 
-from flopcast.interop.configs.job_reader import KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.job_reader import PAIR, PAIRED, JobReader
 from flopcast.interop.configs.trainers import Adapter, Names, read_adapters, read_training, refuse_frozen
 
 RANKS, MODEL = "launcher.ranks", ("model", "model_id_or_path")
@@ -21,10 +21,14 @@ METHOD, METHODS = ("train_type", "tuner_type", "sft_type"), {"lora": "lora", "fu
 LENGTH, CHECKPOINTING, KIND = "max_length", "gradient_checkpointing", "rlhf_type"
 STEPS, MICRO, SEQUENCES = "gradient_accumulation_steps", "per_device_train_batch_size", 16
 CONTEXT, TARGETS, BITS = "sequence_parallel_size", "target_modules", "quant_bits"
-NAMES = Names(micro=MICRO, steps=STEPS, optimizer="optim", default_micro=1, context=(CONTEXT,))
-KINDS = {name: name for name in ("dpo", "kto", "rm", "orpo", "simpo", "cpo")}
+NAMES = Names(default_micro=1, context=(CONTEXT,))
+KINDS = {
+    "dpo": "reference",
+    "kto": "kto",
+    "rm": "reward",
+    **dict.fromkeys(("orpo", "simpo", "cpo"), "alone"),
+}
 GENERATING = ("grpo", "ppo", "gkd")
-PAIRED = ("dpo", "rm", "orpo", "simpo", "cpo")
 USUAL = Adapter(8, 0.05, ())
 
 
@@ -61,7 +65,7 @@ def read(reader: JobReader) -> None:
     if reader.degree("context_parallel") > 1:
         reader.put(("plan", "context_exchange"), "all_to_all", CONTEXT)
     _adapters(reader)
-    _preferences(reader, kind)
+    reader.put_preference(kind, KIND)
     if reader.flag(CHECKPOINTING, True):
         if not reader.has(CHECKPOINTING):
             reader.assume("recompute full, ms-swift's default")
@@ -76,16 +80,6 @@ def _dtype(reader: JobReader) -> None:
     if dtype == "fp16" and not reader.flag("fp16"):
         because = "the keys fp16 and bf16 state the data type of GEMMs, and fp16 is not true"
         reader.fault("torch_dtype", "bfloat16, unless fp16 is true", because, "add fp16: true")
-
-
-def _preferences(reader: JobReader, kind: str) -> None:
-    """Put the reference or the head of preference tuning into the model."""
-    if kind in PAIRED and kind != "rm":
-        reader.note_pairs(KIND)
-    if kind in ("dpo", "kto"):
-        reader.put_reference(KIND, passes=KTO_PASSES if kind == "kto" else 1)
-    if kind == "rm":
-        reader.put_score(KIND)
 
 
 def _adapters(reader: JobReader) -> None:

@@ -28,16 +28,15 @@ from flopcast.schedules import SCHEDULES
 from flopcast.spec.divisors import nearest_multiples
 from flopcast.units import counted
 
-DEGREES = {  # of the plan → without its section
-    "tensor_parallel": "tensor_parallel_degree",
-    "context_parallel": "context_parallel_degree",
-    "pipeline_parallel": "pipeline_parallel_degree",
-}
+DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree"
 OLD_SHARD, OLD_TYPE = "training.data_parallel_degree", "training.data_parallel_type"
 EVERY_SECOND = "2"
 ROTATIONS = {"allgather": "all_gather", "alltoall": "ring"}
-RECIPES = keys_of("torchtitan").words["recipes"]
+RECIPES, RECIPE_SECTIONS = (
+    keys_of("torchtitan").words["recipes"],
+    ("", "quantize.linear.", "quantize.dense."),
+)
 CLASS = "activation_checkpoint._type_"
 CLASSES = {
     "FullAC": ("full", ""),
@@ -121,7 +120,7 @@ def _degrees(reader: JobReader) -> int:
     -1 shards over all remaining ranks. Parameters are sharded if several ranks shard or share a sequence,
     and otherwise replicated (DDP).
     """
-    keys = {field: key_of(reader, name) for field, name in DEGREES.items()}
+    keys = {field: key_of(reader, f"{field}_degree") for field in DEGREES}
     sizes = {field: reader.count(key) for field, key in keys.items()}
     for field, key in keys.items():
         reader.put_degree(field, sizes[field], key)
@@ -130,8 +129,7 @@ def _degrees(reader: JobReader) -> int:
     replicas, shards = reader.count(replicate_key), reader.count(shard_key, -1, least=-1)
     if shards == 0:
         allowed = "-1 (the remaining devices), or at least 1"
-        because = "a parallelism degree is at least 1"
-        reader.fault(shard_key, allowed, because, "write -1")
+        reader.fault(shard_key, allowed, "a parallelism degree is at least 1", "write -1")
         shards = 1
     degrees = {keys[field]: size for field, size in sizes.items()} | {replicate_key: replicas}
     filling = reader.replicas(degrees, prod(degrees.values()) * shards if shards > 0 else None)
@@ -184,7 +182,7 @@ def _modes(reader: JobReader) -> None:
     plan = reader.part("plan")
     if "tensor_parallel" in plan:
         shared = reader.flag("parallelism.enable_sequence_parallel", True)
-        reader.put(("plan", "sequence_parallel"), shared, key_of(reader, DEGREES["tensor_parallel"]))
+        reader.put(("plan", "sequence_parallel"), shared, key_of(reader, "tensor_parallel_degree"))
     if "context_parallel" in plan:
         key = key_of(reader, "context_parallel_rotate_method")
         reader.put(("plan", "context_exchange"), reader.choice(key, ROTATIONS, "all_gather"), key)
@@ -239,29 +237,23 @@ def _precision(reader: JobReader) -> str:
         if not linears[kind]:
             reader.refuse("model_spec.model.layers", f"linear layers of the class {kind}Linear")
         return linears[kind] or "bf16"
-    converters = str(reader.raw("model.converters") or "") + str(
-        reader.raw("model_converters.converters") or ""
+    converters = "".join(
+        str(reader.raw(f"{name}.converters") or "") for name in ("model", "model_converters")
     )
     old = ("training.enable_fp8_linear", "training.enable_float8_linear", "float8.enable_float8_linear")
     if "mx" in converters.lower():
-        return reader.choice(
-            reader.first(
-                "mx.recipe_name", "quantize.linear.mx.recipe_name", "quantize.dense.mx.recipe_name"
-            ),
-            RECIPES,
-            "mxfp8",
-        )
+        return reader.choice(_recipe_key(reader, "mx"), RECIPES, "mxfp8")
     if "float8" in converters.lower() or any(reader.flag(key) for key in old):
-        names = (
-            "float8.recipe_name",
-            "quantize.linear.float8.recipe_name",
-            "quantize.dense.float8.recipe_name",
-        )
-        key = reader.first(*names)
+        key = _recipe_key(reader, "float8")
         if str(reader.raw(key)).startswith("rowwise"):
             reader.assume("rowwise scaling is predicted as one scale per tensor", key)
         return reader.choice(key, RECIPES, "fp8_current")
     return "bf16"
+
+
+def _recipe_key(reader: JobReader, kind: str) -> str:
+    """Return the key of a converter's recipe, whose section moved between releases."""
+    return reader.first(*(f"{section}{kind}.recipe_name" for section in RECIPE_SECTIONS))
 
 
 def _stack(reader: JobReader) -> object:

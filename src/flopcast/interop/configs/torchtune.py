@@ -18,9 +18,10 @@ import re
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.narrow_states import narrowed
+from flopcast.interop.configs.trainers import put_optimizer, refuse_lone_offload
 from flopcast.spec.switches import TUNING_CODE
 
-BUILDER = "model._component_"
+BUILDER, OPTIMIZER = "model._component_", "optimizer._component_"
 MLP = ("gate", "up", "down")
 PREFERENCES = ("loss.beta", "base_model_path")
 TEACHER = "teacher_model._component_"
@@ -54,19 +55,18 @@ def read(reader: JobReader) -> None:
     micro, steps = reader.count("batch_size"), reader.count("gradient_accumulation_steps")
     micro *= PAIR if _prefers(reader) else 1
     reader.put(("plan", "micro_batch"), micro, "batch_size")
-    reader.put(
-        ("plan", "global_batch"), micro * steps * replicas, "gradient_accumulation_steps", "batch_size"
-    )
+    total = micro * steps * replicas
+    reader.put(("plan", "global_batch"), total, "gradient_accumulation_steps", "batch_size")
     dtype = reader.choice("dtype", reader.words("dtypes"), "bf16")
     reader.put(("plan", "precision"), dtype, "dtype")
-    _optimizer(reader)
+    optimizer = reader.text(OPTIMIZER).rpartition(".")[2].lower() or "adamw"
+    put_optimizer(reader, optimizer, reader.words("optimizers"), OPTIMIZER)
     _recompute(reader)
     adapted = builder.startswith(("lora_", "qlora_"))
     if adapted:
         _adapters(reader, builder)
     if _prefers(reader):
-        reader.note_pairs(*PREFERENCES)
-        reader.put_reference(*PREFERENCES)
+        reader.put_preference("reference", *PREFERENCES)
     if reader.has(TEACHER):
         reader.put_teacher(TEACHER, model_name(reader.text(TEACHER).rpartition(".")[2].lower()))
     reader.put(("stack",), _stack(reader, replicas))
@@ -74,11 +74,8 @@ def read(reader: JobReader) -> None:
 
 def _prefers(reader: JobReader) -> bool:
     """Return whether the file is one of a DPO recipe, whose batch counts pairs."""
-    return (
-        reader.has(*PREFERENCES)
-        or reader.below("reference_checkpointer")
-        or reader.below("ref_checkpointer")
-    )
+    checkpointers = ("reference_checkpointer", "ref_checkpointer")
+    return reader.has(*PREFERENCES) or any(map(reader.below, checkpointers))
 
 
 def model_name(builder: str) -> str:
@@ -127,15 +124,6 @@ def _degrees(reader: JobReader) -> int:
     return replicas
 
 
-def _optimizer(reader: JobReader) -> None:
-    """Put the optimizer into the plan, by the name of its class."""
-    key = "optimizer._component_"
-    name = reader.text(key).rpartition(".")[2].lower() or "adamw"
-    reader.put_named_optimizer(name, reader.words("optimizers"), key)
-    if name.startswith("paged"):
-        reader.assume("paged optimizer states are assumed to be in device memory", key)
-
-
 def _recompute(reader: JobReader) -> None:
     """Put the recomputation of whole blocks into the plan if activation checkpointing is on.
 
@@ -145,12 +133,7 @@ def _recompute(reader: JobReader) -> None:
     if reader.flag(OFFLOADING):
         reader.place(ACTIVATIONS, OFFLOADING)
         if not reader.flag(CHECKPOINTING):
-            because = (
-                "torchtune offloads only checkpointed activations, and does not start without checkpointing"
-            )
-            reader.fault(
-                OFFLOADING, f"false, unless {CHECKPOINTING} is true", because, f"add {CHECKPOINTING}: true"
-            )
+            refuse_lone_offload(reader, OFFLOADING, CHECKPOINTING)
 
 
 def _adapters(reader: JobReader, builder: str) -> None:

@@ -7,7 +7,7 @@ their files (nested_deepspeed.py).
 Such a file does not state the lengths of sequences, so each sequence counts with the greatest length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flopcast.files.nearest_names import nearest
 from flopcast.interop.configs.config_reader import AUTO
@@ -34,12 +34,14 @@ EAGER_KERNELS = (  # of transformers: LlamaRMSNorm and its likes cast to fp32, s
     *("wide_rmsnorm", "unfused_rope", "unfused_gate", "separate_projections"),
     *("gathered_copies", "linear_bias"),
 )
+COMPILED = "kernels are predicted as eager PyTorch, although the model is compiled"
+OF_NODES = "{}: each shard group has {} devices, the number of devices of a node"
 KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """The key names of a trainer, and its defaults.
+    """The key names of a trainer, and its defaults; by default those of the Trainer of transformers.
 
     Attributes
     ----------
@@ -52,20 +54,15 @@ class Names:
         Keys of these degrees; empty if the trainer has none.
     """
 
-    micro: str
-    steps: str
-    optimizer: str
-    default_micro: int = 1
+    micro: str = "per_device_train_batch_size"
+    steps: str = "gradient_accumulation_steps"
+    optimizer: str = "optim"
+    default_micro: int = 8
     tensor: tuple[str, ...] = ()
     context: tuple[str, ...] = ()
 
 
-TRANSFORMERS = Names(  # of the Trainer of transformers, which several programs extend
-    micro="per_device_train_batch_size",
-    steps="gradient_accumulation_steps",
-    optimizer="optim",
-    default_micro=8,
-)
+TRANSFORMERS = Names()  # of the Trainer of transformers, which several programs extend
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,8 @@ def read_training(reader: JobReader, names: Names, stated: int | None = None, se
     reader.put(("plan", "global_batch"), whole, names.steps, names.micro)
     precision = _precision(reader)
     reader.put(("plan", "precision"), precision, "fp8", "fp16", "bf16")
-    _optimizer(reader, names.optimizer)
+    optimizer = reader.text(names.optimizer).lower()
+    put_optimizer(reader, optimizer, keys_of("trainers").words["optimizers"], names.optimizer)
     stack = _sharding(reader, replicas, TrainerBatch(micro, steps, replicas), precision)
     pure = next((key for key in ("bf16", "bfloat16") if reader.raw(key) == "full"), "pure_bf16")
     if pure != "pure_bf16" or reader.flag(pure):
@@ -139,6 +137,13 @@ def refuse_frozen(reader: JobReader, key: str, allowed: str, fix: str, method: s
         reader.fault(key, allowed, because, fix)
 
 
+def refuse_lone_offload(reader: JobReader, key: str, checkpointing: str) -> None:
+    """Report offloaded activations without checkpoints, with which a program does not start."""
+    program = reader.keys.program
+    because = f"{program} offloads only checkpointed activations, and does not start without checkpointing"
+    reader.fault(key, f"false, unless {checkpointing} is true", because, f"add {checkpointing}: true")
+
+
 def _all_linears(reader: JobReader) -> tuple[str, ...]:
     """Return all linear layers of the model's blocks; those of a Llama if the file describes no model."""
     base = reader.part("model").get("base")
@@ -156,10 +161,8 @@ def _precision(reader: JobReader) -> str:
     if reader.raw(brain_key) == AUTO:
         reader.assume("precision bf16, because bf16 is auto and the devices support it", brain_key)
     if brain and half:
-        allowed = "one of bf16 and fp16"
         because = "all weights must have the same data type"
-        fix = f"remove {half_key}"
-        reader.fault(half_key, allowed, because, fix)
+        reader.fault(half_key, "one of bf16 and fp16", because, f"remove {half_key}")
     if reader.flag("fp8"):
         reader.assume("fp8 with one scale per tensor, as in torchao", "fp8")
         return "fp8_current"
@@ -170,10 +173,9 @@ def _precision(reader: JobReader) -> str:
     return "fp16" if half else "bf16"
 
 
-def _optimizer(reader: JobReader, key: str) -> None:
-    """Read the optimizer by its name in transformers."""
-    name = reader.text(key).lower()
-    reader.put_named_optimizer(name, keys_of("trainers").words["optimizers"], key)
+def put_optimizer(reader: JobReader, name: str, kinds: Mapping[str, str], key: str) -> None:
+    """Put the optimizer into the plan by its name in a program, which may put its states on the host."""
+    reader.put_named_optimizer(name, kinds, key)
     if name.startswith("paged"):
         reader.assume("paged optimizer states are assumed to be in device memory", key)
 
@@ -216,9 +218,7 @@ def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: 
 def _note_compiled(reader: JobReader) -> None:
     """Note compiled kernels if the stack only has eager ones."""
     if reader.raw("torch_compile") is True:
-        reader.assume(
-            "kernels are predicted as eager PyTorch, although the model is compiled", "torch_compile"
-        )
+        reader.assume(COMPILED, "torch_compile")
 
 
 def _fsdp(reader: JobReader, words: Sequence[str], replicas: int) -> bool:
@@ -240,9 +240,7 @@ def _fsdp(reader: JobReader, words: Sequence[str], replicas: int) -> bool:
     group = _shard_group(reader, replicas)
     if kind.startswith("hybrid"):
         group = group or 8
-        reader.assume(
-            f"{kind}: each shard group has {group} devices, the number of devices of a node", strategy
-        )
+        reader.assume(OF_NODES.format(kind, group), strategy)
     again = reader.first("fsdp_config.fsdp_reshard_after_forward", "fsdp_config.reshard_after_forward")
     reader.put(("plan", "zero"), 0 if kind == "no_shard" else 3, strategy, "fsdp")
     if reader.has("dp_shard_size") and not reader.has("dp_replicate_size"):

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.job_reader import ACTIVATIONS, FSDP_CHECKPOINTING, KTO_PASSES, PAIR, JobReader
 from flopcast.interop.configs.keys import flattened
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.trainer_programs import COMMAND, RANKS, REWARD, check_program, with_defaults
@@ -297,9 +297,7 @@ def put_recompute(reader: JobReader) -> None:
 
     The checkpoints may be on the host.
     """
-    inner = reader.first(
-        "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
-    )
+    inner = reader.first(*FSDP_CHECKPOINTING)
     if not reader.has(CHECKPOINTING):
         reader.assume("full recompute, because TRL checkpoints activations by default")
     if reader.flag(CHECKPOINTING, True) or reader.flag(inner):

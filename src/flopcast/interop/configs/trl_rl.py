@@ -14,8 +14,8 @@ count completions; `steps_per_generation` batches are generated at once).
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import trl
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.step_reader import StepReader
 from flopcast.interop.configs.trainers import TRANSFORMERS, read_training
 
 START = "trl grpo"
@@ -27,7 +27,7 @@ TENSOR, MEMORY, KL = "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization",
 PROCESSES, REWARD = "accelerate.num_processes", "reward_model_path"
 
 
-def read(document: Document, options: ImportOptions) -> JobReader:
+def read(document: Document, options: ImportOptions) -> StepReader:
     """Return the reader after it read both jobs.
 
     Examples
@@ -40,7 +40,7 @@ def read(document: Document, options: ImportOptions) -> JobReader:
     >>> step["prompts"], step["samples"], step["training"]["plan"]["global_batch"]
     (16, 16, 256)
     """
-    reader = JobReader(trl.with_precision(document), keys_of("trl-rl"), options)
+    reader = StepReader(trl.with_precision(document), keys_of("trl-rl"), options)
     reader.read_model("model_name_or_path")
     trl.check_launch(reader)
     stated = reader.count(PROCESSES) if reader.has(PROCESSES) else None
@@ -57,7 +57,7 @@ def read(document: Document, options: ImportOptions) -> JobReader:
     return reader
 
 
-def _rollout(reader: JobReader) -> None:
+def _rollout(reader: StepReader) -> None:
     """Put the engine into the rollout, which runs on the devices of the training job."""
     for part in (("gpus",), ("rollout", "gpus")):
         reader.put(part, reader.degree("data_parallel"), PROCESSES)
@@ -69,12 +69,10 @@ def _rollout(reader: JobReader) -> None:
         because = "vLLM then runs on further devices, whose number this file does not state"
         reader.fault(MODE, "colocate", because, f"add {MODE}: colocate", "is missing")
     reader.choice(MODE, MODES, "colocate")
-    engine = {"base": "vllm", "memory_fraction": reader.fraction(MEMORY, 0.3)}
-    reader.put(("rollout", "engine"), engine, ENGINE, MEMORY)
-    reader.put(("rollout", "plan", "tensor_parallel"), reader.count(TENSOR), TENSOR)
+    reader.put_engine("vllm", (MEMORY, 0.3), (TENSOR, 1), ENGINE, MEMORY)
 
 
-def _step(reader: JobReader) -> None:
+def _step(reader: StepReader) -> None:
     """Put the prompts, the samples and the models that process each answer into the step."""
     steps, samples = (reader.count(STEPS, reader.count(TRANSFORMERS.steps)), reader.count(SAMPLES, 8))
     answers = reader.count(TRANSFORMERS.micro, 8) * reader.degree("data_parallel") * steps
@@ -84,8 +82,7 @@ def _step(reader: JobReader) -> None:
         reader.fault(SAMPLES, allowed, because, f"write {SAMPLES}: 1")
     reader.put(("step", "prompts"), max(answers // samples, 1), STEPS, SAMPLES)
     reader.put(("step", "samples"), samples, SAMPLES)
-    if (epochs := reader.count(EPOCHS)) > 1:
-        reader.put(("step", "epochs"), epochs, EPOCHS)
+    reader.put_passes(EPOCHS)
     reader.put_scorers(KL, reference=reader.fraction(KL, 0.0) > 0, rewards=reader.has(REWARD))
     if "adapters" in reader.part("model"):
         reader.put(("step", "handoff"), "adapter")

@@ -19,10 +19,9 @@ from collections.abc import Mapping
 from math import prod
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
-from flopcast.interop.configs.megatron_settings import TranslatedFlags
+from flopcast.interop.configs.megatron_settings import DIVIDING, TranslatedFlags
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.trainers import read_adapters
-from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
 from flopcast.spec.switches import TUNING_CODE
 
@@ -30,11 +29,8 @@ MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
 SIDES = ("data.max_prompt_length", "data.max_response_length")
 CHECKPOINTING = "model.enable_gradient_checkpointing"
 PACKED = ("use_remove_padding", "model.use_remove_padding")
-MICRO, OLDER_MICRO, BATCH = (
-    "data.micro_batch_size_per_gpu",
-    "data.micro_batch_size",
-    "data.train_batch_size",
-)
+MICRO, OLDER_MICRO = "data.micro_batch_size_per_gpu", "data.micro_batch_size"
+BATCH = "data.train_batch_size"
 DYNAMIC, TOKENS = "data.use_dynamic_bsz", "data.max_token_len_per_gpu"
 RANK, TARGETS = "model.lora_rank", "model.target_modules"
 CONTEXT = ("ulysses_sequence_parallel_size", "engine.ulysses_sequence_parallel_size")
@@ -157,7 +153,7 @@ def _megatron(reader: JobReader, length: int) -> None:
     flags = TranslatedFlags(reader)
     flags.section("engine", "model", skipped=("sequence_parallel",))  # it is on by default
     flags.section(CORE, "model")
-    keys = [f"engine.{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context")]
+    keys = [f"engine.{name}_parallel_size" for name in DIVIDING]
     degrees = {key: reader.count(key) for key in keys}
     replicas = _replicas(reader, degrees)
     for flag, key in (
@@ -171,7 +167,5 @@ def _megatron(reader: JobReader, length: int) -> None:
     micro = _filled(reader, length, replicas, degrees[keys[2]]) if filled else reader.count(MICRO, 4)
     flags.add("--micro-batch-size", TOKENS if filled else MICRO, micro)
     flags.add("--global-batch-size", BATCH, reader.count(BATCH, 256))
-    base = str(reader.part("model").get("base", ""))
-    layers = sum(block.count for block in catalog.model(base).blocks) if base else 1
-    flags.read_plan(prod(degrees.values()) * replicas, layers)
+    flags.read_plan(prod(degrees.values()) * replicas)
     reader.put(("stack",), "megatron-core-2025", GROUP)

@@ -18,12 +18,21 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.step_reader import StepReader
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.spec.switches import TUNING_CODE
 
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
 ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")
 MEGATRON, FSDP = f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+DEGREES = {  # of the plan → their keys; the first three divide a replica
+    "tensor_parallel": f"{MEGATRON}.tensor_model_parallel_size",
+    "pipeline_parallel": f"{MEGATRON}.pipeline_model_parallel_size",
+    "context_parallel": f"{MEGATRON}.context_parallel_size",
+    "expert_parallel": f"{MEGATRON}.expert_model_parallel_size",
+    "expert_tensor_parallel": f"{MEGATRON}.expert_tensor_parallel_size",
+    "virtual_stages": f"{MEGATRON}.virtual_pipeline_model_parallel_size",
+}
 RECOMPUTE = f"{MEGATRON}.override_transformer_config.recompute"
 CONFIG, STRATEGY = "--config-name", f"{ACTOR}.strategy"
 PROMPTS, SAMPLES = "data.train_batch_size", f"{ROLLOUT}.n"
@@ -36,16 +45,13 @@ RANK, TARGETS = f"{MODEL}.lora_rank", f"{MODEL}.target_modules"
 CHECKPOINTING, PACKED = f"{MODEL}.enable_gradient_checkpointing", f"{MODEL}.use_remove_padding"
 CONTEXT = f"{ACTOR}.ulysses_sequence_parallel_size"
 LIMITS = {"max_sequences": ("max_num_seqs", 1024), "max_tokens": ("max_num_batched_tokens", 8192)}
-ADVANTAGE, KL_LOSS, KL_REWARD = (
-    "algorithm.adv_estimator",
-    f"{ACTOR}.use_kl_loss",
-    "algorithm.use_kl_in_reward",
-)
+ADVANTAGE, KL_LOSS = "algorithm.adv_estimator", f"{ACTOR}.use_kl_loss"
+KL_REWARD = "algorithm.use_kl_in_reward"
 CRITIC = "gae"  # the estimator that needs a value model
 RESIDENT = ("param_offload", "optimizer_offload", "grad_offload")
 
 
-def read(document: Document, options: ImportOptions) -> JobReader:
+def read(document: Document, options: ImportOptions) -> StepReader:
     """Return the reader after it read both jobs.
 
     Examples
@@ -65,7 +71,7 @@ def read(document: Document, options: ImportOptions) -> JobReader:
     >>> step["rollout"]["plan"]
     {'tensor_parallel': 2, 'max_sequences': 1024, 'max_tokens': 8192}
     """
-    reader = JobReader(document, keys_of("verl-rl"), options)
+    reader = StepReader(document, keys_of("verl-rl"), options)
     reader.read_model(f"{MODEL}.path")
     usual = "megatron" if "megatron" in reader.text(CONFIG) or reader.below(MEGATRON) else "fsdp"
     strategy = reader.choice(STRATEGY, {"fsdp": "fsdp", "fsdp2": "fsdp", "megatron": "megatron"}, usual)
@@ -107,22 +113,12 @@ def _sharded(reader: JobReader) -> int:
 
 def _megatron(reader: JobReader) -> int:
     """Read the plan of Megatron-Core for the training job; return the number of replicas."""
-    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    tensor, stages, context = sizes = [reader.count(f"{MEGATRON}.{name}") for name in names]
-    keys = [f"{MEGATRON}.{name}" for name in names]
-    replicas = _replicas(reader, dict(zip(keys, sizes, strict=True)))
+    sizes = {field: reader.count(key) for field, key in DEGREES.items()}
+    replicas = _replicas(reader, {DEGREES[field]: sizes[field] for field in (*DEGREES,)[:3]})
     reader.put(("plan", "data_parallel"), replicas, DEVICES)
-    for field, name, size in (
-        ("tensor_parallel", "tensor_model_parallel_size", tensor),
-        ("pipeline_parallel", "pipeline_model_parallel_size", stages),
-        ("context_parallel", "context_parallel_size", context),
-        ("expert_parallel", "expert_model_parallel_size", None),
-        ("expert_tensor_parallel", "expert_tensor_parallel_size", None),
-        ("virtual_stages", "virtual_pipeline_model_parallel_size", None),
-    ):
-        key = f"{MEGATRON}.{name}"
-        reader.put_degree(field, reader.count(key) if size is None else size, key)
-    if tensor > 1 and reader.flag(f"{MEGATRON}.sequence_parallel", True):
+    for field, size in sizes.items():
+        reader.put_degree(field, size, DEGREES[field])
+    if sizes["tensor_parallel"] > 1 and reader.flag(f"{MEGATRON}.sequence_parallel", True):
         reader.put(("plan", "sequence_parallel"), True, f"{MEGATRON}.sequence_parallel")
     reader.put(("plan", "zero"), int(reader.flag(f"{MEGATRON}.use_distributed_optimizer", True)))
     mode = reader.choice(f"{RECOMPUTE}_granularity", {"full": "full", "selective": "selective"}, "none")
@@ -147,7 +143,7 @@ def _note_resident(reader: JobReader, section: str) -> None:
             reader.assume(f"{name}: {text}", f"{section}.{name}")
 
 
-def _batch(reader: JobReader, replicas: int) -> None:
+def _batch(reader: StepReader, replicas: int) -> None:
     """Read the lengths, the micro-batch and the mini-batch of the training job.
 
     A mini-batch of veRL is a number of prompts, each with all its answers.
@@ -179,14 +175,11 @@ def _batch(reader: JobReader, replicas: int) -> None:
     reader.put(("plan", "precision"), "bf16")
 
 
-def _rollout(reader: JobReader) -> None:
+def _rollout(reader: StepReader) -> None:
     """Put the engine, its deployment and the lengths into the rollout."""
-    engine: dict[str, object] = {"base": reader.choice(f"{ROLLOUT}.name", reader.words("engines"), "vllm")}
-    memory = f"{ROLLOUT}.gpu_memory_utilization"
-    engine["memory_fraction"] = reader.fraction(memory, 0.5)
-    reader.put(("rollout", "engine"), engine, f"{ROLLOUT}.name")
-    tensor = f"{ROLLOUT}.tensor_model_parallel_size"
-    reader.put(("rollout", "plan", "tensor_parallel"), reader.count(tensor, 2), tensor)
+    base = reader.choice(f"{ROLLOUT}.name", reader.words("engines"), "vllm")
+    memory, tensor = f"{ROLLOUT}.gpu_memory_utilization", f"{ROLLOUT}.tensor_model_parallel_size"
+    reader.put_engine(base, (memory, 0.5), (tensor, 2), f"{ROLLOUT}.name")
     for field, (name, default) in LIMITS.items():
         key = f"{ROLLOUT}.{name}"
         reader.put(("rollout", "plan", field), reader.count(key, default), key)
@@ -194,12 +187,9 @@ def _rollout(reader: JobReader) -> None:
     reader.put(("rollout", "traffic"), lengths, ANSWER)
 
 
-def _step(reader: JobReader) -> None:
+def _step(reader: StepReader) -> None:
     """Put the prompts and the models that process each answer into the step."""
-    reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
-    reader.put(("step", "samples"), reader.count(SAMPLES, 1), SAMPLES)
-    if (epochs := reader.count(EPOCHS, 1)) > 1:
-        reader.put(("step", "epochs"), epochs, EPOCHS)
+    reader.put_samples((PROMPTS, 1024), SAMPLES, EPOCHS)
     reference = reader.flag(KL_LOSS) or reader.flag(KL_REWARD)
     reader.put_scorers(KL_LOSS, reference=reference, rewards=reader.flag("reward_model.enable"))
     if (reader.text(ADVANTAGE) or CRITIC) == CRITIC:
