@@ -1,8 +1,8 @@
 """How a run saves its state: "lazy file_system every=100".
 
-Answers: by which method, where, how often and in how many files does a run write checkpoints?
-Elsewhere: the bytes of each rank (workload/saved_states.py), the seconds (economics/checkpoints.py), what
-can be stored where (rules_storage.py), the blocks that recompute keeps (workload/checkpoints.py).
+Answers: with which method, where, how often and in how many files does a run write checkpoints?
+Elsewhere: the bytes of each rank (workload/saved_states.py), the time (economics/checkpoints.py), which
+storage a cluster has (rules_storage.py), the blocks that recompute keeps (workload/checkpoints.py).
 """
 
 import re
@@ -37,7 +37,7 @@ SETTINGS = {"files": "files", "writers": "writers", "staging": "staging"}  # wor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """The work of a method of saving while training waits, and in the background.
+    """What a method of saving does while training waits, and what it does in the background.
 
     Attributes
     ----------
@@ -153,9 +153,10 @@ class Checkpoint(StrictModel):
 
 
 def _of_text(given: object) -> object:
-    """Return the mapping that a short form means; anything else as it is.
+    """Return the mapping that a short form means; other values unchanged.
 
-    A mapping may change the settings of a short form, its `base`, as KEY=VALUE on the command line does.
+    A mapping may contain a short form as `base`, and change its settings, as KEY=VALUE on the command line
+    does.
 
     Raises
     ------
@@ -186,7 +187,7 @@ def _of_text(given: object) -> object:
 
 
 def _setting(word: str) -> tuple[str, object]:
-    """Return the field of a word of the short form, and its value."""
+    """Return the field and the value that a word of the short form sets."""
     name, equals, value = word.partition("=")
     if not equals and name in METHODS:
         return "method", name
@@ -222,7 +223,7 @@ def _setting(word: str) -> tuple[str, object]:
 
 
 def _quantity(word: str, unit: str, allowed: str) -> float:
-    """Return the quantity of a word of the short form, "every=10min"."""
+    """Return the quantity that a word of the short form states, such as "every=10min"."""
     text = word.partition("=")[2]
     try:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))

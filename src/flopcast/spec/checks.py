@@ -1,10 +1,10 @@
-"""Rules applied: as faults of one job, and as a mask over many plans.
+"""How rules are applied: as errors of one job, or as a mask over many plans.
 
-Answers: what is wrong with this job, all at once; which plans of a batch are possible?
-Elsewhere: the rules (rules*.py; those about what a higher folder knows,
-and all of them together: workload/checks.py).
-A rule is a predicate over arrays, shape (plans, 1): `broken` tells its violations as Problems, `kept`
-uses the same rules as masks.
+Answers: which errors does this job have, and which plans of a batch are possible?
+Elsewhere: the rules (rules*.py), and the rules that need modules of higher folders (workload/checks.py).
+
+A rule is a condition on arrays of shape (plans, 1). `broken` returns the violated rules of a job as
+Problems, and `kept` returns a mask over plans, from the same conditions.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ from flopcast.spec.stack import Stack
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Case:
-    """The input of a rule: one record of each kind, and any number of plans of one structure."""
+    """The input of a rule: the parts of a job, and any number of plans with the same structure."""
 
     model: Model
     cluster: Cluster
@@ -71,25 +71,25 @@ class Rule:
     Attributes
     ----------
     field : str or callable
-        What to blame, as the user writes it.
+        The field that breaks the rule, as the user writes it.
     holds : callable
-        True where the rule is kept: an array of shape (plans, 1), or one truth value where the rule
-        looks at the structure alone.
+        Returns True for plans that keep the rule: an array of shape (plans, 1), or a single value if the
+        rule depends only on the structure.
     value, allowed : str or callable
-        Texts about the first plan; callables run only where the rule is broken. Without `value`, it is that
-        of the field.
+        Texts about the first plan. Callables run only if the rule is broken. Without `value`, the message
+        shows the value of the field.
     fix : edit, str, tuple of both, or callable
-        Ways to correct the plan; the first one keeps the rule.
+        Ways to correct the plan. The first one makes the plan keep the rule.
     fault : callable, optional
-        What is wrong about the first plan, in place of "= VALUE is not allowed".
+        What is wrong with the first plan, instead of "= VALUE is not allowed".
     because : str or callable
-        Why there is such a rule at all: a reader who knows it can choose another edit.
+        Why the rule exists. A reader who knows the reason can choose another fix.
     about_lists : bool
-        Whether it looks at the list of a step's micro-batches. Every other rule is asked about each kind of
-        them, as if all were of that kind.
+        Whether the rule reads the list of micro-batches of a step. All other rules are checked for each
+        kind of micro-batch, as if all micro-batches were of this kind.
     about_steps : bool
-        Whether it looks at the global batch, or at the number of micro-batches. Every other rule is asked
-        once for plans that differ in these alone, and is shown none.
+        Whether the rule reads the global batch or the number of micro-batches. All other rules are checked
+        only once for plans that differ only in these numbers.
     """
 
     field: Text
@@ -104,7 +104,7 @@ class Rule:
 
 
 def first(values: Counts) -> int:
-    """Return the value of the first plan in an array over plans, for the texts of rules."""
+    """Return the value of the first plan in an array over plans, for the messages of rules."""
     return int(values[0, 0])
 
 
@@ -157,7 +157,7 @@ def _problem(rule: Rule, wrong: Case, case: Case) -> Problem:
 
 
 def _value(case: Case, field: str) -> object:
-    """Return the value of a field such as "plan.zero"; a degree of many plans is that of the first."""
+    """Return the value of a field such as "plan.zero"; for a degree, the value of the first plan."""
     noun, *names = field.replace("[", ".").replace("]", "").split(".")
     if noun == "plan":
         (name,) = names

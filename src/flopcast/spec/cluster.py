@@ -1,8 +1,8 @@
 """The cluster: devices, hosts, nodes, and the links between them.
 
-Answers: what can one device do, how many are there, through which tiers do they talk?
-Elsewhere: how fast kernels and collectives really run (catalog/curves, cost/), what this particular
-machine sustains (spec/site.py). Bandwidths count one direction per device; peaks are dense.
+Answers: how fast are devices and links, and how many are there?
+Elsewhere: how fast kernels and collectives really run (catalog/curves, cost/, spec/site.py). Bandwidths
+count one direction per device; peak rates are dense.
 """
 
 from typing import ClassVar
@@ -133,7 +133,7 @@ class Device(StrictModel):
     source: Sources = ()
 
     def peak(self, dtype: str) -> float:
-        """Return dense FLOP/s of a dtype; if unlisted, of the dtype that its products have then.
+        """Return the dense FLOP/s of a dtype or, if it is not listed, of the dtype in which its GEMMs run.
 
         Elements of 8 and 4 bits are first converted to 16 bits. All other dtypes count as fp32 or, if fp32
         is not listed, as the slowest listed dtype. GEMMs in several formats at once have a separate rate
@@ -168,9 +168,9 @@ class Device(StrictModel):
 
 
 class Host(StrictModel):
-    """The CPU. Eager frameworks launch kernels, and dispatch DTensors, from one of its threads in Python.
+    """The CPU of a node. One of its threads launches kernels from Python and dispatches DTensors.
 
-    Waits, messages and optimizer steps were measured to take equal times on hosts of unequal `speed_ratio`.
+    Waits, messages and optimizer steps took equal times on hosts with different `speed_ratio`.
 
     Attributes
     ----------

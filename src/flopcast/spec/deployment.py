@@ -1,8 +1,8 @@
-"""The deployment: how a served model is divided over devices, in which formats, and with which limits.
+"""The deployment: how a served model is divided over devices, its number formats, and its limits.
 
-Answers: which degrees, formats and sizes does a user choose for serving?
-Elsewhere: the plan of training (plan.py), the engine's defaults (engine.py), what is possible
-(serving/checks.py).
+Answers: which degrees, formats and sizes can a user choose for serving?
+Elsewhere: the plan of training (plan.py), the defaults of an engine (engine.py), which deployments are
+possible (serving/checks.py).
 """
 
 from typing import Literal
@@ -23,31 +23,31 @@ WITHOUT_POOLS = "each instance computes prompts and decodes"  # an engine whose 
 
 
 class Pool(StrictModel):
-    """Equal instances of an engine: their number, their degrees and their limits.
+    """A set of equal instances of an engine: their number, their parallel degrees and their limits.
 
     Attributes
     ----------
     tensor_parallel : int
         Tensor-parallel degree: number of ranks over which each weight matrix is divided (short name: tp).
     data_parallel : int
-        Number of groups of tensor-parallel ranks in one instance (dp), each with its own requests and KV
-        cache. They share the experts, whose ranks are those of all groups.
+        Number of groups of tensor-parallel ranks in one instance (dp). Each group has its own requests and
+        KV cache. All groups share the experts, which are distributed over the ranks of all groups.
     expert_parallel : int
-        Number of ranks over which experts are spread (ep), taken from the tp x dp ranks of a stage. The
-        remaining ranks of a stage cut each expert.
+        Number of ranks over which experts are distributed (ep), out of the tp x dp ranks of a stage. If ep
+        is smaller than tp x dp, each expert is divided over the remaining ranks.
     pipeline_parallel : int
-        Number of pipeline stages (pp) of an instance, each with a part of the layers on tp x dp ranks. One
-        pass for each stage is in flight, and each pass has its own sequences.
+        Number of pipeline stages (pp) of an instance. Each stage has a part of the layers, and tp x dp
+        ranks. At any time, one pass for each stage is in flight, and each pass has its own sequences.
     redundant_experts : int
-        Number of copies of routed experts in each layer, in addition to the experts themselves. Their ranks
-        hold as many experts more, and the tokens of busy experts are divided over the copies.
+        Number of additional copies of routed experts in each layer. The copies are distributed over the
+        ranks like the experts themselves, and the tokens of busy experts are divided over their copies.
     replicas : int
-        Number of instances that share the traffic; by default as many as fit on the cluster (0) if the
-        tensor-parallel degree is stated, and one in a pool for prompts or for decoding.
+        Number of instances that share the traffic. By default (0), as many as fit on the cluster if the
+        tensor-parallel degree is stated, and one in a pool for prefill or decode.
     max_sequences : int
-        Largest number of sequences in one pass; by default the engine's.
+        Largest number of sequences in one pass. By default, the engine's limit.
     max_tokens : int
-        Largest number of new tokens in one pass; by default the engine's.
+        Largest number of new tokens in one pass. By default, the engine's limit.
     """
 
     tensor_parallel: int = Field(default=1, ge=1, validation_alias=AliasChoices("tensor_parallel", "tp"))
@@ -73,59 +73,62 @@ class Pool(StrictModel):
 
 
 class Deployment(Pool):
-    """How an engine runs a model: its instances and formats; most fields also have a short name.
+    """How an engine runs a model: its instances and number formats. Most fields also have a short name.
 
-    Prompts and decoding may run on separate pools (`prefill` and `decode`, "disaggregation"). An
-    instance for prompts computes a prompt and its first token, and sends the keys and values to an instance
-    that decodes. The instances are then those of the pools alone.
+    Prefill and decode may run on separate pools of instances (disaggregation). An instance for prefill
+    computes a prompt and its first output token, and sends the keys and values to an instance that decodes.
+    A deployment with pools has no other instances.
 
     Attributes
     ----------
     weights : str
-        Number format of the weights of linear layers. Products with "int4" and "mxfp4" weights multiply in
-        16 bits, those with "w4a4" in 4 bits, but for outliers of the inputs in 8 bits.
+        Number format of the weights of linear layers. With "int4" and "mxfp4" weights, GEMMs multiply in 16
+        bits. With "w4a4", they multiply in 4 bits, except for outliers of the inputs, which have 8 bits.
     expert_weights : str
-        Number format of the weights of routed experts; by default that of the other weights.
+        Number format of the weights of routed experts. By default, the format of the other weights.
     cache : str
         Number format of cached keys and values (short name: kv).
     latents : str
-        How tensor-parallel ranks keep the latents of latent attention: "replicated" keeps all of them on
-        each rank, which decodes with its own heads. "split" keeps a part of the elements of each latent on
-        each rank, which decodes with its part and all heads (TPLA, arXiv:2508.15881). Prompts are computed
-        as with replicated latents.
+        How tensor-parallel ranks store the latent vectors of latent attention. "replicated": each rank
+        stores all of them and decodes with its own heads. "split": each rank stores a part of the elements
+        of each latent vector, and decodes with this part and all heads (TPLA, arXiv:2508.15881). Both
+        compute prompts in the same way.
     residual : str
-        What the halves of a block read. With "sequential", each half reads the sum of all halves before it
-        and waits for the all-reduce of the last one. With "ladder", it reads the sum without the last half,
-        so that this all-reduce runs beside it; the model must be trained for that (arXiv:2501.06589).
+        What the halves of a block (attention and MLP) read. "sequential": each half reads the sum of all
+        earlier halves, and waits for the all-reduce of the previous half. "ladder": each half reads the sum
+        without the previous half, so that its all-reduce overlaps with this half. The model must be trained
+        for "ladder" (arXiv:2501.06589).
     expert_messages : str
-        When groups of ranks that share experts send tokens: "exposed" before and after the kernels of
-        experts, "hidden" beside them, tile by tile (COMET, arXiv:2502.19811).
+        When groups of ranks that share experts send tokens. "exposed": before and after the kernels of the
+        experts. "hidden": during these kernels, tile by tile (COMET, arXiv:2502.19811).
     peer_weight_fraction : float
-        Share of the weights of blocks that lie in the memory of spare devices next to those that serve
-        (peer-memory pooling, arXiv:2209.02341). Every pass fetches them over the fastest links, ahead of
-        the layer that needs them. Spare devices are not counted as devices of the deployment.
+        Fraction of the weights of blocks that is stored in the memory of spare devices of the same scale-up
+        domain (peer-memory pooling, arXiv:2209.02341). Every pass fetches these weights over the fastest
+        links before a layer needs them. Spare devices do not count as devices of the deployment.
     weights_on : str
-        Where weights of blocks are kept: on the "device", in the memory of the "host", on the "nvme" drives
-        of the node, or a fraction of them, as in "host:0.8" and "host:0.5+nvme:0.3". Each pass copies them
+        Where the weights of blocks are stored: on the "device", in the memory of the "host", on the "nvme"
+        drives of the node, or in several of these: "host:0.8" stores 80 % of the weights in host memory and
+        the rest on the device, and "host:0.5+nvme:0.3" also uses the drives. Each pass copies these weights
         to the device, or the host computes their layers.
     kv_on : str
-        Where keys and values are kept, in the same words.
+        Where keys and values are stored. Accepts the same values as `weights_on`.
     activations_on : str
-        Where the hidden states between two layers are kept, in the same words.
+        Where the hidden states between two layers are stored. Accepts the same values as `weights_on`.
     host_computes : str or None
-        What the host's processor computes: "nothing", "attention" of decoding tokens to the keys and values
-        on the host, or the "layers" whose weights are on the host; by default what the engine usually does.
+        What the CPU of the host computes. "nothing", "attention" (of decoding tokens to keys and values in
+        host memory), or "layers" (those whose weights are in host memory). By default, the engine's usual
+        choice.
     adapter_rank : int or None
-        Rank of the low-rank adapters that are loaded beside the model, one for each request; None without
-        adapters.
+        Rank of the low-rank adapters of requests. None if requests use no adapters.
     adapter_slots : int or None
-        Adapters that fit into the memory of an instance at once; by default the engine's.
+        Number of adapters that an instance holds in memory at the same time. By default, the engine's
+        number.
     drafting : Drafting or None
         Tokens that are drafted before each pass.
     prefill : Pool or None
-        The instances that compute prompts; None where every instance computes prompts and decodes.
+        The instances that compute prompts. None if every instance computes prompts and decodes.
     decode : Pool or None
-        The instances that decode; None where every instance computes prompts and decodes.
+        The instances that decode. None if every instance computes prompts and decodes.
 
     Examples
     --------
@@ -154,7 +157,7 @@ class Deployment(Pool):
     @field_validator("decode")
     @classmethod
     def _pools_are_all(cls, value: Pool | None, info: ValidationInfo) -> Pool | None:
-        """Refuse one pool without the other, and instances beside pools."""
+        """Raise an error for one pool without the other, and for instances in addition to pools."""
         if "prefill" not in info.data:
             return value
         if (value is None) != (info.data["prefill"] is None):
@@ -174,7 +177,7 @@ class Deployment(Pool):
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """Return the pools for prompts and for decoding; nothing if instances do both."""
+        """Return the pools for prefill and for decode; an empty tuple if instances do both."""
         return () if self.prefill is None or self.decode is None else (self.prefill, self.decode)
 
     @property
@@ -192,7 +195,7 @@ class Deployment(Pool):
 
     @property
     def streams(self) -> bool:
-        """Return whether weights, keys and values, or hidden states are kept outside the devices."""
+        """Return whether weights, keys and values, or hidden states are stored outside the devices."""
         return {self.weights_on, self.kv_on, self.activations_on} != {DEVICE}
 
     @property
@@ -202,7 +205,7 @@ class Deployment(Pool):
 
 
 def served_format(name: str) -> str:
-    """Return a format as operators name it: "" is 16 bits.
+    """Return a number format by the name that operators use: "" is 16 bits.
 
     >>> served_format("bf16"), served_format("fp8")
     ('', 'fp8')

@@ -1,7 +1,8 @@
-"""The memory outside the devices that a cluster describes, by the name that plans and checkpoints use.
+"""The memory outside the devices that a cluster describes, by the names that plans and checkpoints use.
 
-Answers: what does "host", "nvme", "peer", "file_system" or "object_store" mean on a cluster?
-Elsewhere: the memory itself (memory_tiers.py), what is placed there (offload.py, checkpoints.py).
+Answers: which memory of a cluster do "host", "nvme", "peer", "file_system" and "object_store" name?
+Elsewhere: the properties of the memory (memory_tiers.py), what is stored there (offload.py,
+checkpoints.py).
 """
 
 from flopcast.spec.cluster import Cluster

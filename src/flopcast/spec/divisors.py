@@ -107,12 +107,12 @@ def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
 def divided_by_cost(
     blocks: int, hidden: int, ffn_hidden: int, vocabulary: int, stages: int
 ) -> tuple[int, ...]:
-    """Return blocks of each stage if a stage ends as soon as its part of the cost is exceeded.
+    """Return the blocks of each stage if a stage ends as soon as it exceeds its share of the cost.
 
-    The parts of all stages are equal, and the head follows the last block (nanotron, `build_model` in
+    All stages have equal shares, and the head follows the last block (nanotron, `build_model` in
     models/base.py, and `get_block_compute_costs` of Llama and Qwen2, here divided by `hidden`). If the head
-    costs more than the parts of two stages, stages before it have no block, which `plan.stage_layers`
-    refuses.
+    costs more than the shares of two stages, the stages before it have no block, which is not allowed in
+    `plan.stage_layers`.
 
     Examples
     --------

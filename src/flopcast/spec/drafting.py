@@ -1,8 +1,7 @@
-"""Drafted tokens ("speculative decoding"): who drafts, how many, and how many of them are right.
+"""Speculative decoding: how tokens are drafted, how many, and how many of them are accepted.
 
-Answers: how many tokens does a pass compute and yield for each sequence?
-Elsewhere: the work of the draft (serving/drafts.py), measured acceptance
-(library/acceptance_lengths.py).
+Answers: how many tokens does a pass compute and generate for each sequence?
+Elsewhere: the kernels of drafting (serving/drafts.py), measured acceptance (library/acceptance_lengths.py).
 """
 
 from typing import Literal
@@ -18,25 +17,25 @@ Drafter = Literal["mtp", "eagle", "ngram", "model"]
 
 
 class Drafting(StrictModel):
-    """How tokens are drafted before each pass, which then verifies all of them at once.
+    """How tokens are drafted before each pass. The pass then verifies all of them at once.
 
     Attributes
     ----------
     drafter : str
-        What drafts: the model's own modules of multi-token prediction ("mtp"), a head of one block that is
-        trained for the model ("eagle"), a search for the last tokens in the prompt ("ngram"), or a smaller
-        model ("model").
+        How tokens are drafted. "mtp": by the model's own modules for multi-token prediction. "eagle": by a
+        head of one block that is trained for the model. "ngram": by a search for the last tokens in the
+        prompt. "model": by a smaller model.
     model : Model or None
         The smaller model.
     drafted : int
-        Tokens that are drafted for each sequence and pass.
+        Number of tokens that are drafted for each sequence in each pass.
     accepted : float
-        Tokens that a pass yields for each sequence on average: those drafted tokens that the model agrees
-        with, and one of its own. It is from 1 to `drafted` + 1.
+        Mean number of tokens that a pass generates for each sequence: the accepted drafted tokens, and one
+        token of the model itself. It lies between 1 and `drafted` + 1.
     layers_at_once : int
-        Attention layers of the smaller model that run side by side, each whole on a rank, with the same
-        input (EasySpec, arXiv:2502.02493). The pass that fills its cache with verified tokens runs one
-        layer after the other.
+        Number of attention layers of the smaller model that run at the same time with the same input, each
+        on its own rank (EasySpec, arXiv:2502.02493). The pass that adds verified tokens to the cache of the
+        smaller model runs one layer after the other.
 
     Examples
     --------
@@ -53,7 +52,7 @@ class Drafting(StrictModel):
     @field_validator("accepted")
     @classmethod
     def _no_more_than_computed(cls, value: Number, info: ValidationInfo) -> Number:
-        """Refuse more tokens than a pass computes."""
+        """Raise an error if more tokens are accepted than a pass computes."""
         drafted = info.data.get("drafted")
         if drafted is not None and value > drafted + 1:
             because = (
@@ -64,12 +63,12 @@ class Drafting(StrictModel):
 
     @property
     def computed_tokens(self) -> int:
-        """Return the tokens that a pass computes for each sequence that decodes."""
+        """Return the number of tokens that a pass computes for each decoding sequence."""
         return self.drafted + 1
 
 
 def expected_tokens(acceptance_share: float, drafted: int) -> float:
-    """Return the tokens that a pass yields if each drafted token is right with the same probability.
+    """Return the mean number of tokens of a pass, given the probability that a drafted token is accepted.
 
     With acceptance probability a and k drafted tokens, it is 1 + a + ... + a^k = (1 - a^(k + 1)) / (1 - a)
     (arXiv:2211.17192, equation 1).

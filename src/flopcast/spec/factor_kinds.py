@@ -1,11 +1,11 @@
 """Kinds of factors: the label of each, its usual source, and whether better hardware changes it.
 
 Answers: what does `gemm_level[h100-sxm5-80gb]` mean?
-Elsewhere: what a fitted constant is relative to (catalog/constants/meanings.yaml), the factors themselves
-(cost/factors.py), the files that make them (cost/kernels/, cost/price.py, report/report.py,
+Elsewhere: the meaning of fitted constants (catalog/constants/meanings.yaml), the factors themselves
+(cost/factors.py), the modules that create them (cost/kernels/, cost/price.py, report/report.py,
 economics/failures.py).
 
-The part of a factor's name before the bracket is its kind, the part inside it is what it belongs to.
+The name of a factor begins with its kind. The brackets state what the factor applies to.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class FactorKind:
     label : str
         What is uncertain, in words of the field.
     rests_on : str
-        What its sigma comes from, where neither a site nor whole runs give one.
+        Where its sigma comes from if neither a site nor whole runs determine it.
     is_lever : bool
         Whether faster hardware or software changes it.
     """

@@ -1,6 +1,6 @@
-"""The time of an iteration of a serving engine, and of a request, that no kernel of the model shows.
+"""The time of an iteration of a serving engine, and of a request, that no kernel of the model takes.
 
-Answers: what does the host of an engine cost, and how far do its kernels differ from their benchmarks?
+Answers: how much time does the host of an engine take, and how do kernel times differ from benchmarks?
 Elsewhere: the engine (engine.py), the fit of these constants (lab/serving_runs/fit.py).
 """
 
@@ -19,49 +19,54 @@ benchmarks of all other formats time fused_experts alone.
 
 
 class IterationCost(StrictModel):
-    """The time of iterations and of requests that no kernel of the model shows.
+    """The time of iterations and of requests that no kernel of the model takes.
 
     Attributes
     ----------
     overlap_s : float
-        Time by which each kernel of an iteration that only decodes overlaps with the kernel before it:
-        kernels of a CUDA graph start while the one before ends, and benchmarks of single kernels include
-        the start. Kernels keep at least half of their time. Iterations with prompts run larger kernels
-        outside of graphs, without this overlap.
+        Time by which each kernel of a decoding iteration overlaps with the previous kernel. In a CUDA
+        graph, a kernel starts before the previous one has ended, but benchmarks of single kernels include
+        the start. A kernel keeps at least half of its time. Iterations with prompts run outside of CUDA
+        graphs, without this overlap.
     expert_ratio : float
-        Time of the kernels of experts over that in benchmarks, for formats whose benchmarks contain other
-        kernels as well (`TIMED_WITH_OTHERS`). It is 1 for all other formats, and in iterations with
-        prompts.
+        Time of expert kernels divided by their time in benchmarks, for formats whose benchmarks also
+        contain other kernels (`TIMED_WITH_OTHERS`). It has no effect on other formats and on iterations
+        with prompts.
     host_s : float
-        Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
+        Time of an iteration in which the device waits for the host, which schedules, prepares inputs and
+        processes sampled tokens.
     sequence_s : float
-        Additional time of this kind for each sequence of the iteration.
+        Additional host time for each sequence of the iteration.
     streamed_s : float
-        Additional time of this kind for each sequence, if its token is sent to the client at once.
+        Additional host time for each sequence whose token is sent to the client at once.
     decode_layer_s : float
-        Time by which each layer with attention lengthens an iteration that only decodes, where the host
-        launches attention between CUDA graphs of the other kernels (piecewise graphs).
+        Additional time of a decoding iteration for each layer with attention, if the host launches
+        attention between CUDA graphs of the other kernels (piecewise graphs).
     prompt_launch_s : float
-        Time of the host for launching one kernel of an iteration with prompts, which no CUDA graph holds.
-        Such an iteration takes at least as long as its launches.
+        Host time to launch one kernel of an iteration with prompts, which runs without CUDA graphs. Such an
+        iteration takes at least as long as its launches.
     prompt_experts_s : float
-        Time by which each layer with routed experts lengthens an iteration with prompts: the host sorts
-        tokens by expert in many small kernels, which benchmarks of the kernels of experts leave out.
+        Additional time of an iteration with prompts for each layer with routed experts. In this time, the
+        host launches many small kernels that sort tokens by expert. Benchmarks of expert kernels do not
+        include it.
     prompt_states_s : float
-        Time by which each layer with linear attention lengthens an iteration with prompts: the host
-        computes the grids of its many Triton kernels and waits for lengths that it copies from the device.
+        Additional time of an iteration with prompts for each layer with linear attention. In this time, the
+        host computes the grids of many Triton kernels, and waits for lengths that it copies from the
+        device.
     request_s : float
-        Time of a request outside of the engine, whatever its length: the connection, HTTP, JSON, and
+        Time of a request outside of the engine, independent of its length: the connection, HTTP, JSON, and
         messages between processes.
     prompt_token_s : float
-        Time of this kind for each token of the prompt, most of it in the tokeniser.
+        Time outside of the engine for each token of the prompt, mostly in the tokeniser.
     handover_s : float
-        Time of a request that moves between separate pools, in addition to the transfer of its keys and
-        values: routing, handshakes, and the intervals at which instances look for finished transfers.
+        Additional time of a request that moves between separate pools, without the transfer of its keys and
+        values: routing, handshakes, and the intervals at which instances check for finished transfers.
     log_sigma_factor : float
-        Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
+        Uncertainty of the time of an iteration in addition to that of its kernels, as the standard
+        deviation of the logarithm of the time.
     request_log_sigma_factor : float
-        Uncertainty of the time to first token beyond that of iterations: the sigma of its logarithm.
+        Uncertainty of the time to first token in addition to that of iterations, as the standard deviation
+        of its logarithm.
     """
 
     overlap_s: float = Field(default=0.0, ge=0)

@@ -1,4 +1,4 @@
-"""The job: everything that a prediction needs, in one frozen noun."""
+"""The job: everything that a prediction of a training step needs, as one frozen object."""
 
 from typing import Any, ClassVar
 

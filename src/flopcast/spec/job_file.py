@@ -1,9 +1,10 @@
-"""A job as the text of a file that holds all of it.
+"""A job as the text of a complete job file.
 
 Answers: which text gives exactly the same job when it is read, without the catalogue?
-Elsewhere: reading it back (requests/job_files.py); files that name entries of the catalogue instead are
-written by people. Fields that have their default are left out, but for the global batch: a plan without one
-is completed by a search. Quantities carry their unit, as a file's must.
+Elsewhere: reading job files (requests/job_files.py).
+
+Fields that have their default value are omitted, except the global batch, because a search would complete a
+plan without one. Quantities have units, as in every job file.
 """
 
 import json
@@ -18,7 +19,8 @@ WIDEST = 100  # characters of a value that stands on one line
 
 
 def job_document(job: Job) -> dict[str, object]:
-    """Return the job as the plain data of a job file: texts, numbers, lists and mappings.
+    """Return the job as the plain data of a job file: texts, numbers, lists and mappings. All quantities
+    have units.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Strategies of single blocks: "0-7:tp=2:zero=3,8-31:tp=4:offload=activations:host".
+"""Separate strategies of single blocks: "0-7:tp=2:zero=3,8-31:tp=4:offload=activations:host".
 
-Answers: which blocks of a model have tensor parallelism, ZeRO, recompute or placements outside the devices
-of their own, and how is that written in one word?
-Elsewhere: what goes with such blocks (rules_layers.py), the layouts that follow and the messages between
-them (workload/layer_strategies.py), which strategies are best (search/per_layer.py).
+Answers: which blocks have their own tensor parallelism, ZeRO stage, recompute or offload, and how is this
+written?
+Elsewhere: the rules about these blocks (rules_layers.py), their layouts and the messages between them
+(workload/layer_strategies.py), which strategies are best (search/per_layer.py).
 """
 
 import re

@@ -1,7 +1,7 @@
-"""A distribution of lengths: sequences of a step by their length, and how ranks share and balance them.
+"""A distribution of sequence lengths, and how ranks share and balance the sequences of a step.
 
-Answers: what does a user state of a step whose sequences differ in length?
-Elsewhere: which micro-batches each rank gets of it (workload/listed_lengths.py), distributions of lengths
+Answers: what does a user state about a step whose sequences differ in length?
+Elsewhere: which micro-batches each rank gets (workload/listed_lengths.py), distributions of lengths
 (lengths.py), micro-batches that are listed one by one (batch.py).
 """
 

@@ -1,7 +1,8 @@
 """Lengths of prompts and outputs: one number, or a distribution.
 
-Answers: which distributions can a user write, in which words, and what is their mean?
-Elsewhere: drawing from them (serving/arrivals.py), lengths of recorded requests (interop/request_traces/).
+Answers: which distributions can a user write, in which form, and what is their mean?
+Elsewhere: drawing lengths from them (serving/arrivals.py), lengths of recorded requests
+(interop/request_traces/).
 """
 
 import math
@@ -29,24 +30,24 @@ _CALL = re.compile(r"(uniform)\(([^,]*),([^,]*)\)|(lognormal)\(([^,]*),([^,]*)(?
 
 
 class Lengths(StrictModel):
-    """Numbers of tokens, each at least 1: constant, or drawn from a distribution.
+    """Numbers of tokens, each at least 1: a constant, or a distribution from which lengths are drawn.
 
     Attributes
     ----------
     distribution : str
-        How lengths are spread.
+        Kind of the distribution.
     mean_tokens : float
-        The length, or the mean of a lognormal distribution (after longer lengths were cut to
-        `most_tokens`, before lengths are rounded).
+        The length if it is constant, or the mean of a lognormal distribution (after longer lengths are cut
+        to `most_tokens`, and before lengths are rounded).
     log_sigma_factor : float
         Standard deviation of the logarithm of lengths, for "lognormal".
     least_tokens, most_tokens : int
-        The shortest and the longest length, for "uniform"; all between are equally likely. The longest
-        also applies to "lognormal", whose longer lengths are cut, as engines and benchmarks cut them.
+        Shortest and longest length. With "uniform", all lengths between them are equally likely. With
+        "lognormal", longer lengths are cut to `most_tokens`, as engines and benchmarks do.
     tokens : tuple of int
         The lengths of a histogram.
     weights : tuple of float
-        How likely each of `tokens` is, relative to the others.
+        Relative frequency of each length in `tokens`.
 
     Examples
     --------
@@ -74,7 +75,7 @@ class Lengths(StrictModel):
 
     @property
     def median_tokens(self) -> float:
-        """Return the median of a lognormal distribution whose mean, after the cut, is `mean_tokens`.
+        """Return the median of a lognormal distribution whose mean after the cut is `mean_tokens`.
 
         >>> round(lengths("lognormal(9400, 0.6)").median_tokens)
         7852
@@ -94,7 +95,7 @@ class Lengths(StrictModel):
         return low
 
     def text(self) -> str:
-        """Return the form in which a user writes these lengths."""
+        """Return the lengths in the form in which a user writes them."""
         if self.distribution == "uniform":
             return f"uniform({self.least_tokens}, {self.most_tokens})"
         if self.distribution == "lognormal":
@@ -107,12 +108,12 @@ class Lengths(StrictModel):
 
 
 def _below(deviations: Number) -> float:
-    """Return the share of a normal distribution that is below this many standard deviations."""
+    """Return the fraction of a normal distribution that lies below this number of standard deviations."""
     return (1 + math.erf(deviations / math.sqrt(2))) / 2
 
 
 def lengths(given: object) -> object:
-    """Return the lengths that a user wrote in one of `FORMS`; lengths and None unchanged.
+    """Return the lengths that a user wrote in one of `FORMS`. Lengths and None are returned unchanged.
 
     Raises
     ------
@@ -157,7 +158,7 @@ def lengths(given: object) -> object:
 
 
 def _call(name: str, numbers: Sequence[str], otherwise: str) -> str:
-    """Return the distribution that a name and numbers in another notation mean.
+    """Return the distribution that a name and its arguments mean in another notation.
 
     >>> _call("unif", ["1k", "2k"], ""), _call("lognorm", ["1500", "0.6"], ""), _call("x", [], "2000")
     ('uniform(1k, 2k)', 'lognormal(1500, 0.6)', '2000')
@@ -168,7 +169,8 @@ def _call(name: str, numbers: Sequence[str], otherwise: str) -> str:
 
 
 def _log_sigma(mean: str, spread: str = "") -> str:
-    """Return the spread of logarithms that a spread means: this spread, or a standard deviation in tokens.
+    """Return the standard deviation of the logarithm of lengths, from itself or from a standard deviation
+    in tokens.
 
     >>> _log_sigma("1500", "0.6"), _log_sigma("2000", "100"), _log_sigma("2000")
     ('0.6', '0.05', '0.5')
@@ -185,12 +187,12 @@ def _tokens(text: str) -> str:
 
 
 def _fault(allowed: str, because: str, written: str) -> NotAllowedError:
-    """Return what is wrong with lengths that would pass as `written`."""
+    """Return the error of a text that should have the form `written`."""
     return NotAllowedError(allowed, because, write(written))
 
 
 def _drawn(name: str, first: str, second: str, longest: str = "") -> Lengths:
-    """Return a distribution of two parameters, and the longest length of a lognormal one."""
+    """Return a distribution with two parameters; a lognormal one may have a longest length."""
     if name == "uniform":
         least, most = _count(first), _count(second)
         if least > most:
@@ -217,7 +219,7 @@ def _drawn(name: str, first: str, second: str, longest: str = "") -> Lengths:
 
 
 def _histogram(pairs: Sequence[Any]) -> Lengths:
-    """Return a histogram of pairs of tokens and weight."""
+    """Return a histogram, given pairs of a length and a weight."""
     rows = [tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in pairs]
     if not rows or any(len(row) != 2 for row in rows):
         raise _fault(FORMS, "a histogram needs a weight for each length", _with_weights(rows))
@@ -230,7 +232,7 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
 
 
 def _with_weights(rows: Sequence[Sequence[object]]) -> str:
-    """Return a histogram in which lengths without a weight share the rest up to 100.
+    """Return a histogram in which lengths without a weight share the remainder up to 100.
 
     >>> _with_weights([("1k", "50"), ("2k",)]), _with_weights([("1k", "3;2k", "1")]), _with_weights([])
     ('1k:50,2k:50', '1k:3,2k:1', '128:3,1024:1')
@@ -261,7 +263,7 @@ def _count(given: object) -> int:
 
 
 def _as_written(schema: dict[str, Any]) -> None:
-    """Make the schema accept the forms in which lengths are written."""
+    """Make the schema accept all forms in which lengths can be written."""
     pair = {"type": "array", "prefixItems": [{"type": "integer", "minimum": 1}, {"type": "number"}]}
     schema["anyOf"] = [
         {"type": "integer", "minimum": 1, "maximum": MOST_TOKENS},

@@ -1,8 +1,8 @@
-"""A measured matrix of the links between the nodes of a cluster: row sends to column.
+"""A matrix of measured bandwidths between the nodes of a cluster: the row sends to the column.
 
-Answers: how fast is the link of each pair, which matrices are no measurement, in which order do ranks fill
-the nodes?
-Elsewhere: reading a matrix from a file (library/link_files.py), which pairs a message crosses
+Answers: how fast is the link between two nodes, which matrices are invalid, and in which order do ranks
+fill the nodes?
+Elsewhere: reading a matrix from a file (library/link_files.py), which links a message uses
 (cost/crossed_links.py), the best order of nodes (search/node_order.py).
 """
 

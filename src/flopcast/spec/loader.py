@@ -1,8 +1,7 @@
-"""How samples reach the devices: the stages of an input pipeline, "decode=9ms:8,copy=602kB@link".
+"""The stages of data loading: "decode=9ms:8,copy=602kB@link".
 
-Answers: what does each stage do for a sample, with how many workers, and does the step wait for it?
-Elsewhere: the seconds of stages, and a step that waits for them (report/loader.py), storage and memory that
-stages need (rules_storage.py).
+Answers: what does each stage do with a sample, with how many workers, and does the step wait for it?
+Elsewhere: the times of stages (report/loader.py), storage and memory that stages need (rules_storage.py).
 """
 
 import re

@@ -1,7 +1,9 @@
-"""Memory that a training framework takes besides parameters, gradients, optimizer states and activations.
+"""Memory that a training framework needs in addition to parameters, gradients, optimizer states and
+activations.
 
-Answers: which buffers does the software allocate, and how much does it allocate for each logit of the loss?
-Elsewhere: the peak that follows (memory/), other properties of the software (stack.py).
+Answers: which buffers does the software allocate, and how much memory does it need for each logit of the
+loss?
+Elsewhere: the peak of memory (memory/), other properties of the software (stack.py).
 """
 
 from typing import Literal

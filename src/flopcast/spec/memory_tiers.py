@@ -1,8 +1,8 @@
-"""Memory outside the devices: the host's, drives of a node, and storage that the whole cluster shares.
+"""Memory outside the devices: host memory, drives of a node, and storage that the whole cluster shares.
 
-Answers: how much does a tier hold, how fast is it, and how many devices share it?
-Elsewhere: what a plan places there (offload.py), how long a copy takes (cost/tier_copies.py), what fills
-a tier (memory/tiers.py). Rates count one direction.
+Answers: how large and how fast is a memory, and how many devices share it?
+Elsewhere: what a plan stores there (offload.py), how long a copy takes (cost/tier_copies.py), how full the
+memory is (memory/tiers.py). Rates count one direction.
 """
 
 from pydantic import Field

@@ -1,15 +1,14 @@
-"""Plans whose second half of the stages mirrors the first: DualPipe as the half that is simulated.
+"""DualPipe: plans in which the second half of the stages mirrors the first half.
 
-Answers: which stages, chunks and replicas does such a plan have, as its devices see it?
+Answers: which stages, chunks and replicas does such a plan have on its devices?
 Elsewhere: the schedule itself (schedules/dualpipe.py), where the mirrored ranks are (cost/placement.py).
 
-Under DualPipe, P stages hold two copies of the model and exchange micro-batches at their middle. Stage s
-and stage P - 1 - s hold the same two chunks and run the same tasks at the same time, so that the two halves
-are replicas of each other: P / 2 stages of two chunks in the shape of a V, twice. Parameters of a rank,
-FLOP, messages and the sum of gradients over both copies are then those of DualPipe. Only a message at the
-middle of the pipeline differs: it goes to the other half, and costs nothing here.
-
-A plan as written has one chunk a stage, and all rules look at it; the same plan with two is its half.
+Under DualPipe, P stages hold two copies of the model. Stage s and stage P - 1 - s hold the same two chunks
+and run the same tasks at the same time. flopcast therefore simulates P / 2 stages with two chunks each, in
+the shape of a V, and twice as many replicas. The parameters of a rank, FLOP, messages and the sum of
+gradients over both copies equal those of DualPipe. Only the messages in the middle of the pipeline differ:
+they go to the other half, and take no time here. Rules check the plan as the user wrote it, with one chunk
+per stage.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """The model: what is trained, as a sequence of (layer, count).
 
-Answers: which layers follow each other, how many parameters they hold, how many FLOP one token needs.
-Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
+Answers: which layers does a model have, how many parameters, and how many FLOP does a token need?
+Elsewhere: layers (layers/), how a model is divided over devices (spec/plan.py).
 """
 
 from typing import Literal, Optional

@@ -1,8 +1,9 @@
-"""Groups of nodes with other devices, hosts or networks: which ranks run on them, and what a group sees.
+"""Groups of nodes with different devices, hosts or networks: which ranks run on each group.
 
-Answers: on which group does each stage of each replica run, and which cluster is a group by itself?
-Elsewhere: the description of groups (cluster.py), which groups a plan can use (rules_node_groups.py), what
-a stage costs on its group (cost/part_prices.py).
+Answers: on which group does each stage of each replica run, and which devices and networks does it have?
+Elsewhere: the description of groups (cluster.py), which groups a plan can use (rules_node_groups.py), the
+time of a stage on its group (cost/part_prices.py).
+
 Ranks fill the groups in the order in which the cluster lists them.
 """
 

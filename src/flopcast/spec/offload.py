@@ -1,7 +1,7 @@
-"""The placement of a plan's states outside the devices: "optimizer:host,activations:nvme:0.5".
+"""The offload of a plan: "optimizer:host,activations:nvme:0.5".
 
-Answers: which kinds of state can be placed where, and how is that written in one word?
-Elsewhere: whether a stack, a cluster and a plan allow it (rules_offload.py), the copies that follow
+Answers: which states can be offloaded to which memory, and how is this written?
+Elsewhere: whether a stack, a cluster and a plan support it (rules_offload.py), the copies
 (workload/offload.py), the memory of each tier (memory/tiers.py).
 """
 

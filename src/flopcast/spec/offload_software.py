@@ -1,7 +1,7 @@
-"""Settings of training software for states that are placed outside the devices.
+"""Settings of training software for offloaded states.
 
-Answers: which placements does the software have, how are gradients copied, does anything overlap?
-Elsewhere: the rest of a stack (stack.py), the placements of a plan (offload.py).
+Answers: what can the software offload, how does it copy gradients, and what overlaps?
+Elsewhere: the rest of a stack (stack.py), the offload of a plan (offload.py).
 """
 
 from typing import Literal

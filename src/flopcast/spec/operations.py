@@ -1,10 +1,11 @@
-"""The operation of a cluster: the price, the power and the failures of devices.
+"""The operation of a cluster: prices, power and failures of devices.
 
-Answers: which numbers are behind money, energy and lost time, and which hold where none is stated?
-Elsewhere: what a step and a whole run cost by them (economics/), prices that ship (catalog/prices).
-Defaults name their source here; every one has a sigma, which is where intervals of costs come from. Powers
-are fractions of the board power that a device's data sheet prints, because that is what published
-measurements have in common.
+Answers: which numbers determine cost, energy and lost time, and which defaults do they have?
+Elsewhere: the cost of a step and of a run (economics/), list prices (catalog/prices).
+
+The docstrings state the source of each default. Every number has a sigma, from which the intervals of costs
+are computed. Powers are fractions of the board power in the device's data sheet, because published
+measurements state them in this form.
 """
 
 from typing import Literal

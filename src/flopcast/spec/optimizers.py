@@ -1,12 +1,12 @@
-"""Optimizers: what each keeps and moves for a parameter.
+"""Optimizers: which states each of them stores for a parameter, and how many bytes it moves.
 
-Answers: how many bytes of states does one parameter need, how many pass through memory in an update?
-Elsewhere: which optimizer (plan.py), how software keeps its states (stack.py), who holds which parameters
-(workload/gradient_reduction.py), how long the pass takes (cost/).
+Answers: how many bytes of states does a parameter need, and how many bytes does an update read and write?
+Elsewhere: which optimizer a plan uses (plan.py), how software stores states (stack.py), which rank has
+which parameters (workload/gradient_reduction.py), how long the update takes (cost/).
 
-A stack states both numbers for AdamW with an fp32 master weight and two fp32 moments. Every other choice is
-derived from these: what changes in bytes that are kept is read once and written once in an update. Whatever
-a stack does besides (reading gradients, casting weights) stays.
+A stack states both numbers for AdamW with an fp32 main weight and two fp32 moments. The numbers of all
+other optimizers are derived from them: an update reads and writes each stored byte once. Everything else
+that a stack does (reading gradients, casting weights) does not change.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ FOUR_BITS_BYTES = 0.5 + FP32_BYTES / 128
 class OptimizerKind:
     """One optimizer.
 
-    `moments` counts the full-size tensors beside the weight: in the stack's dtypes, or of `moment_bytes`
-    an element, the fp32 scales of its blocks included. `factored`: a second moment of which only the means
-    over rows and over columns are kept. `orthogonal`: the momentum of a matrix of a block is made
-    orthogonal (workload/muon.py); all other tensors have a second moment. `passes` counts fp32 tensors that
-    are written or read besides.
+    `moments` is the number of tensors of full size that it stores in addition to the weight, in the dtypes
+    of the stack or with `moment_bytes` per element, including the fp32 scales of blocks. `factored`: of a
+    second moment, only the means over rows and over columns are stored. `orthogonal`: the momentum of a
+    block's matrix is orthogonalised (workload/muon.py); all other tensors have a second moment. `passes` is
+    the number of additional fp32 tensors that an update writes or reads.
     """
 
     moments: int
@@ -56,9 +56,8 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
 
 
 def state_bytes(name: str, kept: Optimizer) -> float:
-    """Return bytes of master weight and moments per parameter, without factored moments.
-
-    Of Muon, those of a matrix of a block.
+    """Return the bytes of main weight and moments per parameter, without factored moments. For Muon, return
+    those of a block's matrix.
 
     Examples
     --------
@@ -71,10 +70,11 @@ def state_bytes(name: str, kept: Optimizer) -> float:
 
 
 def moved_bytes(name: str, kept: Optimizer) -> float:
-    """Return bytes that the update of one parameter reads and writes.
+    """Return the bytes that the update of one parameter reads and writes.
 
-    Adafactor writes its update and reads it twice: its mean square is needed before it can be applied. If
-    states have 16 bits, an update moves half of the bytes. A stack with 0 bytes leaves out the update.
+    Adafactor writes its update and reads it twice, because it needs the mean square of the update before it
+    applies it. If states have 16 bits, an update moves half of the bytes. If the stack states 0 bytes, the
+    time of the update is omitted.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def moved_bytes(name: str, kept: Optimizer) -> float:
 
 
 def _saved_bytes(name: str, kept: Optimizer) -> float:
-    """Return bytes per parameter that are kept less than by AdamW in fp32."""
+    """Return by how many bytes per parameter the optimizer stores less than AdamW in fp32."""
     kind = OPTIMIZERS[name]
     moments = (ELEMENT_BYTES[kept.exp_avg_dtype], ELEMENT_BYTES[kept.exp_avg_sq_dtype])
     if kind.moment_bytes:

@@ -1,11 +1,10 @@
-"""Properties of the rows of one batch besides numbers: orders of tasks, and lists of blocks.
+"""Properties that differ between the plans of one batch: their schedules, and their lists of blocks.
 
-Answers: which schedule does a row run, which rows list their blocks because chunks do not divide them?
-Elsewhere: the batches (plan.py), the orders (schedules/), the lists (divisors.py).
+Answers: which schedule does each plan run, and which plans list the blocks of their chunks?
+Elsewhere: the batches (plan.py), the schedules (schedules/), the lists (divisors.py).
 
-The structure of a batch may leave its schedule at "auto", which is 1F1B for rows of one chunk a stage and
-interleaved 1F1B for all others: both run the same programs. So do rows whose stages hold unequal numbers of
-blocks.
+The schedule of a batch may be "auto". It means 1F1B for plans with one chunk per stage, and interleaved
+1F1B for all others. Both run the same programs, as do plans whose stages hold unequal numbers of blocks.
 """
 
 import numpy as np

@@ -1,10 +1,9 @@
-"""The outer round of low-communication data parallelism: "topk:64/4096,bits:2,exchange:store".
+"""The exchange of low-communication data parallelism: "topk:64/4096,bits:2,exchange:store".
 
-Answers: which values do peers exchange after their inner steps, over which pattern, in which format, beside
-which inner steps, and which states does the outer optimizer keep?
-Elsewhere: the numbers of peers and inner steps (plan.py), what goes with a plan and a cluster
-(rules_outer.py), bytes and seconds of a round (report/outer_round.py), the memory of its states
-(memory/outer.py).
+Answers: which values do peers exchange after their inner steps, how, in which format, and which states does
+the outer optimizer keep?
+Elsewhere: the numbers of peers and inner steps (plan.py), the rules (rules_outer.py), bytes and time of an
+exchange (report/outer_round.py), the memory of the states (memory/outer.py).
 
 References
 ----------

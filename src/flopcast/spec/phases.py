@@ -1,7 +1,7 @@
-"""Phases of a run: how many tokens at which batch and length of sequences.
+"""Phases of a run: the number of tokens, and the changes of the job in each phase.
 
-Answers: what does a file of phases say?
-Elsewhere: the job that a phase changes (job.py), what the run costs (economics/run.py).
+Answers: what does a file of phases contain?
+Elsewhere: the job that a phase changes (job.py), the cost of the run (economics/run.py).
 """
 
 import re
@@ -13,16 +13,17 @@ from flopcast.strict_model import NotAllowedError, StrictModel
 
 
 class StatedPhase(StrictModel):
-    """A phase of a run: its tokens, and the changes of the job during the phase.
+    """A phase of a run: its number of tokens, and how the job changes during the phase.
 
     Attributes
     ----------
     name : str
         Name of the phase in the report.
     tokens : float
-        Tokens of the phase: 2e12, 2T or 300B.
+        Number of tokens of the phase, such as 2e12, 2T or 300B.
     changes : str or tuple of str
-        Changes of the job as on the command line, "plan.gbs=2048 batch.seq=8192", separated by spaces.
+        Changes of the job, in the form of the command line and separated by spaces: "plan.gbs=2048
+        batch.seq=8192".
 
     Examples
     --------
@@ -56,7 +57,7 @@ class StatedRun(StrictModel):
     Attributes
     ----------
     phases : tuple of StatedPhase
-        The phases in their order.
+        The phases in order.
     """
 
     phases: tuple[StatedPhase, ...] = Field(min_length=1)

@@ -1,10 +1,10 @@
-"""The plan: how the work is divided over devices and micro-batches.
+"""The plan: how the work of a step is divided over devices and micro-batches.
 
-Answers: which degrees, sizes and modes does a user choose; what does a layer see of them (`Split`)?
+Answers: which degrees, sizes and modes can a user choose, and which of them does a layer read (`Split`)?
 Elsewhere: whether they are possible (spec/checks.py), which ranks form an axis (cost/placement.py).
 
-`Plan` is what a user writes: scalars. `Plans` is what the core computes with: many plans of one
-structure, their degrees as arrays of shape (plans, 1). One plan is a batch of one.
+A `Plan` is what a user writes: scalars. `Plans` is what the core computes with: many plans of one
+structure, with degrees as arrays of shape (plans, 1). A single plan is computed as a batch of one.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""Types of plan fields: two names for a degree, lists and modes as one text, schedules.
+"""Types of plan fields: degrees with two names, lists and modes that can be written as one text, schedules.
 
-Answers: which forms does a file or a command line take for a field, and how does the schema say so?
-Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py), the schedules and all
-that they imply (schedules/).
+Answers: which forms of a field do files and the command line accept, and how does the schema describe them?
+Elsewhere: the fields themselves (plan.py), the forms of recompute (recompute.py), the schedules
+(schedules/).
 """
 
 import re

@@ -1,13 +1,13 @@
-"""Precision recipes: which products run narrow, in which format, and what the casts cost, as data.
+"""Precision recipes: which GEMMs run in 8 or 4 bits, in which format, and what the casts cost.
 
-Answers: what does a plan's `precision` mean; what may a stack do differently?
+Answers: what does a plan's `precision` mean, and what can a stack do differently?
 Elsewhere: the formats (operators/formats.py), the rewrite that applies a recipe
-(workload/rewrites/quantise.py), how fast narrow products run (cost/kernels/fallback_classes.py), the rules
-(rules_precision.py).
+(workload/rewrites/quantise.py), how fast low-precision GEMMs run (cost/kernels/fallback_classes.py), the
+rules (rules_precision.py).
 
-All three products of a linear layer (forward, input gradient, weight gradient) run narrow in every recipe
-here. The core of attention, norms, the router of experts, the head, embeddings and the residual stream stay
-in bf16; sums, main gradients and the optimizer's states are as in bf16 training.
+In every recipe, all three GEMMs of a linear layer (forward, input gradient, weight gradient) run in low
+precision. Attention, norms, the router of experts, the head, embeddings and the residual stream stay in
+bf16. Sums, main gradients and optimizer states are as in bf16 training.
 """
 
 from typing import Annotated, Literal
@@ -27,33 +27,37 @@ NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """The conversion of tensors to operands of 8-bit or 4-bit products.
+    """The conversion of tensors to operands of GEMMs in 8 or 4 bits.
 
     Attributes
     ----------
     format : str
-        Of both operands of all three products.
+        Format of both operands of all three GEMMs.
     reads : int
-        How often a tensor is read to be cast: once where its scale is known, or found block by block; twice
-        where the largest value of the whole tensor must be found first.
+        How often a cast reads the tensor. Once: the scale is known, or computed for each block. Twice: the
+        largest value of the whole tensor must be found first.
     cast_kernels : int
-        Kernels of one cast: 3 if one finds the largest value and another computes the scale from it.
+        Number of kernels of one cast: 3 if one kernel finds the largest value and another computes the
+        scale.
     norm_passes : int
-        Passes over the wide tensor that are saved where a norm makes it: both its write and the cast's read
-        where the norm writes narrow elements itself, the first read where it finds the largest value.
+        Number of passes over the 16-bit tensor that are saved if a norm computes this tensor: two if the
+        norm writes low-precision elements itself (its own write, and the read of the cast), one if the norm
+        finds the largest value (the first read of the cast).
     transforms : bool
-        Whether columns of inputs and gradients go through a Hadamard transform before they are cast, which
-        a norm knows nothing of; one more read, unless the stack casts rows and columns together
+        Whether the columns of inputs and gradients are Hadamard-transformed before they are cast. The
+        transform reads the tensor once more, unless the stack casts rows and columns together
         (`fused_transform`). Weights are not transformed.
     agrees : str
-        Which ranks agree on largest values: all of a "stage" once a pass (delayed scaling), those of one
-        tensor ("tensor") where it is gathered, or none.
+        Which ranks agree on the largest value. "stage": all ranks of a stage, once per pass (delayed
+        scaling). "tensor": the ranks that share a tensor, where it is gathered. Otherwise, none.
     both_layouts : bool
-        Whether a tensor is cast along rows and along columns, because its blocks run along the sum.
-        Elsewhere a second copy is a transpose, needed by engines that read one layout only.
+        Whether a tensor is cast both along rows and along columns, because its blocks extend along the
+        summed axis. In other recipes, the second copy is a transpose, which is needed by devices that read
+        only one layout.
     low_precision_updates : bool
-        Whether parameters that are kept narrow are also gathered so when other ranks have updated them:
-        not those whose second layout needs the wide elements, which arrive in 16 bits and are cast then.
+        Whether parameters that are stored in low precision are also gathered in low precision after other
+        ranks have updated them. This is false for recipes whose second layout is cast from 16-bit elements:
+        these parameters are gathered in 16 bits and then cast.
     source : str
         Where these facts stand; `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine;
         `low_precision_updates`: Megatron-Core, core/distributed: buffers of 8-bit parameters hold their
@@ -111,7 +115,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def activation_dtype(precision: str) -> str:
-    """Return the dtype of everything except operands of 8-bit GEMMs: bf16 under every recipe.
+    """Return the dtype of everything except operands of low-precision GEMMs: bf16 under every recipe.
 
     >>> activation_dtype("fp16"), activation_dtype("nvfp4")
     ('fp16', 'bf16')
@@ -128,7 +132,7 @@ def scales_loss(precision: str) -> bool:
 
 
 def product_engine(precision: str) -> str:
-    """Return the matrix engine of a plan's linear layers, whose peak is that of MFU.
+    """Return the matrix engine of a plan's linear layers. MFU is relative to its peak rate.
 
     >>> product_engine("mxfp8"), product_engine("bf16")
     ('fp8', 'bf16')

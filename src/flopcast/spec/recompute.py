@@ -1,6 +1,6 @@
 """The short form of a plan's recompute: "full:block:4", "selective:core_attention,mlp".
 
-Answers: which fields of a plan does one word stand for, and which word says these fields?
+Answers: which fields of a plan does the short form set, and what is the short form of these fields?
 Elsewhere: the fields (plan.py), whether a mode is possible (rules_recompute.py), what it does
 (workload/recompute.py).
 """

@@ -1,4 +1,4 @@
-"""How the phases of a step of reinforcement learning are put together, as data."""
+"""The phases of a step of reinforcement learning: their sizes and their devices."""
 
 from typing import Literal
 
@@ -8,39 +8,39 @@ from flopcast.strict_model import StrictModel
 
 
 class RlPlan(StrictModel):
-    """The size of a step, and which phases share devices.
+    """The size of a step of reinforcement learning, and which phases share devices.
 
     Attributes
     ----------
     prompts : int
         Number of prompts of a step.
     samples : int
-        Number of answers that are generated to each prompt.
+        Number of answers that are generated for each prompt.
     scorers : int
-        Number of models, as large as the one that generates, that compute every answer once, such as a
-        reference model or a reward model.
+        Number of additional models of the same size, such as a reference model or a reward model, that run
+        one forward pass over every answer.
     scored_on : str
-        Where answers are scored: by the workers of the "training", with its plan, as usual trainers do, or
-        by the engine of the "rollout".
+        Which software scores the answers. "training": the training workers, with their plan, as most
+        trainers do. "rollout": the inference engine.
     critics : int
-        Number of value models, as large as the one that generates. Each of them computes every answer once,
-        and is trained like it, on the same devices.
+        Number of value models of the same size as the trained model. Each of them runs one forward pass
+        over every answer, and is trained on the same devices as the trained model.
     epochs : int
-        How often the training goes through the answers of a step.
+        Number of times that the training uses each answer of a step.
     handoff : str
-        Which weights the generating devices receive after each step: all ("full"), or those of the trained
-        adapters ("adapter").
+        Which weights the inference engine receives after each step. "full": all weights. "adapter": only
+        the weights of the trained adapters.
     handoff_over : str
-        How the weights get there: directly over the fastest "link" between the devices, or over files in a
-        storage that the cluster of the rollout describes ("nvme", "file_system" or "object_store").
+        How the weights are sent: directly over the fastest "link" between the devices, or as files in a
+        storage of the rollout's cluster ("nvme", "file_system" or "object_store").
     handoff_tensor_s : float or None
-        Time that software takes for each tensor in a file; by default 1 ms, which is an estimate.
+        Time that the software needs for each tensor in a file. The default, 1 ms, is an estimate.
     packed_experts : bool
-        Whether files hold the adapters of all experts of a block as one tensor for each matrix, instead of
-        one for each expert.
+        Whether a file contains one tensor with the adapters of all experts of a block for each matrix,
+        instead of one tensor for each expert.
     apart : bool
-        Whether generation has its own devices. It then overlaps with training on the previous answers. On
-        shared devices, the phases run one after another.
+        Whether generation has its own devices. Generation then overlaps with training on the previous
+        answers. On shared devices, the phases run one after another.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class RlPlan(StrictModel):
 
     @property
     def answers(self) -> int:
-        """Return the answers of a step."""
+        """Return the number of answers of a step."""
         return self.prompts * self.samples
 
     @property

@@ -1,10 +1,11 @@
-"""Equal rows of a batch of plans: what is computed once and used for all of them.
+"""Equal rows of a batch of plans, whose results are computed only once.
 
-Answers: which rows have equal values in some columns, and which row stands for each of these groups?
-Elsewhere: the batches (plan.py), what depends on which columns (those who ask).
+Answers: which rows have equal values in some columns, and which row represents each group of equal rows?
+Elsewhere: the batches of plans (plan.py).
 
-Columns hold whole numbers, which become one number a row. If this has few possible values, rows are
-grouped without sorting; otherwise sorting one number is ten times faster than sorting rows.
+Columns contain whole numbers, which are combined to one number for each row. If this number has few
+possible values, rows are grouped without sorting. Otherwise, the numbers are sorted, which is ten times
+faster than sorting rows.
 """
 
 from collections.abc import Hashable, Iterator, Sequence

@@ -1,9 +1,10 @@
-"""The rules: which combinations of model, cluster, plan and batch are possible and built.
+"""The rules: which combinations of model, cluster, plan and batch are possible and supported.
 
-Answers: what must hold, why, and which edit fixes it?
-Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py),
-what heads, experts and shared sequences ask (rules_heads.py, rules_experts.py, rules_context.py).
-What is not supported yet is refused by a rule, never accepted and ignored.
+Answers: which conditions must a job satisfy, why, and which edit fixes a violation?
+Elsewhere: how rules are applied (checks.py), rules about stacks, heads, experts and shared sequences
+(rules_stack.py, rules_heads.py, rules_experts.py, rules_context.py).
+
+Unsupported features break a rule, so they raise an error and are never ignored.
 """
 
 import numpy as np

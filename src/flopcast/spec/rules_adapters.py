@@ -1,8 +1,10 @@
-"""The rules about low-rank adapters: which linears there are to adapt, and what of them is not supported.
+"""The rules about low-rank adapters: which linear layers can have adapters, and what is not supported.
 
-Answers: what must hold between a model's adapters and its blocks, why, and which edit fixes it?
-Elsewhere: what an adapter is (layers/adapters.py), the rules about all other parts (rules.py), what a rule
-is (checks.py). A model without adapters breaks none of these.
+Answers: which conditions must a model's adapters satisfy, why, and which edit fixes a violation?
+Elsewhere: adapters (layers/adapters.py), the rules about all other parts (rules.py), what a rule is
+(checks.py).
+
+A model without adapters breaks none of these rules.
 """
 
 from flopcast.layers.adapted_linears import linears

@@ -1,9 +1,9 @@
-"""The rules about packed sequences, and about micro-batches and ranks that differ.
+"""The rules about packed sequences, and about unequal micro-batches and ranks.
 
-Answers: which lengths are possible, which stacks, plans and mixers skip what lies between documents; which
-lists of micro-batches make a step, and which plans can be played with them?
-Elsewhere: what a packed sequence costs (layers/base.py, `Split.documents`), how micro-batches of several
-kinds are played (timeline/step.py).
+Answers: which lengths are possible, which stacks, plans and layers keep documents apart, and which lists of
+micro-batches form a step?
+Elsewhere: the cost of a packed sequence (layers/base.py, `Split.documents`), the simulation of several
+kinds of micro-batches (timeline/step.py).
 """
 
 import numpy as np

@@ -1,8 +1,10 @@
-"""The rules about context parallelism: which sequences and heads ranks may share, and in which way.
+"""The rules about context parallelism: which sequences and heads ranks may share, and how.
 
-Answers: what must hold between a model, a stack, a batch and a plan whose ranks share sequences; why?
-Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), what is sent
-(layers/context.py). A plan with context_parallel 1 breaks none of these.
+Answers: which conditions must a job with context parallelism satisfy, and why?
+Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the messages
+(layers/context.py).
+
+A plan with context_parallel 1 breaks none of these rules.
 """
 
 import numpy as np

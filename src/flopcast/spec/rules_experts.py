@@ -1,9 +1,11 @@
-"""The rules about experts: how they may be spread over ranks and cut, and what of them is not supported.
+"""The rules about experts: how they may be distributed over ranks and divided, and what is not supported.
 
-Answers: what must hold between a model with experts and a plan, why, and which edit fixes it?
+Answers: which conditions must a plan for a model with experts satisfy, why, and which edit fixes a
+violation?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/experts.py).
-A model without experts breaks none of these but the first.
+
+A model without experts breaks none of these rules except the first.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""The rules about steps that are a forward pass alone.
+"""The rules about steps that are only a forward pass.
 
-Answers: what must hold between such a step and a plan, why, and what fixes it?
-Elsewhere: what is left of a program (workload/forward_only.py), all other rules (rules.py).
+Answers: which conditions must the plan of such a step satisfy, why, and which edit fixes a violation?
+Elsewhere: the program of such a step (workload/forward_only.py), all other rules (rules.py).
 """
 
 from flopcast.spec.checks import Rule

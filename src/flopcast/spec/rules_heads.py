@@ -1,6 +1,7 @@
-"""The rules about cutting heads and widths: which tensor-parallel degrees divide a model's layers.
+"""The rules about heads and widths: which tensor-parallel degrees can divide a model's layers.
 
-Answers: which degrees cut heads, key/value heads and the inner width of MLPs, and do heads divide a model?
+Answers: which degrees divide heads, key/value heads and the inner width of MLPs, and do heads divide the
+hidden size?
 Elsewhere: all other rules (rules.py), experts (rules_experts.py).
 """
 

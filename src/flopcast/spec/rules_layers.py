@@ -1,8 +1,9 @@
 """The rules about blocks that have their own strategies.
 
-Answers: which strategies go with a model, a stage and the rest of a plan; why, and which edit mends it?
-Elsewhere: how strategies are written (layer_strategies.py), the rules of each layout, which are those of a
-plan (workload/checks.py), what a rule is (checks.py).
+Answers: which strategies are possible with a model, a stage and the rest of a plan, why, and which edit
+fixes a violation?
+Elsewhere: how strategies are written (layer_strategies.py), the rules of each layout (workload/checks.py),
+what a rule is (checks.py).
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,9 @@
-"""The rules about states that are placed outside the devices.
+"""The rules about offloaded states.
 
-Answers: which placements go with a stack, a cluster and the rest of a plan; why, and which edit fixes it?
-Elsewhere: how placements are written (offload.py), whether a tier holds what is placed there
-(memory/tiers.py), what a rule is (checks.py).
+Answers: which offload is possible with a stack, a cluster and the rest of a plan, why, and which edit fixes
+a violation?
+Elsewhere: how offload is written (offload.py), whether a memory is large enough (memory/tiers.py), what a
+rule is (checks.py).
 """
 
 import re

@@ -1,7 +1,8 @@
-"""The rules about optimizers: what a stack can keep less of, and what sharding forbids.
+"""The rules about optimizers: which of them a stack supports, and which sharding they forbid.
 
-Answers: what must hold between an optimizer, its stack and a plan, why, and which edit fixes it?
-Elsewhere: what each optimizer keeps and moves (optimizers.py), what a rule is (checks.py).
+Answers: which conditions must an optimizer, its stack and a plan satisfy, why, and which edit fixes a
+violation?
+Elsewhere: the states and the bytes of each optimizer (optimizers.py), what a rule is (checks.py).
 """
 
 from flopcast.spec.checks import Case, Rule

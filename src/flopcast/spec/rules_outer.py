@@ -1,7 +1,7 @@
-"""The rules about peers and their outer round.
+"""The rules about peers and their exchange of pseudo-gradients.
 
-Answers: which settings of a round go with each other, with a cluster and with the rest of a job; why, and
-which edit fixes it?
+Answers: which settings of the exchange are possible with each other, with a cluster and with the rest of a
+job, and which edit fixes a violation?
 Elsewhere: the settings themselves (outer.py), what a rule is (checks.py).
 """
 

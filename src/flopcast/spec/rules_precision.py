@@ -1,7 +1,6 @@
-"""The rules about precision recipes: which engines, sizes and parts of a plan a recipe asks for.
+"""The rules about precision recipes: which engines and sizes a recipe needs.
 
-Answers: what must hold between a plan's precision, a model, a device and a stack, why,
-and which edit fixes it?
+Answers: which conditions must a plan's precision satisfy, why, and which edit fixes a violation?
 Elsewhere: the recipes (precision.py), the rules about all other parts (rules.py), what a rule is
 (checks.py).
 """

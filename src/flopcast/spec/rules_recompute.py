@@ -1,7 +1,7 @@
-"""The rules about recompute: which modules it may name, which fields go with which mode.
+"""The rules about recompute: which modules it may name, and which fields each mode has.
 
-Answers: what must hold between a plan's recompute, its model and its stack, why, and which edit fixes it?
-Elsewhere: partitioned checkpoints, and schedules that split the backward (rules.py), what a rule is
+Answers: which conditions must a plan's recompute satisfy, why, and which edit fixes a violation?
+Elsewhere: partitioned activations, and schedules that split the backward pass (rules.py), what a rule is
 (checks.py).
 """
 

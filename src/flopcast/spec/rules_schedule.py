@@ -1,9 +1,9 @@
-"""The rules about schedules: which plans and stacks an order of tasks is made for.
+"""The rules about schedules: which plans and stacks a schedule supports.
 
-Answers: how many chunks does a schedule ask for, which numbers must be those of a user's own, what may a
-stack do between its stages?
-Elsewhere: chunks and micro-batches of interleaved 1F1B, split backwards (rules.py), the orders themselves
-(schedules/).
+Answers: how many chunks does a schedule need, which numbers must agree with a user's own schedule, and
+which transfers between stages are possible?
+Elsewhere: chunks and micro-batches of interleaved 1F1B, split backward passes (rules.py), the schedules
+themselves (schedules/).
 """
 
 import numpy as np

@@ -1,8 +1,9 @@
 """The rules about kinds of state that have their own shard groups.
 
-Answers: which groups and formats of messages go with a plan and a stack; why, and which edit fixes it?
-Elsewhere: how groups are written (shards.py), the rules about ZeRO and its one group (rules_sharding.py),
-what a rule is (checks.py).
+Answers: which groups and message formats are possible with a plan and a stack, why, and which edit fixes a
+violation?
+Elsewhere: how groups are written (shards.py), the rules about ZeRO and its single group
+(rules_sharding.py), what a rule is (checks.py).
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
 """The rules about sharded data parallelism: ZeRO, FSDP, HSDP.
 
-Answers: over which replicas may states, gradients and parameters be cut, and with which stacks and
-schedules; why, and which edit fixes it?
-Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), when shards travel
+Answers: over which replicas can states, gradients and parameters be sharded, with which stacks and
+schedules, and which edit fixes a violation?
+Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), when shards are sent
 (workload/sharded.py).
 """
 

@@ -1,8 +1,9 @@
 """The rules about sizes: limits on devices, layers, tokens and tasks.
 
-Answers: how many devices, layers, tokens of a sequence, and tasks of a pipeline may be asked about?
-Elsewhere: what a rule is (checks.py). A typing error (a zero too many, a wrong unit) is reported before it
-fills the memory of the machine that predicts.
+Answers: how many devices, layers, tokens of a sequence, and tasks of a pipeline are allowed?
+Elsewhere: what a rule is (checks.py).
+
+The limits catch typing errors (a zero too many, a wrong unit) before a prediction fills the memory.
 """
 
 import numpy as np

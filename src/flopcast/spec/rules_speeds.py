@@ -1,9 +1,9 @@
-"""The rules about parts of other speeds: slow devices, hosts and links, and measured links.
+"""The rules about slow devices, hosts and links, and about measured links.
 
-Answers: which slow parts and which measured matrices contradict the cluster or the job; why, and
-which edit fixes it?
-Elsewhere: how slow parts are written (slow_parts.py), what makes a matrix no measurement (link_matrix.py),
-what a rule is (checks.py).
+Answers: which slow parts and which measured matrices contradict the cluster or the job, and which edit
+fixes this?
+Elsewhere: how slow parts are written (slow_parts.py), which matrices are invalid (link_matrix.py), what a
+rule is (checks.py).
 """
 
 from flopcast.fixes import in_place

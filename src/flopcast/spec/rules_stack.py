@@ -1,9 +1,9 @@
-"""The rules about a stack: the names that it may use, and what its overlap requires of a plan.
+"""The rules about a stack: the names that it may contain, and what its overlap requires of a plan.
 
-Answers: what must hold between a stack, a model and a plan, why, and which edit fixes it?
-Elsewhere: the rules about all other nouns (rules.py), modules that recompute names (rules_recompute.py),
-what a rule is (checks.py). Names of rewrites and the division of layers over stages are known above this
-folder: workload/checks.py.
+Answers: which conditions must a stack, a model and a plan satisfy, why, and which edit fixes a violation?
+Elsewhere: the rules about all other parts (rules.py), modules that recompute names (rules_recompute.py),
+what a rule is (checks.py). The rules about rewrites and about the division of layers over stages need
+modules of higher folders: workload/checks.py.
 """
 
 from collections.abc import Callable, Iterable

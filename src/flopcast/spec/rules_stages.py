@@ -1,8 +1,8 @@
-"""The rules about blocks that a plan deals out to its stages itself.
+"""The rules about plans that state the number of blocks of each stage.
 
-Answers: which lists of blocks per chunk are possible, and which is the nearest that works?
-Elsewhere: the rules of stacks that deal out blocks themselves (rules.py, workload/checks.py), what a list
-means (workload/stages.py).
+Answers: which lists of blocks per chunk are possible, and which valid list is nearest?
+Elsewhere: the rules of stacks that divide the blocks (rules.py, workload/checks.py), the meaning of a list
+(workload/stages.py).
 """
 
 import numpy as np

@@ -1,9 +1,8 @@
-"""The rules about checkpoints and input pipelines: they need a storage that the cluster describes.
+"""The rules about checkpoints and data loading: both need a storage that the cluster describes.
 
-Answers: which checkpoints and stages contradict the cluster or the job; why, and which edit fixes it?
-Elsewhere: how checkpoints are written (checkpoints.py), a period that is too short for its write and memory
-that is too small for its copies (economics/checkpoints.py), the stages of input pipelines (loader.py), what
-a rule is (checks.py).
+Answers: which checkpoints and loader stages contradict the cluster or the job, and which edit fixes this?
+Elsewhere: how checkpoints are written (checkpoints.py), an interval that is too short and memory that is
+too small (economics/checkpoints.py), the stages of data loading (loader.py), what a rule is (checks.py).
 """
 
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint

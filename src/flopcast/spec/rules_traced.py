@@ -1,10 +1,11 @@
 """The rules about traced blocks: which parts of a plan and of a stack they do not support.
 
-Answers: what must hold between a model with a traced block, a plan and a stack, why, and what fixes it?
+Answers: which conditions must a job with traced blocks satisfy, why, and which edit fixes a violation?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/traced.py).
-A trace marks the products that tensor parallelism divides (interop/tracing/division.py, graph/division.py).
-It does not record which axis of a tensor holds positions, nor which passes work on each token by itself.
+
+A trace marks the GEMMs that tensor parallelism divides (interop/tracing/division.py, graph/division.py). It
+does not record which axis of a tensor is the sequence, or which kernels process each token separately.
 """
 
 import numpy as np

@@ -1,8 +1,9 @@
-"""The rules about frozen models beside the one that is trained, and about heads that score.
+"""The rules about frozen reference and teacher models, and about heads that compute scores.
 
-Answers: which references and teachers can a model have, under which plans, and why?
-Elsewhere: what they cost (workload/companions.py), adapters (rules_adapters.py), what a rule is
-(checks.py). A model without reference and teacher, with a head of tokens, breaks none of these.
+Answers: which reference and teacher models can a job have, under which plans, and why?
+Elsewhere: their cost (workload/companions.py), adapters (rules_adapters.py), what a rule is (checks.py).
+
+A model without reference and teacher, and with a head that predicts tokens, breaks none of these rules.
 """
 
 import numpy as np

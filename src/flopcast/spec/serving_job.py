@@ -1,4 +1,4 @@
-"""The serving job: everything that a prediction of serving needs, in one frozen noun."""
+"""The serving job: everything that a prediction of serving needs, as one frozen object."""
 
 import math
 from typing import ClassVar

@@ -1,14 +1,14 @@
 """Ranks and axes of the groups that share each kind of state.
 
-Answers: how many ranks share parameters, gradients or optimizer states, and along which axis are messages
-of a kind sent?
+Answers: how many ranks share parameters, gradients or optimizer states, and along which axis are their
+messages sent?
 Elsewhere: how groups are written (shards.py), where the ranks of an axis are (cost/placement.py).
 
-Replicas are numbered so that neighbours share states. The group of optimizer states is the widest: it
-consists of whole groups of every other kind. If a plan names no groups, all kinds have the group of
-`data_shard` ranks, or of all, and one pair of axes serves all: "dp_shard" within a group, "dp_replicate"
-across groups. Otherwise "dp_KIND" is within the group of a kind, and "dp_KIND_apart" joins the ranks of an
-optimizer group that hold the same part of that kind.
+Replicas are numbered so that neighbours share states. The group of optimizer states is the largest: it
+consists of whole groups of every other kind. If a plan names no groups, all kinds have the same group
+(`data_shard` ranks, or all) and the same two axes: "dp_shard" within a group, and "dp_replicate" across
+groups. Otherwise, "dp_KIND" is the axis within the group of a kind, and "dp_KIND_apart" is the axis of the
+ranks of an optimizer group that hold the same shard of this kind.
 """
 
 import numpy as np

@@ -1,10 +1,9 @@
 """The shard group of each kind of state: "parameters:2:int8,gradients:8,optimizer:all".
 
-Answers: over how many ranks is each kind of state sharded, is there a second copy of parameters, in which
-number format do messages of it travel, and how is that written in one word?
-Elsewhere: which kinds ZeRO shards at all, and the group of those that are not named here (plan.py, `zero`
-and `data_shard`), what goes with a plan and a stack (rules_shard_groups.py), the ranks and axes of a group
-(shard_groups.py).
+Answers: over how many ranks is each kind of state sharded, do ranks keep a second copy of parameters, which
+number format do messages have, and how is this written?
+Elsewhere: what ZeRO shards, and the group of all other kinds (plan.py, `zero` and `data_shard`), the rules
+(rules_shard_groups.py), the ranks and axes of a group (shard_groups.py).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,10 @@
-"""The site: what a particular machine sustains, in place of values of the cluster's description.
+"""The site: factors that were measured on one cluster, and that replace those of the catalogue.
 
-Answers: which factors differ here, by how much, and how sure is that? A factor is named as in a
-report ("host", "gemm_level[a100-sxm4-80gb]"); `ratio` multiplies its time.
-Precedence: site > cluster > device > relative.
+Answers: which factors differ on this cluster, by how much, and how uncertain are they?
+
+A factor has the name that reports print ("host", "gemm_level[a100-sxm4-80gb]"). `ratio` multiplies the time
+that the factor scales. The factor of a site has precedence over that of the cluster, then of the device,
+then of a similar device.
 """
 
 from typing import Annotated

@@ -1,9 +1,10 @@
-"""Parts of a machine that are slower than the others: "device=3:0.8,host=1:0.7,link=12:0.5".
+"""Devices, hosts and links that are slower than the others: "device=3:0.8,host=1:0.7,link=12:0.5".
 
-Answers: which devices, hosts and links are slow, how slow, and how is that written in one word?
+Answers: which devices, hosts and links are slow, how slow, and how is this written?
 Elsewhere: which of them a cluster has (rules_speeds.py), which stages wait for them (cost/parts.py), what
 they cost (report/stragglers.py).
-Devices are numbered as the ranks of the job are, hosts as its nodes.
+
+A device has the number of its rank, and a host has the number of its node.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The sources of the numbers of an entry: a noun that every other noun of a job may have."""
+"""The sources of the numbers of a catalogue entry."""
 
 from typing import Annotated
 

@@ -1,10 +1,12 @@
-"""The stack: the training software, as data.
+"""The stack: the training software and its settings.
 
-Answers: what does this software run (fusions, attention kernel), in which order does it communicate,
-how does it divide layers and keep memory, what does its host cost; what does a job mean that is silent?
+Answers: which fusions and which attention kernel does this software run, in which order does it
+communicate, how does it divide layers, how much memory and host time does it need, and which defaults does
+it have?
 Elsewhere: the rewrites themselves (workload/rewrites), the hardware (spec/cluster.py).
 
-A run is reproduced by its stack, its era and the switches that its log prints, never by its own factor.
+To reproduce a run, describe its software by a stack, a release and the settings in its log, and never by a
+factor of its own.
 """
 
 from typing import Annotated, Literal

@@ -1,8 +1,8 @@
-"""Weights and caches outside the devices that serve: where they are kept and how an engine copies them.
+"""Weights and KV caches outside the devices: where they are stored, and how an engine copies them.
 
-Answers: which fraction of the weights or of the KV cache is in which memory, and how is that written?
+Answers: which fraction of the weights or of the KV cache is in which memory, and how is this written?
 Elsewhere: the memories (memory_tiers.py), whether a deployment is possible (serving/checks_tiers.py), the
-seconds of copies (serving/pass_copies.py), placements of training (offload.py).
+time of copies (serving/pass_copies.py), the offload of training (offload.py).
 """
 
 from collections.abc import Mapping
@@ -82,51 +82,54 @@ PlacedOn = Annotated[str, BeforeValidator(_canonical), Field(json_schema_extra=_
 
 
 class Streaming(StrictModel):
-    """The data that an engine can keep outside the devices, and how it copies them to the devices.
+    """What an engine can store outside the devices, and how it copies this data to the devices.
 
-    Rates are fractions of those of the hardware: of a device's `host_bytes_per_s`, of the drives'
-    `read_bytes_per_s`, of the host's `bytes_per_s`.
+    Rates are fractions of the hardware's rates: `host_bytes_per_s` of a device, `read_bytes_per_s` of the
+    drives, or `bytes_per_s` of the host memory.
 
     Attributes
     ----------
     weights : tuple of str
         Memories outside the devices in which the engine can keep weights of blocks.
     caches : tuple of str
-        Memories outside the devices in which it can keep keys and values.
+        Memories outside the devices in which the engine can keep keys and values.
     activations : tuple of str
-        Memories outside the devices in which it can keep the hidden states between two layers.
+        Memories outside the devices in which the engine can keep the hidden states between two layers.
     host_computes : tuple of str
-        What the host's processor can compute; the first one is the default. "nothing": everything is copied
-        to the device. "attention": attention of decoding tokens to the keys and values on the host.
-        "layers": the layers whose weights are on the host.
+        What the CPU of the host can compute; the first entry is the default. "nothing": all data is copied
+        to the device. "attention": attention of decoding tokens to the keys and values in host memory.
+        "layers": the layers whose weights are in host memory.
     whole_layers : bool
-        Whether a fraction of the weights is a number of whole layers (Accelerate, llama.cpp) or the same
-        fraction of each layer (FlexGen). Copies run beside the kernels of layers that are copied; with
-        whole layers, these are only a part of all layers.
+        Whether a fraction of the weights means a number of whole layers (Accelerate, llama.cpp), or the
+        same fraction of each layer (FlexGen). Copies overlap only with the kernels of layers that are
+        copied. With whole layers, these are only a part of all layers.
     overlapped : bool
-        Whether copies for the next layer run beside the kernels of a layer. A pass then takes the longest
-        of kernels and copies on each link, and otherwise their sum.
+        Whether the copies of the next layer overlap with the kernels of the current layer. A pass then
+        takes as long as the longest of the kernels and the copies on each link, and otherwise as long as
+        their sum.
     window_layers : int
-        Layers whose weights, keys and values are copied to the device and kept there at the same time.
+        Number of layers whose weights, keys and values are copied to the device and stay there at the same
+        time.
     file_copy_fraction : float
-        Bytes of weights in the format of their file, which are in memory together with the converted ones
-        while an embedding, a head or a block is loaded, per byte of converted weights. 0.5 if files in 16
-        bits become weights in fp32.
+        While an embedding, a head or a block is loaded, its weights are also in memory in the format of the
+        file. This is the number of these bytes per byte of converted weights, such as 0.5 if 16-bit files
+        are converted to fp32.
     kernel_tokens : int or None
-        New tokens that a kernel computes at once. A larger pass computes each layer in parts that share the
-        weights, so that only a part needs memory for activations. None computes all tokens at once.
+        Largest number of new tokens that a kernel computes at once. A larger pass computes each layer in
+        several parts with the same weights, so that only one part needs memory for activations. None means
+        no limit.
     weight_fraction, cache_fraction, storage_fraction : float
-        Fractions of the rate of the link to the host that copies of weights, and of keys and values, reach,
-        and of the drives' rates that reads and writes reach.
+        Fraction of the rate of the link to the host that copies of weights reach, fraction that copies of
+        keys and values reach, and fraction of the drives' rates that reads and writes reach.
     host_fraction : float
-        Fraction of the bandwidth of the host's memory that kernels on the host reach.
+        Fraction of the host memory's bandwidth that kernels on the host reach.
     host_tokens : int
-        Most new tokens of a pass whose layers the host computes. For larger passes, the weights are copied
-        to the device.
+        Largest number of new tokens of a pass whose layers the host computes. For larger passes, the
+        weights are copied to the device.
     unpack_fraction : float or None
-        With weights in 4 bits, the rate at which the device unpacks them to 16 bits before each use, as a
-        fraction of its memory bandwidth, counted in bytes of 16-bit weights. None if its kernels read
-        4 bits.
+        With weights in 4 bits: the rate at which the device unpacks weights to 16 bits before each use, in
+        bytes of 16-bit weights, as a fraction of its memory bandwidth. None if the kernels read 4-bit
+        weights.
     """
 
     weights: tuple[OUTSIDE, ...] = ()

@@ -1,8 +1,8 @@
-"""The traffic of a serving engine: when requests arrive, how long they are, which latencies they need.
+"""The traffic of a serving engine: when requests arrive, how long they are, and their latency limits.
 
-Answers: which load and which limits of latency does a user state?
-Elsewhere: distributions of lengths (lengths.py), the text forms (library/traffic_text.py), requests drawn
-from a traffic (serving/arrivals.py), files of recorded requests (interop/request_traces/).
+Answers: which load and which latency limits can a user state?
+Elsewhere: distributions of lengths (lengths.py), the text forms (library/traffic_text.py), drawing requests
+(serving/arrivals.py), files of recorded requests (interop/request_traces/).
 """
 
 import re
@@ -26,7 +26,7 @@ _OF_A_TRACE = "a trace already contains the lengths, turns and shared prefixes o
 
 
 def _rate(given: object) -> object:
-    """Return a rate per second that is written as a text; other values unchanged."""
+    """Return the rate per second of a text; other values unchanged."""
     if not isinstance(given, str):
         return given
     try:
@@ -39,64 +39,66 @@ def _rate(given: object) -> object:
 
 
 class Traffic(StrictModel):
-    """Requests that reach a serving engine. Most fields also have a short name.
+    """Requests that a serving engine receives. Most fields also have a short name.
 
-    A rate, a concurrency or the times of a trace determine when requests arrive. Together with a rate or a
-    concurrency, only the lengths and the shared prefixes of a trace are used.
+    A rate, a concurrency or the times of a trace determine when requests arrive. If a trace is combined
+    with a rate or a concurrency, only the lengths and shared prefixes of the trace are used.
 
     Attributes
     ----------
     trace : str or None
-        Name of a file with recorded requests: their times, lengths and shared beginnings.
+        Name of a file with recorded requests: their arrival times, lengths and shared prefixes.
     rate_per_s : float or None
-        Average number of requests that arrive in a second ("rate" for short): a number, or a text such as
-        "4/s" and "240/min". Each turn of a conversation counts as a request.
+        Mean number of requests that arrive in a second (short name: rate): a number, or a text such as
+        "4/s" or "240/min". Each turn of a conversation counts as a request.
     concurrency : int or None
-        Number of conversations that are open at any time, each with one request at most. When one ends, the
-        next begins. A conversation has one request unless `turns` is larger.
+        Number of conversations that are open at any time, each with at most one request in flight. When a
+        conversation ends, the next one begins. A conversation has one request unless `turns` is larger.
     arrivals : str
-        How arrivals at a rate are spread: at random ("poisson"), evenly ("constant"), or with gaps from a
-        gamma distribution ("gamma").
+        How requests arrive at a given rate: at random times ("poisson"), at equal intervals ("constant"),
+        or with intervals from a gamma distribution ("gamma").
     burstiness : float
-        Shape of the gamma distribution of gaps: 1 is "poisson", less is burstier, more is more even.
+        Shape of the gamma distribution of intervals. 1 is the same as "poisson". Smaller values make
+        arrivals burstier, and larger values make them more regular.
     prompt_tokens : Lengths or None
-        New tokens of a prompt ("prompt" for short), without the turns before. A number,
-        "uniform(LOW, HIGH)", "lognormal(MEAN, SIGMA)" where SIGMA is the deviation of the logarithm,
-        "lognormal(MEAN, SIGMA, LONGEST)" if longer ones are cut, or a histogram:
+        Number of new tokens of a prompt (short name: prompt), without the previous turns: a number,
+        "uniform(LOW, HIGH)", "lognormal(MEAN, SIGMA)" where SIGMA is the standard deviation of the
+        logarithm, "lognormal(MEAN, SIGMA, LONGEST)" if longer prompts are cut, or a histogram:
         "TOKENS:WEIGHT,TOKENS:WEIGHT" or a list of pairs.
     output_tokens : Lengths or None
-        Tokens of an answer ("output" for short), in the same forms.
+        Number of tokens of an answer (short name: output), in the same forms.
     images : tuple of Image
-        Images of each request, as text number x width x height: "2x1024x768 + 336x336" is two images of
-        1024 · 768 pixels and one of 336 · 336. Their tokens are additional to those of `prompt_tokens`.
+        Images of each request. "2x1024x768 + 336x336" means two images of 1024 × 768 pixels and one image
+        of 336 × 336 pixels. The tokens of images are not part of `prompt_tokens`.
     shared_prefix_tokens : int
-        Tokens at the beginning of the first prompt of a conversation, included in `prompt_tokens`, that are
-        the same for many conversations, such as a system prompt ("shared_prefix" for short).
+        Number of tokens at the beginning of the first prompt of a conversation that are the same for many
+        conversations, such as a system prompt (short name: shared_prefix). `prompt_tokens` includes them.
     shared_prefix_share : float
-        Share of conversations, from 0 to 1, that begin with them.
+        Fraction of the conversations, from 0 to 1, that begin with the shared prefix.
     turns : int
-        Requests of a conversation. The prompt of a turn holds the turns before with their answers.
+        Number of requests of a conversation. The prompt of a turn contains all previous turns and their
+        answers.
     pause_s : float
         Time from an answer to the next turn of its conversation.
     adapters : int
-        Number of low-rank adapters that requests use, each request (or conversation) one of them; 0 if they
-        use the model alone.
+        Number of low-rank adapters. Each request (or conversation) uses one of them. 0 if requests use no
+        adapters.
     adapter_skew : float
-        How unevenly adapters are used: the share of adapter number i is proportional to i to the power of
-        minus this number (Zipf's law). With 0, all are used equally.
+        How unevenly adapters are used: the fraction of requests with adapter number i is proportional to 1
+        / i^skew (Zipf's law). With 0, all adapters are used equally often.
     requests : int or None
-        Number of requests that are simulated, divided over all engines. By default all of a trace, and else
-        2,000 for each engine, so that the 99th percentile of a latency has twenty requests above it. With a
-        `concurrency`, each engine has at least 16 for each of its concurrent ones.
+        Number of simulated requests of all engines together. By default, all requests of a trace, or
+        otherwise 2,000 for each engine, so that twenty requests are above the 99th percentile of a latency.
+        With `concurrency`, each engine has at least 16 requests for each of its concurrent requests.
     seed : int
-        Seed of the random numbers; the same seed gives the same requests.
+        Seed of the random numbers. Equal seeds give equal requests.
     prefix_hit_share : float or None
-        Share of every prompt, from 0 to below 1, that is found in the prefix cache ("prefix_cache" for
-        short). By default, the cache is simulated.
+        Fraction of every prompt, at least 0 and below 1, that is in the prefix cache (short name:
+        prefix_cache). By default, the cache is simulated.
     repeated_requests : int
-        Number of requests at the beginning whose prompts were sent before, so that the prefix cache holds
-        them ("repeated" for short). A benchmark that draws its prompts with a fixed seed sends the same
-        first prompts in each run.
+        Number of requests at the beginning whose prompts were sent before, so that the prefix cache
+        contains them (short name: repeated). A benchmark that draws its prompts with a fixed seed sends the
+        same first prompts in each run.
 
     Examples
     --------
@@ -139,7 +141,9 @@ class Traffic(StrictModel):
     @field_validator("concurrency")
     @classmethod
     def _one_load(cls, value: int | None, info: ValidationInfo) -> int | None:
-        """Refuse a rate beside a concurrency, and traffic without a rate, a concurrency and a trace."""
+        """Raise an error for a rate together with a concurrency, and for traffic without rate, concurrency
+        and trace.
+        """
         allowed = "exactly one of rate, concurrency and trace"
         rate = info.data.get("rate_per_s")
         if value is not None and rate is not None:
@@ -154,7 +158,7 @@ class Traffic(StrictModel):
     @field_validator("prompt_tokens", "output_tokens")
     @classmethod
     def _lengths_unless_traced(cls, value: WrittenLengths, info: ValidationInfo) -> WrittenLengths:
-        """Ask for lengths where there is no trace, and refuse them where there is one."""
+        """Raise an error if lengths are missing without a trace, or are stated in addition to a trace."""
         if "trace" not in info.data:
             return value
         traced, short = info.data["trace"] is not None, str(info.field_name).removesuffix("_tokens")
@@ -168,7 +172,7 @@ class Traffic(StrictModel):
     @field_validator("arrivals", "burstiness")
     @classmethod
     def _gaps_at_a_rate(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse a spread of arrivals where no rate is given, and a burstiness that changes nothing."""
+        """Raise an error for `arrivals` without a rate, and for a `burstiness` that has no effect."""
         name = str(info.field_name)
         if value == cls.model_fields[name].default:
             return value
@@ -185,7 +189,7 @@ class Traffic(StrictModel):
     )
     @classmethod
     def _unless_traced(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse what a trace says itself, and what changes nothing."""
+        """Raise an error for fields that a trace already determines, and for fields that have no effect."""
         name = str(info.field_name)
         if value == cls.model_fields[name].default:
             return value
@@ -215,7 +219,7 @@ class Traffic(StrictModel):
     def num_requests(self) -> int:
         """Return the largest number of simulated requests; a trace may contain fewer.
 
-        Where none is stated, it is that of one engine which serves the whole traffic.
+        By default, it is the number for a single engine that serves the whole traffic.
         """
         if self.requests or self.trace:
             return self.requests or MOST_REQUESTS
@@ -248,24 +252,24 @@ class Traffic(StrictModel):
 
 
 class Slo(StrictModel):
-    """Service-level objectives: the latencies that a share of requests must keep.
+    """Service-level objectives: latency limits, and the percentile of requests to which each limit applies.
 
-    A request counts as good if it keeps every limit; the percentile says how many requests must keep one.
+    A request counts towards the goodput if it meets every limit.
 
     Attributes
     ----------
     ttft_s : float or None
         Longest time from the arrival of a request to its first token.
     ttft_percentile : float
-        Percentile of requests that must keep `ttft_s`.
+        Percentile of requests that must meet `ttft_s`.
     tpot_s : float or None
-        Longest mean time between the tokens of a request, the first one aside.
+        Longest mean time between two output tokens of a request, without the first token.
     tpot_percentile : float
-        Percentile of requests that must keep `tpot_s`.
+        Percentile of requests that must meet `tpot_s`.
     end_to_end_s : float or None
         Longest time from the arrival of a request to its last token.
     end_to_end_percentile : float
-        Percentile of requests that must keep `end_to_end_s`.
+        Percentile of requests that must meet `end_to_end_s`.
 
     Examples
     --------
