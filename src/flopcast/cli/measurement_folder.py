@@ -16,7 +16,7 @@ from flopcast.files.inputs import opened
 from flopcast.lab.calibration.collective_files import FABRICS, WITH_LATENCY, WITHOUT_LATENCY, FabricFile
 from flopcast.lab.calibration.operator_files import FILES
 from flopcast.lab.calibration.peer_tables import PEER_FILES, SERVED_FILES
-from flopcast.lab.calibration.row_expressions import Columns
+from flopcast.lab.measure.row_expressions import Columns
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 from flopcast.records import dataclass

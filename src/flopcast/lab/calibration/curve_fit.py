@@ -22,8 +22,8 @@ from flopcast.dtypes import Floats
 from flopcast.lab.calibration.collective_files import SWITCHING, FabricFile
 from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone, with_switches
 from flopcast.lab.calibration.operator_files import FILES, MeasuredFile, kept_rows
-from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
+from flopcast.lab.measure.row_expressions import Columns
 from flopcast.records import replace
 from flopcast.spec.cluster import Device
 from flopcast.spec.tier import Tier

@@ -16,7 +16,7 @@ import numpy as np
 
 from flopcast.dtypes import Floats
 from flopcast.files.package_table import read_table
-from flopcast.lab.calibration.row_expressions import Columns, evaluated, operator_of
+from flopcast.lab.measure.row_expressions import Columns, evaluated, operator_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.records import dataclass
 

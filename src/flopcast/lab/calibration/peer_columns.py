@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, constant
-from flopcast.lab.calibration.row_expressions import Columns
+from flopcast.lab.measure.row_expressions import Columns
 from flopcast.layers.expert_load import fullest_rank_load
 from flopcast.operators.base import AbstractOperator
 from flopcast.spec.cluster import Device

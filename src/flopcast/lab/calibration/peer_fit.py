@@ -32,9 +32,9 @@ from flopcast.lab.calibration.conformal import log_sigma
 from flopcast.lab.calibration.curve_fit import SMALLEST_COEFFICIENT, curve_of_table, predicted_s, rows_of
 from flopcast.lab.calibration.efficiency_table import FOLDS, FittedTable, Rows, fit_once
 from flopcast.lab.calibration.peer_tables import PEER_FILES, PeerFile, samples_of
-from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.calibration.samples import Samples, join
 from flopcast.lab.calibration.source_agreement import disagreement
+from flopcast.lab.measure.row_expressions import Columns
 from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 

@@ -19,8 +19,8 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.files.package_table import read_table
 from flopcast.lab.calibration.peer_columns import ADDED, CORRECTIONS
-from flopcast.lab.calibration.row_expressions import LITERAL, Columns, evaluated, operator_of
 from flopcast.lab.calibration.samples import Samples, operator_samples
+from flopcast.lab.measure.row_expressions import LITERAL, Columns, evaluated, operator_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.records import dataclass, field, replace

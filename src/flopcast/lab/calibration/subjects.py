@@ -26,8 +26,8 @@ from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import fit_once
 from flopcast.lab.calibration.operator_files import BROKEN, FILES, kept_rows
 from flopcast.lab.calibration.peer_tables import PEER_FILES, PeerFile, faults_of
-from flopcast.lab.calibration.row_expressions import Columns
 from flopcast.lab.calibration.samples import Samples, join, joined_by_name
+from flopcast.lab.measure.row_expressions import Columns
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.matmul import Matmul
 from flopcast.records import dataclass, field, replace

@@ -8,25 +8,22 @@ products, whose equal groups do not show how the time grows with imbalance.
 Columns are arrays of shape (rows, 1), one measured shape per row, as in lab/calibration/curve_fit.py.
 """
 
-from collections.abc import Callable, Mapping
+from dataclasses import fields
 
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
+from flopcast.files.package_table import read_table
+from flopcast.lab.measure.row_expressions import LITERAL, OPERATORS, Columns, evaluated
+from flopcast.lab.measure.row_expressions import operator_of as operator_with
 from flopcast.lab.measure.shapes import Shape
 from flopcast.operators.base import AbstractOperator
-from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.embedding import EmbeddingLookup
-from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
-from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import KINDS, MemoryBound
-from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.operators.memory_bound import KINDS
 from flopcast.records import dataclass
 
-ADAM_BYTES = 28.0  # fp32: gradient, weight and two moments read; the last three written
-Columns = Mapping[str, Counts]
+_OPERATORS = read_table(__package__, "spaces.yaml")["operators"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,13 +51,25 @@ def operator_of(shape: Shape, columns: Columns) -> AbstractOperator | None:
     >>> operator_of(square, columns_of([square])).work().flop
     array([[1024.]])
     """
-    if "fp32_accumulate" in shape.flags:
-        return None
     name = shape.kernel.removesuffix(".backward")
-    if name in KINDS:
-        return _streaming(name, shape, columns)
-    make = _OPERATORS.get(name)
-    return make(shape, columns) if make is not None else None
+    entry = _OPERATORS.get("streams" if name in KINDS else name)
+    if entry is None or "fp32_accumulate" in shape.flags:
+        return None
+    facts = {
+        "kind": f"{LITERAL}{name}",
+        "dtype": f"{LITERAL}{shape.dtype}",
+        "layout": f"{LITERAL}{shape.layout or 'forward'}",
+        "causal": "causal" in shape.flags,
+        "is_gradient": shape.kernel != name,
+    }
+    known = {each.name for each in fields(OPERATORS[entry["kind"]])}
+    if "narrow" in known and shape.dtype in FORMATS:  # results have 16 bits, as in training (kernels.py)
+        facts |= {"dtype": f"{LITERAL}bf16", "narrow": f"{LITERAL}{shape.dtype}"}
+    sizes = entry["fields"] | {name: fact for name, fact in facts.items() if name in known}
+    rows = next(iter(columns.values())).shape
+    return operator_with(
+        entry["kind"], sizes, lambda text: np.broadcast_to(evaluated(text, columns, {}), rows)
+    )
 
 
 def columns_of(shapes: list[Shape]) -> dict[str, Counts]:
@@ -96,85 +105,6 @@ def need_of(shape: Shape) -> Need:
     return Need(flop_flop=flop, moved_bytes=moved_bytes, held_bytes=3 * moved_bytes)
 
 
-def _streaming(kind: str, shape: Shape, columns: Columns) -> MemoryBound:
-    return MemoryBound(
-        kind=kind,
-        elements=columns["tokens"] * columns["width"],
-        width=columns["width"],
-        dtype=shape.dtype,
-        is_gradient=shape.kernel.endswith(".backward"),
-    )
-
-
-def _matmul(shape: Shape, columns: Columns) -> Matmul:
-    """Return a product. Operands of 8 bits have a result of 16 bits, as in training (kernels.py)."""
-    is_narrow = shape.dtype in FORMATS
-    return Matmul(
-        m=columns["m"],
-        n=columns["n"],
-        k=columns["k"],
-        dtype="bf16" if is_narrow else shape.dtype,
-        layout=shape.layout or "forward",
-        narrow=shape.dtype if is_narrow else "",
-    )
-
-
 def _grouped(shape: Shape) -> GroupedMatmul:
     groups, m, n, k = (constant(shape.size(name)) for name in ("groups", "m", "n", "k"))
     return GroupedMatmul(groups=groups, rows=groups * m, n=n, k=k, imbalance=ONE, dtype=shape.dtype)
-
-
-def _batched(role: str) -> Callable[[Shape, Columns], AbstractOperator]:
-    def make(shape: Shape, columns: Columns) -> BatchedMatmul:
-        """Return self-attention, with as many keys as queries."""
-        return BatchedMatmul(
-            role=role,
-            batch=columns["batch"],
-            kv_batch=columns["batch"],
-            queries=columns["queries"],
-            keys=columns["queries"],
-            head_size=columns["head_size"],
-            dtype=shape.dtype,
-        )
-
-    return make
-
-
-def _attention(shape: Shape, columns: Columns) -> FlashAttention:
-    """Return attention; `group` query heads share one key/value head, unless it does not divide `heads`."""
-    return FlashAttention(
-        batch=columns["sequences"] * columns["heads"],
-        kv_batch=columns["sequences"] * np.maximum(columns["heads"] // columns["group"], 1.0),
-        queries=columns["queries"],
-        head_size=columns["head_size"],
-        causal="causal" in shape.flags,
-        dtype=shape.dtype,
-        is_gradient=shape.kernel.endswith(".backward"),
-    )
-
-
-def _embedding(shape: Shape, columns: Columns) -> EmbeddingLookup:
-    return EmbeddingLookup(
-        tokens=columns["tokens"],
-        hidden=columns["hidden"],
-        vocabulary=columns["vocabulary"],
-        dtype=shape.dtype,
-        is_gradient=shape.kernel.endswith(".backward"),
-    )
-
-
-def _adam(shape: Shape, columns: Columns) -> OptimizerUpdate:
-    parameters = columns["parameters"]
-    return OptimizerUpdate(
-        parameters=parameters, bytes_per_parameter=np.full_like(parameters, ADAM_BYTES), dtype=shape.dtype
-    )
-
-
-_OPERATORS: dict[str, Callable[[Shape, Columns], AbstractOperator]] = {
-    "gemm": _matmul,
-    "batched_gemm.scores": _batched("scores"),
-    "batched_gemm.context": _batched("context"),
-    "flash_attention": _attention,
-    "embedding": _embedding,
-    "adam": _adam,
-}

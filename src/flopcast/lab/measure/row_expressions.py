@@ -1,9 +1,9 @@
-"""Expressions over the columns of a measured table, in which the tables of this folder describe its rows.
+"""Expressions over the columns of a measured table, in which tables of the laboratory describe its rows.
 
 Answers: what are the values of `num_tokens * topk / moe_ep_size`, in which rows is `op == "sdp_fwd"`, and
 which operator do such expressions describe?
-Elsewhere: the tables with expressions (operator_files.yaml, peers.yaml), values that need more than
-arithmetic (peer_columns.py).
+Elsewhere: the tables with expressions (spaces.yaml; in lab/calibration: operator_files.yaml, peers.yaml),
+values that need more than arithmetic (lab/calibration/peer_columns.py).
 
 Columns follow lab/samples/columns.py: a column of words becomes one column "name=word" of 0 and 1 for each
 word. A comparison with a word is false in all rows if the table does not have the word. An expression is
@@ -13,6 +13,7 @@ parsed, never run.
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce
+from typing import Any
 
 import numpy as np
 
@@ -55,11 +56,12 @@ FUNCTIONS: Mapping[str, Callable[..., np.ndarray]] = {
     "floor": np.floor,
     "isfinite": np.isfinite,
     "isnan": np.isnan,
+    "maximum": np.maximum,
     "minimum": np.minimum,
 }
 
 
-OPERATORS: Mapping[str, Callable[..., AbstractOperator]] = {
+OPERATORS: Mapping[str, type[Any]] = {
     "batched_matmul": BatchedMatmul,
     "decode_attention": DecodeAttention,
     "embedding": EmbeddingLookup,
@@ -105,7 +107,10 @@ def operator_of(
         text = str(given)
         return text.removeprefix(LITERAL) if text.startswith(LITERAL) else value(text)
 
-    return OPERATORS[kind](**{name: field(given) for name, given in fields.items()}, **constants)
+    made: AbstractOperator = OPERATORS[kind](
+        **{name: field(given) for name, given in fields.items()}, **constants
+    )
+    return made
 
 
 @cache
