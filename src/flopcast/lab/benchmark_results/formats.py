@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flopcast.errors import spec_error
+from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import decoded, read_yaml
 from flopcast.lab.benchmark_results.result import BenchmarkResult, MeasuredNumber
 from flopcast.records import dataclass
@@ -154,54 +155,10 @@ def _of_mlperf(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
     return {"rate_per_s": rate} if rate else {}, notes
 
 
-ENGINE = Format(
-    program="vLLM's or SGLang's benchmark of a server",
-    rates={"request_throughput": "requests_per_s", "output_throughput": "output_tokens_per_s"},
-    latencies={"ttft": "ttft", "tpot": "tpot", "itl": "inter_token", "e2el": "end_to_end",
-               "e2e_latency": "end_to_end"},
-    statistics={"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"},
-    pattern="{statistic}_{word}_ms",
-    per_s=1e3,
-    traffic=_of_engine,
-)  # fmt: skip
-GENAI_PERF = Format(
-    program="GenAI-Perf or AIPerf",
-    rates={
-        f"{mean} {word}_throughput": metric
-        for word, metric in (("request", "requests_per_s"), ("output_token", "output_tokens_per_s"))
-        for mean in ("avg", "value")
-    },
-    latencies={
-        "time_to_first_token": "ttft",
-        "inter_token_latency": "tpot",
-        "request_latency": "end_to_end",
-    },
-    statistics={"avg": "mean", "value": "mean", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"},
-    pattern="{statistic} {word}",
-    per_s=1.0,
-    traffic=_of_genai,
-)
-MLPERF = Format(
-    program="MLPerf Inference's load generator",
-    rates={
-        f"{done}{word} per second": metric
-        for done in ("completed ", "")
-        for word, metric in (("tokens", "output_tokens_per_s"), ("samples", "requests_per_s"))
-    },
-    latencies={
-        "first token latency": "ttft",
-        "time to output token": "tpot",
-        "time per output token": "tpot",
-        "latency": "end_to_end",
-    },
-    statistics={
-        "mean": "mean",
-        **{f"{percent}.00 percentile": f"p{percent}" for percent in (50, 90, 95, 99)},
-    },
-    pattern="{statistic} {word} (ns)",
-    per_s=1e9,
-    traffic=_of_mlperf,
-)
+_TABLE = read_table(__package__, "formats.yaml")
+ENGINE = Format(**_TABLE["engine"], traffic=_of_engine)
+GENAI_PERF = Format(**_TABLE["genai_perf"], traffic=_of_genai)
+MLPERF = Format(**_TABLE["mlperf"], traffic=_of_mlperf)
 
 
 def read_result_file(path: Path) -> BenchmarkResult:

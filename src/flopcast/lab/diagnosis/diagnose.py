@@ -19,7 +19,7 @@ from flopcast.lab.calibration.kernel_names import COMMUNICATION
 from flopcast.lab.calibration.trace import Trace
 from flopcast.lab.diagnosis.better_plan import better_plan
 from flopcast.lab.diagnosis.contradictions import of_model, of_rates
-from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK
+from flopcast.lab.diagnosis.excess import known_suspects, texts_of
 from flopcast.lab.diagnosis.recompute_shown import PassRatio, other_recompute, ratio_of_passes, with_ratio
 from flopcast.lab.diagnosis.series_suspects import series_of
 from flopcast.lab.diagnosis.settings import little_saved, slow_settings
@@ -41,27 +41,7 @@ LEAST_LEFT = 0.02  # of the step, that no suspect explains
 MOST_NETWORK, MOST_CLOCKS = 30.0, 1.7  # ratios by which communication and compute can be slower at all
 # beyond the usual oversubscription of the upper tiers of a network, two to four ports to one
 IMPLAUSIBLE_NETWORK = 4.0
-NO_STEPS = (
-    "The trace contains no step marks, so flopcast does not compare it with a step: call step() of the"
-    " profiler after each step (torch.profiler), or mark steps with NVTX ranges (Nsight Systems)"
-)
-NO_TIME = (
-    "The log contains no step time, and none can be computed from it, so flopcast does not compare times"
-)
-TOO_LONG = (
-    "These timers of the log are longer than a step, so flopcast does not compare them with the prediction:"
-    " {}. Check that they are in milliseconds and of one step, not summed over a log interval"
-)
-UNEXPLAINED = (
-    "A slow network or low clocks cannot explain the whole difference. Check that the job describes this "
-    "run (its stack, recompute, precision and attention kernel), then give a trace of the PyTorch "
-    "profiler (--trace)"
-)
-OTHER_CAUSES = (
-    "compare the step times of single hosts (a slow device delays all), run with synthetic data (the"
-    " loader), look for idle time in a trace (the host), and list the processes on the devices (nvidia-smi;"
-    " rocm-smi)"
-)
+ADVICE: Mapping[str, str] = known_suspects()["advice"]
 
 
 def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | None = None) -> SlowStep:
@@ -102,7 +82,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         timed = log is not None and bool(log.timers)
         found.advice.append(_tell_apart(report.job, timed=timed, traced=trace is not None))
     elif left_s > 0:
-        found.advice.append(UNEXPLAINED)
+        found.advice.append(ADVICE["unexplained"])
     listed = (*found.of_run, *found.of_timers, *found.of_trace, *possible, *settings)
     suspects = [with_ratio(one, found.ratio) for one in listed]
     return SlowStep(
@@ -155,7 +135,7 @@ def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, c
     sequences, length = job.plan.global_batch, job.batch.mean_sequence_tokens
     found.step = log.step_time(sequences, length, job.cluster.num_devices)
     if found.step is None:
-        found.advice.append(NO_TIME)
+        found.advice.append(ADVICE["no_time"])
         return report
     series = series_of(job, log, found.step)
     found.of_run += series.suspects
@@ -164,7 +144,7 @@ def _read_log(report: Report, log: Log, found: _Findings, predict: Predict, *, c
     if compare:
         report = _read_passes(report, log, timers, found, predict)
     if too_long := longer_than_step(timers, series.level_s):
-        found.advice.append(TOO_LONG.format(", ".join(too_long)))
+        found.advice.append(ADVICE["too_long"].format(", ".join(too_long)))
     elif compare:
         found.of_timers, found.cleared = timed_suspects(report, timers, series.level_s)
     if compare:
@@ -192,7 +172,7 @@ def _read_trace(report: Report, trace: Trace, found: _Findings) -> None:
     if found.level_s is None:
         found.level_s = trace.step_time_s
     if not is_one_step(trace, found.level_s or report.step_time_s):
-        found.advice.append(NO_STEPS)
+        found.advice.append(ADVICE["no_steps"])
         return
     found.of_trace, cleared = traced_suspects(report, trace)
     found.cleared += cleared
@@ -233,7 +213,17 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
     }
     hides, often = _hides_communication(report.job), report.job.plan.devices > 1
     text = f"{show_seconds(left_s)} are unexplained"
-    against = ("the measurements do not distinguish this cause from others",)
+
+    def possible(name: str, evidence: str, *against: str) -> Suspect:
+        return Suspect(
+            name=name,
+            **texts_of("possible", name),
+            cost_s=left_s,
+            basis="possible",
+            evidence=(evidence,),
+            against=("the measurements do not distinguish this cause from others", *against),
+        )
+
     if often and (hides or ratios["network"] <= MOST_NETWORK):
         spent = show_seconds(exposed_s)
         times = f"{ratios['network']:.2f} times as long"
@@ -247,38 +237,12 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
                 f"flopcast predicts {spent} of exposed communication; on a slow network, more of it is"
                 f" exposed"
             )
-        yield Suspect(
-            name="network",
-            title="The network could be slow",
-            cost_s=left_s,
-            basis="possible",
-            evidence=(f"{text}; {slower}",),
-            against=(*against, *[fallen_back] * (ratios["network"] > IMPLAUSIBLE_NETWORK and not hides)),
-            change=NETWORK,
-        )
+        is_implausible = ratios["network"] > IMPLAUSIBLE_NETWORK and not hides
+        yield possible("network", f"{text}; {slower}", *[fallen_back] * is_implausible)
     if ratios["clocks"] <= MOST_CLOCKS:
-        spent = show_seconds(compute_s)
-        yield Suspect(
-            name="clocks",
-            title="The devices could run at a lower clock",
-            cost_s=left_s,
-            basis="possible",
-            evidence=(
-                f"{text}; if low clocks are the only cause, the compute of {spent} takes"
-                f" {ratios['clocks']:.2f} times as long",
-            ),
-            against=against,
-            change=CLOCKS,
-        )
-    yield Suspect(
-        name="other_causes",
-        title="A slow device, the data loader, the host or another job on the devices could delay the step",
-        cost_s=left_s,
-        basis="possible",
-        evidence=(text,),
-        against=against,
-        change=OTHER_CAUSES,
-    )
+        times = f"{show_seconds(compute_s)} takes {ratios['clocks']:.2f} times as long"
+        yield possible("clocks", f"{text}; if low clocks are the only cause, the compute of {times}")
+    yield possible("other_causes", text)
 
 
 def _hides_communication(job: Job) -> bool:

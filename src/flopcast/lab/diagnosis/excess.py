@@ -58,6 +58,12 @@ def shown_by(source: str) -> Mapping[str, Excess]:
     }
 
 
+def texts_of(source: str, name: str, **words: object) -> dict[str, str]:
+    """Return the texts about one suspect of a source, with `words` in place of the names in braces."""
+    texts = known_suspects()[source][name].items()
+    return {key: text.format(clocks=CLOCKS, network=NETWORK, **words) for key, text in texts}
+
+
 def doubt_of(report: Report) -> float:
     """Return the fraction by which the step may exceed its prediction: the upper end of its interval."""
     return report.step_time_high_s / report.step_time_s - 1.0

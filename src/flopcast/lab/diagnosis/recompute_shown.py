@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 
 from flopcast.errors import SpecError
-from flopcast.lab.diagnosis.excess import doubt_of
+from flopcast.lab.diagnosis.excess import doubt_of, known_suspects
 from flopcast.lab.diagnosis.job_edits import with_recompute
 from flopcast.lab.diagnosis.suspect import Basis, Contradiction, Predict, Suspect
 from flopcast.lab.diagnosis.timer_suspects import pass_times
@@ -22,6 +22,7 @@ from flopcast.records import dataclass, replace
 from flopcast.report.report import Report
 from flopcast.units import Number, show_seconds
 
+OF_RECOMPUTE_SETTING = "recompute_not_needed"  # of settings.py
 MODES = ("none", "selective", "full")
 LEAST_OFF = math.log(1.2)  # of the ratio from the job's: less is no contradiction
 NEARER = 0.5  # of that distance, at most, from another kind of recompute
@@ -156,36 +157,15 @@ def with_ratio(suspect: Suspect, ratio: PassRatio | None) -> Suspect:
     A ratio that contradicts a predicted suspect marks it as unsettled. Suspects that do not concern
     recompute stay the same. All suspects stay the same if recompute hardly changes the ratio.
     """
-    if ratio is None or suspect.name not in BEARS_ON:
+    meanings = known_suspects()["ratio_of_passes"].get(suspect.name)
+    if ratio is None or meanings is None:
         return suspect
     if suspect.name == OF_RECOMPUTE_SETTING and ratio.of_recompute < LEAST_OFF:
         return suspect  # the ratio hardly depends on what is recomputed
     agrees = ratio.off(ratio.predicted_ratio) < LEAST_OFF
-    pro, text = BEARS_ON[suspect.name][agrees]
+    text = meanings["agrees" if agrees else "differs"]
     told = f"{ratio.text}, and flopcast predicts {ratio.predicted_ratio:.2f}: {text}"
-    if pro:
+    if agrees:
         return replace(suspect, evidence=(*suspect.evidence, told))
     basis: Basis = "unsettled" if suspect.basis == "predicted" else suspect.basis
     return replace(suspect, basis=basis, against=(*suspect.against, told))
-
-
-OF_RECOMPUTE_SETTING = "recompute_not_needed"  # of settings.py
-BEARS_ON: Mapping[str, Mapping[bool, tuple[bool, str]]] = {
-    # suspect → whether the ratio is as predicted → whether that speaks for it, and why
-    OF_RECOMPUTE_SETTING: {
-        True: (True, "the run recomputes as the job states"),
-        False: (False, "the run may not recompute as the job states"),
-    },
-    "compute": {
-        True: (True, "both passes are slower by the same ratio, as with low clocks"),
-        False: (
-            False,
-            "low clocks would slow down both passes equally; look for kernels that run in only one of the"
-            " passes",
-        ),
-    },
-    "clocks": {
-        True: (True, "low clocks slow down both passes equally, so the ratio stays as predicted"),
-        False: (False, "low clocks would slow down both passes equally"),
-    },
-}

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from flopcast.dtypes import Counts
+from flopcast.lab.diagnosis.excess import texts_of
 from flopcast.lab.diagnosis.step_series import Pauses, Slowing, pauses_of, slowing_of
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.lab.logs.log import Log, SteadyTime, steady_records
@@ -35,31 +36,6 @@ PARTS: dict[Part, str] = {  # of a step that may get slower, as they are called
     "parameters": "the gather of parameters",
     "optimizer": "the optimizer",
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PauseKind:
-    """The common cause of long steps: its name, its evidence, and the fix."""
-
-    name: str
-    title: str
-    evidence: str
-    change: str
-
-
-EVALUATIONS = PauseKind(
-    name="evaluation",
-    title="The run pauses for evaluations",
-    evidence="the log prints an evaluation at these steps",
-    change="evaluate less often, or on less data",
-)
-IRREGULAR = PauseKind(
-    name="irregular_pauses",
-    title="Some steps are much longer than others, without a pattern",
-    evidence="the intervals between these steps are irregular",
-    change="look at the data loader and the file system first, then at the network and at garbage"
-    " collection",
-)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -133,65 +109,47 @@ def _paused(
     number, each = records
     saved, evaluated = (near(pauses.steps, after, each) for after in (log.saved_after, log.evaluated_after))
     others = pauses.part(~(saved | evaluated))
-    for part, kind in (
-        (pauses.part(saved), _checkpoints(job)),
-        (pauses.part(evaluated & ~saved), EVALUATIONS),
-        (others, IRREGULAR if others.every is None else _regular(others.every)),
+    for part, name in (
+        (pauses.part(saved), "checkpoints"),
+        (pauses.part(evaluated & ~saved), "evaluation"),
+        (others, "irregular_pauses" if others.every is None else "regular_pauses"),
     ):
         lost_s = float(part.extra_s.sum()) / number
         if lost_s > LEAST_PAUSES * mean_s:
             means = f", which are means of {each} steps," if each > 1 else ""
             count = f"{len(part.steps)} of {number} {'records' if each > 1 else 'steps'}{means}"
             longest = f"the longest pause adds {show_seconds(float(part.extra_s.max()) * each)}"
-            yield Suspect(
-                name=kind.name,
-                title=kind.title,
-                cost_s=lost_s,
-                basis="measured",
-                evidence=(f"{count} are much longer than their neighbours; {longest}", kind.evidence),
-                change=kind.change,
-            )
+            found = f"{count} are much longer than their neighbours; {longest}"
+            yield _pause(job, name, lost_s, found, every=part.every)
 
 
 def _timed_pauses(job: Job, log: Log, steps: Counts, mean_s: float) -> Iterator[Suspect]:
     """Yield suspects for checkpoints and evaluations that have timers and are not part of any step time."""
     distances = np.diff(steps)
     num_steps = float(distances[distances > 0].sum()) + steps_of_a_record(steps)
-    for part, kind in (("checkpoints", _checkpoints(job)), ("evaluation", EVALUATIONS)):
+    for name in ("checkpoints", "evaluation"):
         for timer in log.timers:
             pauses_s = timer.most_s[(timer.step >= steps.min()) & (timer.step <= steps.max())]
             lost_s = float(pauses_s.sum()) / num_steps
-            if timer.part == part and lost_s > LEAST_PAUSES * mean_s:
+            if timer.part == name and lost_s > LEAST_PAUSES * mean_s:
                 usual = show_seconds(float(np.median(pauses_s)))
-                yield Suspect(
-                    name=kind.name,
-                    title=kind.title,
-                    cost_s=lost_s,
-                    basis="measured",
-                    evidence=(
-                        f"the timer {timer.name} shows {len(pauses_s)} of {usual} in {num_steps:.0f} steps",
-                        "the step times do not include them",
-                    ),
-                    change=kind.change,
-                )
+                found = f"the timer {timer.name} shows {len(pauses_s)} of {usual} in {num_steps:.0f} steps"
+                yield _pause(job, name, lost_s, found, "the step times do not include them")
 
 
-def _checkpoints(job: Job) -> PauseKind:
+def _pause(
+    job: Job, name: str, lost_s: float, found: str, shown: str = "", every: int | None = None
+) -> Suspect:
+    """Return the suspect for pauses of one kind; `shown` replaces the usual evidence besides `found`."""
     switch = job.stack.switches.text("async_checkpoints")
-    return PauseKind(
-        name="checkpoints",
-        title="The run pauses for checkpoints",
-        evidence="the log saves a checkpoint at these steps",
-        change=f"save less often, or asynchronously{f' ({switch})' if switch else ''}",
-    )
-
-
-def _regular(every: int) -> PauseKind:
-    return PauseKind(
-        name="regular_pauses",
-        title=f"The run pauses every {every} steps, as for checkpoints or evaluations",
-        evidence=f"the pauses are {every} steps apart",
-        change="save checkpoints less often or asynchronously, and evaluate less often",
+    texts = texts_of("pauses", name, every=every, switch=f" ({switch})" if switch else "")
+    return Suspect(
+        name=name,
+        title=texts["title"],
+        cost_s=lost_s,
+        basis="measured",
+        evidence=(found, shown or texts["evidence"]),
+        change=texts["change"],
     )
 
 
