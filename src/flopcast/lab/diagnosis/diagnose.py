@@ -215,9 +215,11 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
     text = f"{show_seconds(left_s)} are unexplained"
 
     def possible(name: str, evidence: str, *against: str) -> Suspect:
+        texts = texts_of("possible", name)
         return Suspect(
             name=name,
-            **texts_of("possible", name),
+            title=texts["title"],
+            change=texts["change"],
             cost_s=left_s,
             basis="possible",
             evidence=(evidence,),

@@ -19,7 +19,7 @@ from flopcast.lab.serving_runs.quantities import (
     output_tokens_per_s,
     output_tokens_per_s_per_device,
 )
-from flopcast.lab.serving_runs.rows import Measured, ServingRun, job_or_reason
+from flopcast.lab.serving_runs.rows import ServingRun, job_or_reason, measured_in
 from flopcast.library.edits import plan_words
 from flopcast.library.engine_releases import has_releases
 from flopcast.requests.serving_request import serving_job_of
@@ -56,11 +56,7 @@ def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[ServingRun]:
                 source="deployments",
                 job=job,
                 reason=reason,
-                measured=tuple(
-                    Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
-                    for name, (unit, read) in QUANTITIES.items()
-                    if row.get(name) is not None
-                ),
+                measured=tuple(measured_in(row, QUANTITIES)),
                 groups={
                     "engine": _base(block),
                     "model": str(row["model"]),

@@ -10,11 +10,12 @@ which the benchmark does not publish (the times between tokens hardly depend on 
 distribution of output lengths around their mean. Enough requests are simulated to keep the batch full.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 from flopcast.lab.run_tables import RunTable, by_row
 from flopcast.lab.serving_runs.quantities import joules_per_token, latency, output_tokens_per_s, power_w
-from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows
+from flopcast.lab.serving_runs.rows import RowFacts, ServingRows, measured_in
 
 QUANTITIES = {  # columns, their units and where a report says the same
     "median_itl_ms": ("ms", latency("inter_token", "ms", "p50")),
@@ -41,12 +42,6 @@ ROUNDS = (
 FUSED_ALL_REDUCE = {"B200": ("openai/",)}
 UNSORTED = ("openai/",)  # publish no top-p and no top-k; vLLM samples as generation_config.json says
 BLOCK_SCALES = ("Qwen/", "deepseek-ai/")  # publish 8-bit weights with a scale for each block
-
-
-def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
-    for name, (unit, read) in QUANTITIES.items():
-        if row.get(name):
-            yield Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
 
 
 def _unsupported(row: Mapping[str, str]) -> str:
@@ -108,7 +103,7 @@ ROWS = ServingRows(
         "task": row["task"],
         "engine": "vllm",
     },
-    measured=_measured,
+    measured=partial(measured_in, columns=QUANTITIES),
     unsupported=_unsupported,
     facts=_facts,
     leave_out_share=1.0 / ROUNDS,

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from flopcast.files.package_table import read_table
 from flopcast.lab.run_tables import RunTable, by_row
 from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s, requests_per_s
-from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows
+from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows, measured_in
 
 _NAMES = read_table(__package__, "names.yaml")["mlperf"]
 CLUSTERS, MODELS, LENGTHS, ENGINES, PER_CARD, PLANS = (
@@ -32,6 +32,12 @@ FEWEST_REQUESTS, SECONDS = 400, 120.0  # of arrivals that are played on one engi
 MISLABELLED = 2.0  # times the offered queries: no server answers as many, so a result counts tokens
 OFFLINE_OPEN = 1024  # requests that are open on each device, more than a batch has room for
 
+LATENCIES = {  # by column: unit, and how a report is read
+    f"{metric}_{name}_ms": ("ms", latency(metric, "ms", name))
+    for metric in ("ttft", "tpot")
+    for name in ("mean", "p50", "p99")
+}
+
 
 def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
     offered = float(row["target_qps"] or "inf")
@@ -42,12 +48,7 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
         value=float(row["result"]),
         read=output_tokens_per_s if of_tokens else requests_per_s,
     )
-    for metric in ("ttft", "tpot"):
-        for name in ("mean", "p50", "p99"):
-            column = f"{metric}_{name}_ms"
-            if row[column]:
-                read = latency(metric, "ms", name)
-                yield Measured(quantity=column, unit="ms", value=float(row[column]), read=read)
+    yield from measured_in(row, LATENCIES)
 
 
 def _unsupported(row: Mapping[str, str]) -> str:

@@ -6,13 +6,14 @@ Elsewhere: the facts in a table (one file per table), models that differ only in
 (catalog/runs/served_models.yaml), predictions of jobs (score.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from flopcast.errors import SpecError
 from flopcast.lab.catalog_facts import catalog_facts
 from flopcast.lab.run_tables import Row
 from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
+from flopcast.lab.serving_runs.quantities import Reader
 from flopcast.lab.serving_runs.releases import padded_experts
 from flopcast.library import catalog
 from flopcast.library.engine_releases import engine_of_release
@@ -21,7 +22,6 @@ from flopcast.requests.serving_request import with_degree
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.requests import Requests
-from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
@@ -46,8 +46,15 @@ class Measured(MeasuredNumber):
     constants of engines are fitted to the number: those of iterations, those of requests, or none.
     """
 
-    read: Callable[[ServingReport], Estimate]
+    read: Reader
     teaches: Teaches = ""
+
+
+def measured_in(row: Mapping[str, Any], columns: Mapping[str, tuple[str, Reader]]) -> Iterator[Measured]:
+    """Yield the numbers of a row in the columns that it fills, each with its unit and its reader."""
+    for name, (unit, read) in columns.items():
+        if row.get(name) not in (None, ""):
+            yield Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
