@@ -258,10 +258,22 @@ def problems_of(check: Callable[[], object]) -> list[Problem]:
     return found
 
 
+def _is_same(one: Problem, other: Problem) -> bool:
+    """Return whether two errors refuse the same value of the same field."""
+    return (one.field, one.value, one.where) == (other.field, other.value, other.where)
+
+
 def common_problems(each: Sequence[Sequence[Problem]]) -> Iterator[Problem]:
-    """Yield the errors that all lists contain, with the conditions that all of them state."""
+    """Yield the errors that all lists contain, with the conditions that all of them state.
+
+    A text such as "64k" in place of a number is wrong for any reason that a list states.
+    """
     for problem in each[0] if each else ():
         same = [[one for one in others if one.message == problem.message] for others in each]
+        text = problem.value if isinstance(problem.value, str) else ""
+        if text[:1].isdigit() and all(any(_is_same(one, problem) for one in others) for others in each):
+            yield problem
+            continue
         common = [
             condition
             for condition in problem.conditions

@@ -89,6 +89,11 @@ def with_names(fix: str, names: Mapping[str, str]) -> str:
     return Fix(text, edits, fix.part, fix.is_example)
 
 
+def with_text(fix: str, text: str) -> str:
+    """Return a fix with another sentence and the same edits."""
+    return Fix(text, fix.edits, fix.part, fix.is_example) if isinstance(fix, Fix) else text
+
+
 def such_as(name: str, value: object) -> Fix:
     """Return the fix that sets a field to a usual value, as one of many that are allowed."""
     return Fix(f"set {name} to a value such as {value}", ({name: value},), is_example=True)

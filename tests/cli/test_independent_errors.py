@@ -10,10 +10,7 @@ from all_cases import all_cases
 from command_line import flopcast
 
 JOB = "predict llama-3.2-1b --gpus 16"
-NO_DEVICE = (
-    "did you mean h100-pcie-80gb or h100-sxm5-80gb? For another device, change a similar one: "
-    "{base: h100-sxm5-80gb, memory_bytes: 90 GB}"
-)
+NO_DEVICE = "did you mean h100-pcie-80gb or h100-sxm5-80gb?"
 SERVED = "search llama-3.1-70b --engine vllm --cluster dgx-h100:1 --traffic 'rate=4/s prompt=20 output=30'"
 H200 = "predict llama-3.1-70b --engine vllm --cluster dgx-h200:1"
 RUN = (
@@ -63,6 +60,7 @@ STORAGE = (
     'cluster.file_system.capacity_bytes="1 PB" cluster.file_system.read_bytes_per_s="200 GB/s" '
     'cluster.file_system.write_bytes_per_s="100 GB/s"'
 )
+PREFIX, SHARED = (f"predict llama-3-8b --gpus 8 --traffic '{name}" for name in ("prefix", "shared_prefix"))
 CASES = [
     ("calibrate from-run gpt2 --gpus 16 --observed-step -3 --noise lots --out no/site.yaml plan.tp=5",
      "", [
@@ -471,6 +469,19 @@ CASES = [
     (f"{JOB} stak.tensor_overlap=none --lora 8 model.adapters.targets=[q,z]", "", [
         "leave out z", "did you mean stack?"
     ]),
+    ("predict llama-3-8b --gpus 16 --batch 64k --seq -1", "", [
+        "write a number such as --seq 4096", "set --batch to 16"
+    ]),
+    ("run llama-3.2-1b --gpus 64 --batch 0 --phases phases.yaml",
+     "phases:\n  - {tokens: 1T, changes: plan.tp=5}\n  - {tokens: lots}\n", [
+        "write a number such as --batch 64", "set tokens to a value such as 1T", "set tensor_parallel to 4"
+    ]),
+    (f"{PREFIX}=5000'", "", ["did you mean shared_prefix_tokens?"]),
+    (f"{PREFIX}=50%'", "", ["did you mean prefix_hit_share?"]),
+    (f"{PREFIX}=9000'", "", ["write shared_prefix_tokens=7892"]),
+    (f"{PREFIX}=5000 prompt=1000'", "", ["write shared_prefix_tokens=5000, and write prompt=6000"]),
+    (f"{SHARED}=9000 prompt=9000'", "", ["write shared_prefix=7892", "write prompt=7892"]),
+    (f"{SHARED}=900 prompt=uniform(100,800)'", "", ["write shared_prefix=800"]),
 ]  # fmt: skip
 
 

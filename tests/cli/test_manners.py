@@ -202,10 +202,11 @@ def test_a_faulty_job_leaves_no_file_behind(tmp_path):
 
 
 def test_a_folder_that_does_not_exist_is_told_before_any_work(tmp_path):
-    ended = flopcast("predict", *JOB, "-o", tmp_path / "none" / "out")
+    for written, told in {"-o": "--output", "--output": "--output", "--out": "--out"}.items():
+        ended = flopcast("predict", *JOB, written, tmp_path / "none" / "out")
 
-    assert ended.code == 1
-    assert "--output" in ended.err
+        assert ended.code == 1
+        assert f"\n{told} = " in ended.err
 
 
 def test_a_text_without_keys_or_commands_is_no_job(tmp_path):

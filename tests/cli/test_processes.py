@@ -139,6 +139,7 @@ NOWHERE = {  # words that write a file → the option that names it
     ("predict", "job.yaml", "--trace", "/dev/full"): "--trace",
     ("predict", "job.yaml", "-o", "/dev/full"): "--output",
     ("export", "megatron", "job.yaml", "-o", "/dev/full"): "--output",
+    ("memory", "job.yaml", "--out", "/dev/full"): "--out",
     ("import", "hf", "config.json", "--out", "/dev/full"): "--out",
 }
 CONFIG = (

@@ -106,6 +106,17 @@ def test_an_error_of_a_compared_job_names_the_job_and_its_edit_mends_it(server):
     assert told["faults"][0]["message"] == "recompute describes one job, not two"
 
 
+def test_jobs_of_a_comparison_with_other_names_are_checked_under_these_names(server):
+    _, told = data(server, "compare", {"old": JOB | {"tp": 3}, "new": "llama-3-8b"})
+    places = [(fault["field"], fault["place"], fault["fix"]) for fault in told["faults"]]
+
+    assert places[:2] == [
+        ("old", "request", 'write "a" in place of "old"'),
+        ("new", "request", 'write "b": {"model": "llama-3-8b"} in place of "new"'),
+    ]
+    assert [each[:2] for each in places[2:]] == [("plan.tensor_parallel", "old")]
+
+
 def test_what_no_plan_satisfies_is_said(server):
     status, told = data(server, "predict", {"model": "llama-3.1-405b", "cluster": "dgx-h100", "gpus": 8})
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.core import iter_params_for_processing
 
+from flopcast.cli.file_types import name_of
 from flopcast.cli.options_of_other_tools import (
     ForeignOptionError,
     devices_of_nodes,
@@ -20,7 +21,7 @@ from flopcast.cli.options_of_other_tools import (
     same_here,
 )
 from flopcast.cli.repeated_options import first_slip, repeated
-from flopcast.cli.usage_errors import name_of, nearest_option, options_of, usage_problem
+from flopcast.cli.usage_errors import nearest_option, options_of, usage_problem
 from flopcast.errors import MEANT, MISSING, Problem, SpecError, common_problems, shown
 from flopcast.files.inputs import is_missing
 from flopcast.fixes import in_words
@@ -198,10 +199,12 @@ class _Line:
                 for each, value in self.examples.items()
             }
             found.append(check(named | others))
+        in_fixes = {word for each in self.unknown for word in each.fix.split()}
         return [
             each
             for each in common_problems(found)
-            if not (each.fault == MISSING and any(name in each.allowed for name in self.written))
+            if each.fault != MISSING
+            or not (each.field in in_fixes or any(name in each.allowed for name in self.written))
         ]  # an option that is wrong may take the place of one that is missing
 
 

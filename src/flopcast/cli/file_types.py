@@ -56,13 +56,13 @@ class OutputFile(click.Path):
             because = f"the folder {path.parent} does not exist"
             fix = f"run mkdir -p {path.parent}, or choose another path"
         elif self.endings and path.suffix.lower() not in self.endings:
-            because, fix = self.because, f"write {_name(param)} {path.with_suffix(self.endings[0])}"
+            because, fix = self.because, f"write {name_of(param)} {path.with_suffix(self.endings[0])}"
             allowed = f"a file name that ends in {' or '.join(named)}"
-            raise RefusedValueError(Problem(_name(param), str(path), allowed, because, fix), ctx, param)
+            raise RefusedValueError(Problem(name_of(param), str(path), allowed, because, fix), ctx, param)
         else:
             return path
         allowed = "a file in a folder that exists"
-        raise RefusedValueError(Problem(_name(param), str(path), allowed, because, fix), ctx, param)
+        raise RefusedValueError(Problem(name_of(param), str(path), allowed, because, fix), ctx, param)
 
 
 class InputFile(click.Path):
@@ -76,10 +76,12 @@ class InputFile(click.Path):
             from flopcast.requests.job_files import unreadable  # only this error needs it
 
             problem = unreadable(Path(value), FileNotFoundError(ENOENT, os.strerror(ENOENT)))
-            raise RefusedValueError(replace(problem, field=_name(param)), ctx, param)
+            raise RefusedValueError(replace(problem, field=name_of(param)), ctx, param)
         return self.coerce_path_result(value)
 
 
-def _name(param: click.Parameter) -> str:
-    """Return the longest name of an option, or the name of an argument as the help shows it."""
-    return max(param.opts, key=len) if param.opts[0][:1] == "-" else param.human_readable_name
+def name_of(parameter: click.Parameter) -> str:
+    """Return the first long name of an option, or the name of an argument as the help shows it."""
+    if isinstance(parameter, click.Argument):
+        return parameter.human_readable_name
+    return next((name for name in parameter.opts if name[:2] == "--"), parameter.opts[0])

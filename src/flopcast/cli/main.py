@@ -158,11 +158,16 @@ def _invoke(words: list[str]) -> None:
             group.invoke(context)
     except click.exceptions.NoArgsIsHelpError:
         raise
-    except click.ClickException as error:
-        from flopcast.cli.every_error import every_problem
+    except Exception as error:
         from flopcast.errors import SpecError
 
-        raise SpecError(every_problem(error, words)) from error
+        if not isinstance(error, (click.ClickException, SpecError)):
+            raise
+        from flopcast.cli.every_error import every_problem
+        from flopcast.cli.usage_errors import as_written
+
+        problems = error.problems if isinstance(error, SpecError) else every_problem(error, words)
+        raise SpecError(as_written(problems, words, group)) from error
     _flush()
 
 

@@ -1,6 +1,8 @@
 """`flopcast run`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,8 +13,15 @@ from flopcast.requests.job_request import JobRequest
 option = DocumentedOptions(__name__)
 
 
+def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
+    """Check the job, or the job of each phase."""
+    from flopcast.requests.phase_files import check_phases
+
+    check_phases(request, others["phases"])
+
+
 @click.command("run")
-@job_options()
+@job_options(check=_check)
 @option("--phases", type=INPUT)
 @option("--json", "wants_json", is_flag=True)
 @writes_document

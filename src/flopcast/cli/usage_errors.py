@@ -6,17 +6,19 @@ Elsewhere: all errors of a command line (every_error.py), errors as JSON (json_e
 
 import difflib
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
-from flopcast.cli.file_types import RefusedValueError
+from flopcast.cli.file_types import RefusedValueError, name_of
 from flopcast.cli.options_of_other_tools import COMMANDS_ELSEWHERE, ForeignOptionError
 from flopcast.cli.repeated_options import of_list, wrong_use
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import some_of
-from flopcast.fixes import Fix
+from flopcast.fixes import Fix, with_text
+from flopcast.records import replace
 
 NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
 COMMAND = re.compile(r"^No such command '(.*)'\.")
@@ -229,11 +231,32 @@ def options_of(context: click.Context) -> set[str]:
     return {name for each in context.command.get_params(context) for name in each.opts if name[:2] == "--"}
 
 
-def name_of(parameter: click.Parameter) -> str:
-    """Return the longest name of an option, or the name of an argument as the help shows it."""
-    if isinstance(parameter, click.Argument):
-        return parameter.human_readable_name
-    return max(parameter.opts, key=len)
+def as_written(problems: Iterable[Problem], words: Sequence[str], group: click.Group) -> list[Problem]:
+    """Return problems with the name that a command line has for an option with several names.
+
+    `words` is the whole command line after the program's name, and `group` the program.
+    """
+    command: click.Command | None = group
+    for word in words:
+        if isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), word)
+    names: dict[str, str] = {}
+    for each in command.params if command else ():
+        given = {word.partition("=")[0] for word in words}.intersection(each.opts)
+        written = [name for name in given if name[:2] == "--"]
+        names |= dict.fromkeys(each.opts, written[0]) if len(written) == 1 else {}
+
+    def renamed(text: str) -> str:
+        return re.sub(r"(?<![\w-])--[\w-]+", lambda found: names.get(found[0], found[0]), text)
+
+    return [
+        replace(
+            each,
+            **{name: renamed(getattr(each, name)) for name in ("field", "where", "because")},
+            fix=with_text(each.fix, renamed(each.fix)),
+        )
+        for each in problems
+    ]
 
 
 def _allowed(parameter: click.Parameter, context: click.Context) -> str:

@@ -47,7 +47,7 @@ def unknown_field(
     """
     names = sorted(known)
     glued = GLUED.match(key)
-    right = _of_unit(key, value, names) or meant_name(glued[1] if glued else key, names)
+    right = _of_unit(key, value, names) or meant_name(glued[1] if glued else key, names, value)
     because = "an unknown key raises an error, so that no setting is silently ignored"
     right = "stage_layers" if key == "stages" and "," in str(value) else right
     words = [f"{name}={each}" for name, each in value.items()] if isinstance(value, dict) else []
@@ -199,7 +199,7 @@ def _of_unit(key: str, value: object, known: Iterable[str]) -> str:
     return next((name for name in names if meant_quantity(str(value), units_of(name))), "")
 
 
-def meant_name(key: str, known: Iterable[str]) -> str:
+def meant_name(key: str, known: Iterable[str], value: object = None) -> str:
     """Return the known name that a key means in other programs, or that it misspells; "" if there is none.
 
     >>> meant_name("micro_batch_size", ["micro_batch"]), meant_name("global_bacth", ["global_batch"])
@@ -210,7 +210,7 @@ def meant_name(key: str, known: Iterable[str]) -> str:
     near = [*difflib.get_close_matches(key, known, n=1, cutoff=SLIP), *near]
     others = {other: name for name in known for other in OTHER_NAMES.get(name, "").split()}
     slip = nearest(key, others, least_ratio=SLIP) if len(key) > 4 and not near else []
-    return same_elsewhere(key, known) or next(iter((*near, *(others[each] for each in slip))), "")
+    return same_elsewhere(key, known, value) or next(iter((*near, *(others[each] for each in slip))), "")
 
 
 def same_in_section(key: str, known: Iterable[str]) -> list[str]:
@@ -231,7 +231,15 @@ def _parts(key: str) -> tuple[str, str]:
     return section, name.lstrip("-").replace("_", "-").lower()
 
 
-def same_elsewhere(key: str, known: Collection[str]) -> str:
-    """Return the known name of what other programs call by this key; "" if there is none."""
-    plain = re.sub(r"[_ ]", "-", key.lower())
-    return next((name for name, also in OTHER_NAMES.items() if name in known and plain in also.split()), "")
+def same_elsewhere(key: str, known: Collection[str], value: object = None) -> str:
+    """Return the known name of what other programs call by this key; "" if there is none.
+
+    A value above 1 is no share.
+
+    >>> known = ["prefix_hit_share", "shared_prefix_tokens"]
+    >>> same_elsewhere("prefix", known, 0.5), same_elsewhere("prefix", known, 500)
+    ('prefix_hit_share', 'shared_prefix_tokens')
+    """
+    plain, is_count = re.sub(r"[_ ]", "-", key.lower()), re.fullmatch(r"[2-9]|[1-9]\d+", str(value))
+    same = (name for name, also in OTHER_NAMES.items() if name in known and plain in also.split())
+    return next((name for name in same if not (is_count and name.endswith("_share"))), "")

@@ -171,7 +171,8 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if own:
         nodes, rest = divmod(number, 1 if known(kind, named) else cluster(own).node.devices)
         fix = f"write --cluster {own} --gpus {number}" if rest else f"write {own}:{nodes}"
-    fix = f"write --engine {name}" if others == ["engine"] else f"{fix} {OWN.get(kind, '')}".rstrip(". ")
+    described = OWN.get(kind, "") * (field[:2] != "--")  # options take the names of entries alone
+    fix = f"write --engine {name}" if others == ["engine"] else f"{fix} {described}".rstrip(". ")
     return Problem(
         where=where,
         field=field or kind[:-1],

@@ -15,7 +15,7 @@ from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to
 from flopcast.library.edits import long_names
 from flopcast.records import replace
-from flopcast.requests.applied_fixes import after_fix
+from flopcast.requests.applied_fixes import LONG_NAMES, after_fix
 from flopcast.requests.problem_places import IN_TEXT, as_typed, of_text
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.plan import Plan
@@ -248,15 +248,16 @@ def _with_value(problem: Problem, second: Problem | None) -> Problem:
     if second is None or not problem.edits or max(len(problem.edits[0]), len(second.edits[0])) > 1:
         return problem
     ((name, _),), ((changed, value),) = problem.edits[0].items(), second.edits[0].items()
-    if changed not in ("", name, second.field, *path_of(second.field)[-1:], second.where):
-        return problem  # the fix of the value changes another field
+    own = ("", name, second.field, *path_of(second.field)[-1:], second.where)
+    is_other = LONG_NAMES.get(changed, changed) not in own  # the fix of the value changes another field
+    value, further = (problem.value, f", and {second.fix}") if is_other else (value, "")
     setting = f"{name}: {in_words(value)}"
     if problem.where.startswith(ARGUMENT):
         setting = f'{second.field}="{in_words(value)}"'
     elif not problem.where[-1:].isdigit():
         setting = f"{name}={in_words(value)}".replace(" ", "")
     because = f"{problem.because}; {also_refused(shown(problem.value), second)}"
-    return replace(problem, because=because, fix=Fix(f"write {setting}", ({name: value},)))
+    return replace(problem, because=because, fix=Fix(f"write {setting}{further}", ({name: value},)))
 
 
 def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Problem:

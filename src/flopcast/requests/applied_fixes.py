@@ -21,7 +21,9 @@ from flopcast.spec.traffic import Traffic
 MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
 HOME = re.compile(r"move \w+ to ([\w.]+)")  # a key of another section
 OPTIONAL = ("checkpoint", "loader", "site", "stack", "slo")  # parts whose fields have defaults
-SHORT_NAMES = [pair for noun in (Plan, Deployment, Traffic, Batch) for pair in long_names(noun).items()]
+LONG_NAMES = {
+    short: name for noun in (Plan, Deployment, Traffic, Batch) for short, name in long_names(noun).items()
+}
 IN_PLAN = " in plan in place of it"  # ends the fix of a key that repeats settings of the plan
 
 
@@ -39,7 +41,7 @@ def after_fix(data: object, problem: Problem) -> object:
     if problem.fault == UNKNOWN_KEY:
         return _with_key(data, path, name, value, _written(problem.value))
     holder = value_at(data, path[:-1])
-    names += [problem.field, *(short for short, name in SHORT_NAMES if name in names)]
+    names += [problem.field, *(short for short, name in LONG_NAMES.items() if name in names)]
     if isinstance(holder, dict) and path[-1] not in holder:  # by its short name
         path = (*path[:-1], next((each for each in names if each in holder), path[-1]))
     wrong, right = getattr(problem.fix, "part", "") or _written(problem.value), in_words(value)

@@ -62,13 +62,30 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
     SpecError
         Neither a file nor the request states how long the run is, or both do; or a fault in what they say.
     """
+    phases = check_phases(request, path)
+    if path is None:
+        job = resolve(request)
+        return [("phase 1", job.run_tokens or 0.0, job)]
+    return [
+        (phase.name or f"phase {number}", phase.tokens, resolve(_of_phase(request, phase)))
+        for number, phase in enumerate(phases, 1)
+    ]
+
+
+def check_phases(request: JobRequest, path: Path | None) -> tuple[StatedPhase, ...]:
+    """Return the phases of a file after a check of the job of each, for which no plan is chosen.
+
+    Raises
+    ------
+    SpecError
+        As `jobs_of_phases`.
+    """
     if path is None:
         if check_training(request).run_tokens is None:
             allowed = "a number of tokens or of samples, or --phases FILE"
             fix, because = "add --tokens 2T", "flopcast needs the length of the run"
             raise spec_error("--tokens", None, allowed, because, fix, fault="is missing")
-        job = resolve(request)
-        return [("phase 1", job.run_tokens or 0.0, job)]
+        return ()
     problems = [
         Problem(
             f"--{name}",
@@ -81,23 +98,32 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
         for name in LENGTHS
         if (value := getattr(request, name)) is not None
     ]
-    request = replace(request, tokens=None, samples=None, epochs=None)
-    jobs, of_phases, phases = [], list[Problem](), tuple[StatedPhase, ...]()
+    of_phases, phases = list[Problem](), tuple[StatedPhase, ...]()
     with collected(problems):
         phases, found = load_phases(path)
         problems += found
-    for number, phase in enumerate(phases, 1):
-        with collected(of_phases), _changes_of_phase(path, number - 1):
-            job = resolve(replace(request, changes=(*request.changes, *phase.words)))
-            jobs.append((phase.name or f"phase {number}", phase.tokens, job))
+    for number, phase in enumerate(phases):
+        with collected(of_phases), _changes_of_phase(path, number):
+            check_training(_of_phase(request, phase))
     if of_phases or not phases:  # faults of the job itself are reported once
         with collected(problems):
-            resolve(request)
+            check_training(_without_length(request))
     known = {(each.field, each.because) for each in problems}
     problems += [each for each in of_phases if (each.field, each.because) not in known]
     if problems:
         raise SpecError(problems)
-    return jobs
+    return phases
+
+
+def _of_phase(request: JobRequest, phase: StatedPhase) -> JobRequest:
+    """Return the request of the job of a phase."""
+    request = _without_length(request)
+    return replace(request, changes=(*request.changes, *phase.words))
+
+
+def _without_length(request: JobRequest) -> JobRequest:
+    """Return a request without the length of its run, because each phase states its own."""
+    return replace(request, tokens=None, samples=None, epochs=None)
 
 
 @contextmanager

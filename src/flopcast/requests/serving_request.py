@@ -143,6 +143,7 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
         where, fault = document.where(()), "is not a mapping"
         raise spec_error("document", document.data, allowed, because, fix, where, fault)
     data, notes, problems = dict(document.data), list[str](), list[Problem]()
+    usual: dict[str, int] = {}  # values of the traffic that the document does not state
     if "engine" not in data:
         data["engine"] = USUAL_ENGINE
         notes.append(f"engine {USUAL_ENGINE}")
@@ -152,7 +153,7 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
         "cluster": lambda value: built("cluster", value, document),
         "engine": lambda value: _engine(value, document),
         "plan": lambda value: _deployment(value, document),
-        "traffic": lambda value: _traffic(value, document, notes),
+        "traffic": lambda value: _traffic(value, document, usual),
         "slo": lambda value: _slo(value, document),
     }
     data.setdefault("plan", {})
@@ -175,24 +176,33 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
             problems += broken_rules((complete or with_degree)(job)[0])
     if problems:
         raise SpecError(with_sections(problems, document, ServingJob))
+    job = _with_prompts_that_fit(job, usual, notes)
     if release_age(job.engine):
         known = f"constants were fitted to releases of {job.engine.fitted_from} and later"
         notes.append(f"engine {job.engine.label}: {known}, so the intervals are wider")
-    job = _with_prompts_that_fit(job, notes)
     job = as_stored(_without_unused_tower(job, notes), document.data.get("model"), notes)
     job, chosen = (complete or with_degree)(job)
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 
 
-def _with_prompts_that_fit(job: ServingJob, notes: list[str]) -> ServingJob:
-    """Return a job whose prompts, if they have the usual length, fit into the context of the model."""
-    note, most = f"traffic prompt={USUAL_LENGTHS['prompt_tokens']}", job.model.context_length
-    left = int(most - job.traffic.output_tokens.mean) if most and job.traffic.output_tokens else 0
-    if note not in notes or not 0 < left < USUAL_LENGTHS["prompt_tokens"]:
-        return job
-    notes[notes.index(note)] = f"traffic prompt={left}: the context of the model has {most} tokens"
-    prompts = Traffic(**USUAL_LOAD, **USUAL_LENGTHS | {"prompt_tokens": left}).prompt_tokens
-    return job.model_copy(update={"traffic": job.traffic.model_copy(update={"prompt_tokens": prompts})})
+def _with_prompts_that_fit(job: ServingJob, usual: dict[str, int], notes: list[str]) -> ServingJob:
+    """Return a job whose prompts, if they have the usual length, fit into the context of the model.
+
+    The usual prompts begin with the shared prefix, if it is as long as they are. Notes state the `usual`
+    values.
+    """
+    name, reason, traffic = "prompt_tokens", "", job.traffic
+    if name in usual:
+        prefix, most = traffic.shared_prefix_tokens, job.model.context_length
+        left = int(most - traffic.output_tokens.mean) if most and traffic.output_tokens else 0
+        usual[name] += prefix * (prefix >= usual[name])
+        if 0 < left < usual[name]:
+            usual[name], reason = left, f": the context of the model has {most} tokens"
+        prompts = Traffic(**USUAL_LOAD, **USUAL_LENGTHS | {name: usual[name]}).prompt_tokens
+        job = job.model_copy(update={"traffic": traffic.model_copy(update={name: prompts})})
+    for each, value in usual.items():
+        notes.append(f"traffic {each.removesuffix('_tokens')}={value}{reason * (each == name)}")
+    return job
 
 
 def _without_unused_tower(job: ServingJob, notes: list[str]) -> ServingJob:
@@ -249,8 +259,8 @@ def _nested(words: object) -> object:
     return found
 
 
-def _traffic(data: object, document: Document, notes: list[str]) -> Traffic:
-    """Return the traffic; a load and lengths that are not stated are the usual ones, with a note."""
+def _traffic(data: object, document: Document, assumed: dict[str, int]) -> Traffic:
+    """Return the traffic; a load and lengths that are not stated are the usual ones, added to `assumed`."""
     if isinstance(data, str):
         where = document.where(("traffic",))
         words: object = traffic_words(data, where)
@@ -260,7 +270,7 @@ def _traffic(data: object, document: Document, notes: list[str]) -> Traffic:
     if isinstance(words, dict) and "trace" not in words:
         usual = {} if {"rate_per_s", "concurrency"} & words.keys() else USUAL_LOAD
         usual = usual | {name: value for name, value in USUAL_LENGTHS.items() if name not in words}
-        notes += [f"traffic {name.removesuffix('_tokens')}={value}" for name, value in usual.items()]
+        assumed |= usual
         words = words | usual
     return build(Traffic, document, words, ("traffic",))
 

@@ -1,14 +1,14 @@
 """Rules of serving jobs about what requests need: images, adapters, and prompts in the prefix cache.
 
 Answers: can the model of a job read the images of its requests and have their adapters, can the plan divide
-its vision tower, and can the engine cache prompts?
+its vision tower, can the engine cache prompts, and are prompts long enough for their shared prefix?
 Elsewhere: other rules of serving jobs (checks.py), images in training (spec/rules_vision.py).
 """
 
 from collections.abc import Iterator
 
 from flopcast.errors import Problem
-from flopcast.fixes import set_to
+from flopcast.fixes import set_to, write
 from flopcast.layers.images import images_text
 from flopcast.serving.adapters import adapted
 from flopcast.spec.divisors import divisors, listed
@@ -47,6 +47,25 @@ def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
             because = "the engine keeps no prompts, because engine.prefix_cache is false"
             fix = f"remove traffic.{name}, or set engine.prefix_cache to true"
             yield Problem(f"traffic.{name}", value, "no value without a prefix cache", because, fix)
+
+
+def of_shared_prefix(job: ServingJob) -> Iterator[Problem]:
+    """Yield an error if the beginning that prompts share is longer than the longest possible prompt."""
+    traffic, most = job.traffic, job.model.context_length
+    prefix, prompt, output = traffic.shared_prefix_tokens, traffic.prompt_tokens, traffic.output_tokens
+    if prompt is None or output is None:
+        return
+    longest, whole = int(prompt.longest_tokens), int(prefix + prompt.mean)
+    allowed = f"at most {longest}, the tokens of the longest prompt"
+    because = "the shared prefix is the beginning of prompts, and prompt_tokens includes it"
+    if most and output.mean < most < longest + output.mean:
+        longest = int(most - output.mean)
+        allowed = f"at most {longest}, so that prompt and output fit into the context length of the model"
+    fix = write(longest, "shared_prefix")
+    if prompt.distribution == "constant" and (not most or whole + output.mean <= most):
+        fix = write(whole, "prompt")
+    if prefix > longest:
+        yield Problem("traffic.shared_prefix_tokens", prefix, allowed, because, fix)
 
 
 def of_adapters(job: ServingJob) -> Iterator[Problem]:

@@ -74,6 +74,13 @@ class Lengths(StrictModel):
         return self.mean_tokens
 
     @property
+    def longest_tokens(self) -> float:
+        """Return the largest possible length in tokens."""
+        if self.distribution == "histogram":
+            return max(self.tokens)
+        return self.mean_tokens if self.distribution == "constant" else self.most_tokens
+
+    @property
     def median_tokens(self) -> float:
         """Return the median of a lognormal distribution whose mean after the cut is `mean_tokens`.
 

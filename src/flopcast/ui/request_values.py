@@ -93,6 +93,33 @@ def checked(
     return rest, problems
 
 
+def with_sides(words: Words) -> tuple[Words, Mapping[str, str], list[Problem]]:
+    """Return the fields of a comparison under the names of its two jobs, `a` and `b`.
+
+    Returns
+    -------
+    tuple
+        The fields, the name that the request has for each misnamed job, and the errors of misnamed jobs.
+    """
+    jobs = {name: value for name, value in words.items() if name not in ("a", "b", *OF_JOB)}
+    jobs = {
+        name: value if isinstance(value, Mapping) else {"model": value}
+        for name, value in jobs.items()
+        if isinstance(value, Mapping) or catalog.known("models", str(value))
+    }
+    stated = {name[:1] for name in words if name in ("a", "b") or name[:2] in ("a.", "b.")}
+    right, problems = dict(zip(jobs, sorted({"a", "b"} - stated), strict=False)), []
+    for name, job in jobs.items():
+        because, fix = "the two jobs of a comparison are a and b", f"remove {name}"
+        if side := right.get(name):
+            whole = "" if job is words[name] else f": {json.dumps(job)}"
+            fix = f'write "{side}"{whole} in place of "{name}"'
+        problems.append(Problem(name, None, "a, b", because, fix, REQUEST, UNKNOWN))
+    rest = {name: value for name, value in words.items() if name not in jobs}
+    rest |= {side: jobs[name] for name, side in right.items()}
+    return rest, {side: name for name, side in right.items()}, problems
+
+
 def _unknown(name: str, words: Words, known: Sequence[str]) -> tuple[list[Problem], Words]:
     """Return the errors of a field that the request may not have, and the fields that it means."""
     value = words[name]

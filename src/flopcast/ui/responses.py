@@ -47,7 +47,7 @@ from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.proposals import applied, asks_for_proposals, links_that_fit, proposals
 from flopcast.ui.request_fields import job_from, question_from
-from flopcast.ui.request_values import OF_JOB, OF_PLAN, REQUEST, Words
+from flopcast.ui.request_values import OF_JOB, OF_PLAN, REQUEST, Words, with_sides
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
 from flopcast.units import show_count
 
@@ -309,10 +309,12 @@ def _part(section: Section, state: str) -> str:
 def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Report]]:
     """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
     example, because = '{"model": "llama-3-8b", "gpus": 16}', "a comparison needs two jobs"
+    words, written, problems = with_sides(words)
     outside = {name: words[name] for name in words if name[:2] not in ("a", "b", "a.", "b.")}
     named, fault = ", ".join(outside), f"describe{'s' * (len(outside) == 1)} one job, not two"
     fix = f'move {named} into "a" and "b", as in "a": {json.dumps(outside)}'
-    problems = [Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault)] if outside else []
+    if outside:
+        problems.append(Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault))
     if outside and outside.keys() == words.keys():
         raise SpecError(problems)
     jobs = []
@@ -327,7 +329,8 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
         try:
             jobs.append(job_from({**given, **own}))
         except SpecError as error:
-            problems += [of_side(one, side) for one in error.problems] if given else error.problems
+            name = written.get(side, side)
+            problems += [of_side(one, name) for one in error.problems] if given else error.problems
     if problems:
         raise SpecError(problems)
     first, second = map(api.predict, jobs)
