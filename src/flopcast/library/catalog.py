@@ -1,7 +1,6 @@
 """The catalogue: devices, hosts, clusters, models, stacks, sites and prices that ship with flopcast.
 
-Answers: what does this name stand for? Every entry is one YAML file under `catalog/<kind>/`; its name
-is the file's. A cluster's node may name its device and its host.
+Answers: what does a name stand for? Every entry is one YAML file, `catalog/<kind>/<name>.yaml`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -171,7 +170,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if own:
         nodes, rest = divmod(number, 1 if known(kind, named) else cluster(own).node.devices)
         fix = f"write --cluster {own} --gpus {number}" if rest else f"write {own}:{nodes}"
-    described = OWN.get(kind, "") * (field[:2] != "--")  # options take the names of entries alone
+    described = OWN.get(kind, "") * (field[:2] != "--")  # options take names alone
     fix = f"write --engine {name}" if others == ["engine"] else f"{fix} {described}".rstrip(". ")
     return Problem(
         where=where,

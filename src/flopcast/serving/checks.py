@@ -19,13 +19,7 @@ from flopcast.layers.traced import NoFeedForward
 from flopcast.operators.formats import engines_of
 from flopcast.records import replace
 from flopcast.serving.checks_parts import of_parts
-from flopcast.serving.checks_requests import (
-    of_adapters,
-    of_cached_prompts,
-    of_images,
-    of_shared_prefix,
-    of_tower,
-)
+from flopcast.serving.checks_requests import of_images, of_requests, of_tower
 from flopcast.serving.checks_tiers import of_overfilled, of_peers, of_streaming
 from flopcast.serving.drafts import draft_of
 from flopcast.serving.fitting_changes import common_fix, fitting_change, whole_degree
@@ -63,8 +57,7 @@ def broken_rules(job: ServingJob) -> list[Problem]:
 
 
 def _broken(job: ServingJob) -> list[Problem]:
-    of_requests = (of_cached_prompts, of_shared_prefix, of_adapters)
-    of_job = (_of_model, _of_devices, *of_requests, _of_formats, of_parts, of_peers, of_streaming)
+    of_job = (_of_model, _of_devices, of_requests, _of_formats, of_parts, of_peers, of_streaming)
     problems = [problem for rule in of_job for problem in rule(job)]
     return [*problems, *_of_kinds(job, _of_plan)]
 

@@ -39,7 +39,13 @@ def of_tower(job: ServingJob) -> Iterator[Problem]:
     yield Problem("plan.tensor_parallel", ranks, listed(degrees), because, fix)
 
 
-def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
+def of_requests(job: ServingJob) -> Iterator[Problem]:
+    """Yield errors in the cached prompts, the shared prefix and the adapters of the requests."""
+    for rule in (_of_cached_prompts, _of_shared_prefix, _of_adapters):
+        yield from rule(job)
+
+
+def _of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
     """Yield an error for each field that states cached prompts of an engine without a prefix cache."""
     for name in ("prefix_hit_share", "repeated_requests"):
         value = getattr(job.traffic, name)
@@ -49,7 +55,7 @@ def of_cached_prompts(job: ServingJob) -> Iterator[Problem]:
             yield Problem(f"traffic.{name}", value, "no value without a prefix cache", because, fix)
 
 
-def of_shared_prefix(job: ServingJob) -> Iterator[Problem]:
+def _of_shared_prefix(job: ServingJob) -> Iterator[Problem]:
     """Yield an error if the beginning that prompts share is longer than the longest possible prompt."""
     traffic, most = job.traffic, job.model.context_length
     prefix, prompt, output = traffic.shared_prefix_tokens, traffic.prompt_tokens, traffic.output_tokens
@@ -68,7 +74,7 @@ def of_shared_prefix(job: ServingJob) -> Iterator[Problem]:
         yield Problem("traffic.shared_prefix_tokens", prefix, allowed, because, fix)
 
 
-def of_adapters(job: ServingJob) -> Iterator[Problem]:
+def _of_adapters(job: ServingJob) -> Iterator[Problem]:
     """Yield errors in the LoRA adapters of the deployment and of the traffic."""
     plan, traffic = job.plan, job.traffic
     if traffic.adapters and plan.adapter_rank is None:
