@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import SpecError, spec_error
 from flopcast.files.nearest_names import choice_fix, some_of
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.files.validate import build
@@ -39,7 +39,6 @@ from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPI
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
 from flopcast.interop.hugging_face.vision import tower_of_config
 from flopcast.interop.hugging_face.windows import runs
-from flopcast.records import replace
 from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.model import Model
 
@@ -165,14 +164,14 @@ def _family(reader: Reader) -> str:
     elif written in NO_FAMILY:
         because = f"{written} is not the name of a family"
         fix = f"copy {key} from the original config.json of the model"
-    allowed = some_of(sorted(FAMILIES))
-    problem = _fault(reader.document, path, key, value, allowed, because, fix)
-    raise SpecError([replace(problem, fault=fault)])
+    allowed, where = some_of(sorted(FAMILIES)), reader.document.where(path)
+    raise spec_error(key, value, allowed, because, fix, where, fault)
 
 
 def _architecture(reader: Reader, family: Family) -> DecoderFacts:
     """Return every fact in the family's table, and check the rules between them."""
     facts: dict[str, Any] = {}
+    reader.used.update(family.unpriced)
     for name, rule in family.facts.items():
         if isinstance(rule, ConfigFact):
             facts[name] = reader.fact(name, rule.default, rule.keys)
@@ -200,9 +199,8 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
         and not {hidden, heads} & set(reader.problems)
     ):
         allowed = f"a divisor of {hidden} = {decoder.hidden}"
-        because = "all heads have the same size"
         fix = set_to({heads: nearest_divisor(decoder.hidden, decoder.heads)})
-        reader.fault(heads, allowed, because, fix)
+        reader.fault(heads, allowed, "all heads have the same size", fix)
     if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
         allowed = f"a divisor of {heads} = {decoder.heads}"
         fix = set_to({groups: nearest_divisor(decoder.heads, decoder.kv_heads)})
@@ -309,15 +307,3 @@ def _name(reader: Reader, family: str) -> str:
 
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _fault(
-    document: Document,
-    path: tuple[str | int, ...],
-    field: str,
-    value: object,
-    allowed: str,
-    because: str,
-    fix: str = "describe the model by hand",
-) -> Problem:
-    return Problem(field, value, allowed, because, fix, where=document.where(path))

@@ -11,13 +11,7 @@ from flopcast.interop.hugging_face.values import Reader
 from flopcast.interop.hugging_face.windows import listed_as_local
 from flopcast.spec.divisors import nearest_divisor
 
-RWKV_UNPRICED = (  # keys that change no predicted time; `num_attention_heads` is the size of a head
-    "num_attention_heads num_heads head_size_divisor rescale_every model_version attn_mode fuse_norm "
-    "fuse_cross_entropy fuse_linear_cross_entropy use_l2warp norm_bias"
-)
-WIDE_RWKV6 = (
-    4096  # elements of RWKV-6 whose ranks are twice as large (modeling_rwkv6.py of the checkpoints)
-)
+WIDE_RWKV6 = 4096  # elements of RWKV-6 with ranks twice as large (modeling_rwkv6.py of the checkpoints)
 
 
 def switch(key: str, default: bool, on: object, off: object) -> Callable[[Reader], object]:
@@ -51,8 +45,7 @@ def rotary_dim(read: Reader) -> float:
     if turned > head:
         allowed = f"at most {head}, the number of elements of a head"
         because = "rotary position embeddings apply to rotary_dim elements of each head"
-        fix = set_to({"rotary_dim": head})
-        read.fault("rotary_dim", allowed, because, fix)
+        read.fault("rotary_dim", allowed, because, set_to({"rotary_dim": head}))
     return min(1.0, turned / head)
 
 
@@ -222,7 +215,6 @@ def rwkv_mixer(version: int, is_first: bool) -> Callable[[Reader], dict[str, obj
     """Return the rule that reads the sizes of time mixing in the first layer of RWKV or in the others."""
 
     def rule(read: Reader) -> dict[str, object]:
-        read.used.update(RWKV_UNPRICED.split())
         hidden = read.size("hidden", 2048)
         size = read.count("head_dim" if version == 7 else "head_size", 64)
         inner = hidden if version == 7 else read.count("attention_hidden_size", hidden)

@@ -198,8 +198,7 @@ def hunyuan_experts(read: Reader) -> dict[str, object]:
             value = value[0]
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             allowed = "one whole number for all layers"
-            because = "flopcast supports only equal layers here"
-            read.fault(key, allowed, because, "correct it")
+            read.fault(key, allowed, "flopcast supports only equal layers here", "correct it")
             value = default
         numbers[key] = value or default
     return {

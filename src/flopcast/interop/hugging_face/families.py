@@ -12,7 +12,7 @@ from typing import Any
 from flopcast.files.package_table import read_table
 from flopcast.interop.hugging_face import derived_facts, experts, hybrids, windows
 from flopcast.interop.hugging_face.values import Reader
-from flopcast.records import dataclass, field
+from flopcast.records import dataclass
 
 SIZES = ("hidden", "layers", "heads", "ffn_hidden", "vocabulary", "context")
 
@@ -44,11 +44,14 @@ Facts = Mapping[str, Rule]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """The facts of a family, restrictions on its keys, and keys of passes that are not counted."""
+    """The facts of a family, restrictions on its keys, keys of passes that are not counted, and keys that
+    change no predicted time or have one value in this family.
+    """
 
     facts: Facts
     musts: tuple[Must, ...] = ()
-    scales: tuple[str, ...] = field(default=())
+    scales: tuple[str, ...] = ()
+    unpriced: tuple[str, ...] = ()
 
 
 def fact(default: object, *keys: str) -> ConfigFact:
@@ -78,14 +81,17 @@ def _families() -> dict[str, Family]:
     """Return the families of the table; an entry may state its differences from an earlier one."""
     families: dict[str, Family] = {}
     for name, row in read_table(__package__, "families.yaml").items():
-        facts = dict(families[row["base"]].facts) if "base" in row else {}
+        base = families[row["base"]] if "base" in row else Family(facts={})
+        facts = dict(base.facts)
         facts |= zip(SIZES, map(fact, row.get("sizes", ())), strict=False)
         facts |= {key: _rule(written) for key, written in row.get("facts", {}).items()}
         musts = tuple(
             Must(key=key, wanted=must.get("is"), same_as=must.get("same_as", ""), because=must["because"])
             for key, must in row.get("musts", {}).items()
         )
-        families[name] = Family(facts=facts, musts=musts, scales=tuple(row.get("scales", "").split()))
+        unpriced = (*base.unpriced, *row.get("unpriced", "").split())
+        scales = tuple(row.get("scales", "").split())
+        families[name] = Family(facts=facts, musts=musts, scales=scales, unpriced=unpriced)
     return families
 
 

@@ -23,45 +23,9 @@ KINDS = {kind: kind for kind in LETTERS.values()} | {  # of LISTED, with the nam
     "full_attention": "attention",
 }
 MIXERS = ("mamba", "attention")
-UNPRICED = (  # keys that change no predicted time, or of which this family has one value
-    "chunk_size expand mamba_hidden_act mamba_proj_bias mamba_ssm_cache_dtype mtp_layers_block_type "
-    "mtp_hybrid_override_pattern n_group num_logits_to_keep rescale_prenorm_residual residual_in_fp32 "
-    "time_step_floor time_step_limit time_step_max time_step_min time_step_rank topk_group use_bias "
-    "use_conv_bias use_mamba_kernels moe_shared_expert_overlap norm_eps partial_rotary_factor"
-)
-ALONE_UNPRICED = (  # the same of Mamba-2 alone
-    "chunk_size expand hidden_act norm_before_gate rms_norm time_step_floor time_step_limit time_step_max "
-    "time_step_min time_step_rank use_bias use_conv_bias residual_in_fp32 rescale_prenorm_residual"
-)
-BLOCKS_UNPRICED = (  # the same of Granite 4 and Bamba
-    "mamba_chunk_size mamba_conv_bias mamba_expand mamba_proj_bias num_logits_to_keep time_step_limit "
-    "time_step_max time_step_min z_loss_coefficient normalization_function"
-)
-GLA_UNPRICED = (  # the same of GLA (fla/models/gla/configuration_gla.py of fla-org/flash-linear-attention)
-    "attn_mode clamp_min elementwise_affine fuse_cross_entropy fuse_linear_cross_entropy fuse_norm "
-    "fuse_swiglu gate_logit_normalizer norm_eps share_conv_kernel use_gk use_gv use_l2warp"
-)
-KDA_UNPRICED = "linear_attn_config.gate_lower_bound model_max_length use_grouped_topk"  # of Kimi Linear
 KDA_LAYERS = "linear_attn_config.kda_layers"
-SCAN_UNPRICED = "mixer_rms_eps time_step_init_scheme time_step_scale use_mambapy use_falcon_mambapy"
-JAMBA_UNPRICED = "use_mamba_kernels num_logits_to_keep mamba_conv_bias"
 STEPS_OF_HIDDEN = 16  # the rank of Mamba's step sizes is a 16th of the hidden size, if it is "auto"
 GLA_MULTIPLE = 256  # of the columns of its MLP (fla/modules/mlp.py)
-
-
-class MambaKeys(NamedTuple):
-    """Keys of the sizes of Mamba-2."""
-
-    heads: str
-    groups: str
-    state: str
-    size: str  # of a head
-    convolution: str
-
-
-NEMOTRON_KEYS = MambaKeys("mamba_num_heads", "n_groups", "ssm_state_size", "mamba_head_dim", "conv_kernel")
-ALONE_KEYS = MambaKeys("num_heads", "n_groups", "state_size", "head_dim", "conv_kernel")
-BLOCKS_KEYS = MambaKeys("mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv")
 
 
 class Pair(NamedTuple):
@@ -73,7 +37,6 @@ class Pair(NamedTuple):
 
 def hybrid_blocks(read: Reader) -> int:
     """Return the number of blocks."""
-    read.used.update(UNPRICED.split())
     return max(len(_pairs(read)), 1)
 
 
@@ -92,43 +55,36 @@ def bare_blocks(read: Reader) -> tuple[int, ...]:
     return tuple(place for place, pair in enumerate(_pairs(read)) if not pair.feed_forward)
 
 
-def mamba_mixer(read: Reader) -> dict[str, object]:
-    """Return the sizes of Mamba-2 in Nemotron-H."""
-    return _mamba(read, NEMOTRON_KEYS, (128, 8, 128, 64))
-
-
-def mamba2_mixer(read: Reader) -> dict[str, object]:
-    """Return the sizes of Mamba-2 in pure Mamba-2 models."""
-    read.used.update(ALONE_UNPRICED.split())
-    return _mamba(read, ALONE_KEYS, (128, 8, 128, 64))
+def mamba_mixer(
+    heads: str, groups: str, state: str, size: str, convolution: str
+) -> Callable[[Reader], dict[str, object]]:
+    """Return the rule that reads the sizes of Mamba-2 under these keys."""
+    return lambda read: {
+        "rule": "additive",
+        "heads": read.count(heads, 128),
+        "key_heads": read.count(groups, 8),
+        "key_size": read.count(state, 128),
+        "value_size": read.count(size, 64),
+        "convolution": read.count(convolution, 4),
+    }
 
 
 def granite_mixer(read: Reader) -> dict[str, object]:
     """Return the sizes of Mamba-2 in Granite 4 and Bamba, where the size of a head may be "auto"."""
-    read.used.update(BLOCKS_UNPRICED.split())
-    heads = read.count(BLOCKS_KEYS.heads, 128)
+    heads = read.count("mamba_n_heads", 128)
     size = max(read.count("mamba_expand", 2) * read.size("hidden", 4096) // heads, 1)
-    automatic = read.raw(BLOCKS_KEYS.size) == "auto"
-    keys = BLOCKS_KEYS._replace(size="") if automatic else BLOCKS_KEYS
-    return _mamba(read, keys, (128, 1, 256, size))
-
-
-def _mamba(read: Reader, keys: MambaKeys, defaults: tuple[int, int, int, int]) -> dict[str, object]:
-    """Return the sizes of Mamba-2; `defaults` are those of heads, groups, states and the head size."""
-    heads, groups, state, size = defaults
     return {
         "rule": "additive",
-        "heads": read.count(keys.heads, heads),
-        "key_heads": read.count(keys.groups, groups),
-        "key_size": read.count(keys.state, state),
-        "value_size": read.count(keys.size, size) if keys.size else size,
-        "convolution": read.count(keys.convolution, 4),
+        "heads": heads,
+        "key_heads": read.count("mamba_n_groups", 1),
+        "key_size": read.count("mamba_d_state", 256),
+        "value_size": size if read.raw("mamba_d_head") == "auto" else read.count("mamba_d_head", size),
+        "convolution": read.count("mamba_d_conv", 4),
     }
 
 
 def gla_mixer(read: Reader) -> dict[str, object]:
     """Return the sizes of GLA: keys and values are given as multiples of the hidden size."""
-    read.used.update(GLA_UNPRICED.split())
     hidden, heads = read.size("hidden", 2048), read.size("heads", 4)
     keys, values = (
         _multiple(read, key, default) for key, default in (("expand_k", 0.5), ("expand_v", 1.0))
@@ -148,7 +104,6 @@ def scan_mixer(norms: str) -> Callable[[Reader], dict[str, object]]:
     """Return the rule that reads the sizes of Mamba's first version, with or without norms of its steps."""
 
     def rule(read: Reader) -> dict[str, object]:
-        read.used.update((*ALONE_UNPRICED.split(), *SCAN_UNPRICED.split()))
         hidden = read.size("hidden", 768)
         inner = read.count("intermediate_size", read.count("expand", 2) * hidden)
         return _scan(read, inner, ("state_size", "time_step_rank", "conv_kernel"), norms)
@@ -158,7 +113,6 @@ def scan_mixer(norms: str) -> Callable[[Reader], dict[str, object]]:
 
 def jamba_mixer(read: Reader) -> dict[str, object]:
     """Return the sizes of Mamba in Jamba."""
-    read.used.update(JAMBA_UNPRICED.split())
     inner = read.count("mamba_expand", 2) * read.size("hidden", 4096)
     return _scan(read, inner, ("mamba_d_state", "mamba_dt_rank", "mamba_d_conv"), "weighted")
 
@@ -177,33 +131,25 @@ def _scan(read: Reader, inner: int, keys: tuple[str, str, str], norms: str) -> d
     }
 
 
-def jamba_scans(read: Reader) -> tuple[int, ...]:
-    """Return the layers of Jamba that are Mamba: all but one of each period, which attends."""
-    return _all_but_one_each(read, "attn_layer_period", 8, "attn_layer_offset", 4)
-
-
-def jamba_dense_layers(read: Reader) -> tuple[int, ...]:
-    """Return the layers of Jamba without experts: all but one of each period."""
-    return _all_but_one_each(read, "expert_layer_period", 2, "expert_layer_offset", 1)
-
-
 def jamba_experts(read: Reader) -> dict[str, object] | None:
     """Return the experts of Jamba, which are as wide as its MLPs; None if there is only one."""
     found = experts(16, 2, 14336)(read)
     return found if found["num_experts"] != 1 else None
 
 
-def _all_but_one_each(
-    read: Reader, period_key: str, period: int, offset_key: str, offset: int
-) -> tuple[int, ...]:
-    """Return all layers except one in each period, which stands at the offset."""
-    step, first = read.count(period_key, period), read.whole(offset_key, offset)
-    return tuple(layer for layer in range(read.size("layers", 32)) if layer % step != first % step)
+def all_but_one_each(kind: str, period: int, offset: int) -> Callable[[Reader], tuple[int, ...]]:
+    """Return the rule for all layers except one of a kind in each period, which stands at the offset."""
+
+    def rule(read: Reader) -> tuple[int, ...]:
+        step = read.count(f"{kind}_layer_period", period)
+        first = read.whole(f"{kind}_layer_offset", offset)
+        return tuple(layer for layer in range(read.size("layers", 32)) if layer % step != first % step)
+
+    return rule
 
 
 def kda_mixer(read: Reader) -> dict[str, object]:
     """Return the sizes of Kimi Delta Attention; the ranks of decays and gates are the size of a head."""
-    read.used.update(KDA_UNPRICED.split())
     heads = read.count("linear_attn_config.num_heads", 32)
     size = read.count("linear_attn_config.head_dim", 128)
     return {
@@ -321,10 +267,8 @@ def _kinds(read: Reader) -> list[str]:
     if listed is not None:
         return [KINDS[kind] for kind in listed]
     if pattern is None:
-        allowed = "one letter for each layer"
         because = "this key states the kind of each layer"
-        fix = f"add {PATTERN}"
-        read.fault(PATTERN, allowed, because, fix, "is missing")
+        read.fault(PATTERN, "one letter for each layer", because, f"add {PATTERN}", "is missing")
         return []
     letters = pattern if isinstance(pattern, str) else ""
     if not letters or set(letters) - set(LETTERS) or len(letters) != number:

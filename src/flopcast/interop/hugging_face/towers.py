@@ -33,16 +33,14 @@ def _size(read: Reader, key: str, default: int) -> int:
     return read.count(key, default)
 
 
-def _block(read: Reader, heads: int, ffn_hidden: int, activation: str, **other: object) -> Tower:
-    """Return a block without a mask, with biases unless `bias` is false."""
+def _block(read: Reader, heads: int, ffn_hidden: int, usual: str = "gelu", **other: object) -> Tower:
+    """Return a block without a mask, with biases unless `bias` is false; `usual` is the activation."""
     gated, bias = bool(other.pop("gated", False)), bool(other.pop("bias", True))
     turned = other.pop("rotary", True)
-    known = ACTIVATIONS.get(activation)
+    known = ACTIVATIONS.get(str(read.value("text", ("hidden_act",), usual)))
     if known is None or not known[gated]:
         allowed = ", ".join(name for name, kinds in ACTIVATIONS.items() if kinds[gated])
-        because = "flopcast does not support other activations"
-        fix = "choose gelu"
-        read.fault("hidden_act", allowed, because, fix)
+        read.fault("hidden_act", allowed, "flopcast does not support other activations", "choose gelu")
         known = ACTIVATIONS["gelu"]
     return {
         "mixer": {
@@ -79,71 +77,57 @@ def _places(read: Reader, key: str, usual: list[int]) -> list[int]:
     return usual if given is None else given
 
 
+def _of_frames(read: Reader, widths: tuple[int, int], patch: int, norm: str, blocks: list[Tower]) -> Tower:
+    """Return a tower that reads frames of any size, and projects merged patches to the second width."""
+    merge = read.count("spatial_merge_size", 2)
+    return {
+        "hidden": widths[0],
+        "patch": _size(read, "patch_size", patch),
+        "frames": _size(read, "temporal_patch_size", 2),
+        "merge": merge,
+        "blocks": blocks,
+        "projections": [{"norm": norm, "widths": [widths[0] * merge**2, widths[1]]}],
+    }
+
+
 def _qwen2(read: Reader, _: Reader, hidden: int) -> Tower:
     """Return the tower of Qwen2-VL: blocks of layer norms, images of any size."""
     width = read.count("embed_dim", 1280)
     _check_width(read, "hidden_size", hidden, OF_DECODER)
-    merge = read.count("spatial_merge_size", 2)
-    act = str(read.value("text", ("hidden_act",), "quick_gelu"))
     ffn_hidden = int(width * float(str(read.value("factor", ("mlp_ratio",), 4))))
-    block = _block(read, _heads(read, "num_heads", 16, width), ffn_hidden, act)
-    return {
-        "hidden": width,
-        "patch": _size(read, "patch_size", 14),
-        "frames": _size(read, "temporal_patch_size", 2),
-        "merge": merge,
-        "blocks": [block | {"count": read.count("depth", 32)}],
-        "projections": [{"norm": "layernorm", "widths": [width * merge**2, hidden]}],
-    }
+    block = _block(read, _heads(read, "num_heads", 16, width), ffn_hidden, "quick_gelu")
+    blocks = [block | {"count": read.count("depth", 32)}]
+    return _of_frames(read, (width, hidden), 14, "layernorm", blocks)
 
 
 def _qwen2_5(read: Reader, _: Reader, hidden: int) -> Tower:
     """Return the tower of Qwen2.5-VL: RMS norms and gated MLPs, and windows in most blocks."""
-    width, merge = read.count("hidden_size", 3584), read.count("spatial_merge_size", 2)
-    depth = read.count("depth", 32)
-    act = str(read.value("text", ("hidden_act",), "silu"))
-    block = _block(
-        read,
-        _heads(read, "num_heads", 16, width),
-        read.count("intermediate_size", 3420),
-        act,
-        gated=True,
-        norm="rmsnorm",
-    )
+    width, depth = read.count("hidden_size", 3584), read.count("depth", 32)
+    heads, inner = _heads(read, "num_heads", 16, width), read.count("intermediate_size", 3420)
+    block = _block(read, heads, inner, "silu", gated=True, norm="rmsnorm")
     full = len({one for one in _places(read, "fullatt_block_indexes", [7, 15, 23, 31]) if one < depth})
     window = read.count("window_size", 112)
     _check_width(read, "out_hidden_size", hidden, OF_DECODER)
     counts: tuple[tuple[int, Tower], ...] = ((depth - full, {"window_pixels": window}), (full, {}))
-    return {
-        "hidden": width,
-        "patch": _size(read, "patch_size", 14),
-        "frames": _size(read, "temporal_patch_size", 2),
-        "merge": merge,
-        "blocks": [block | own | {"count": count} for count, own in counts if count],
-        "projections": [{"norm": "rmsnorm", "widths": [width * merge**2, hidden]}],
-    }
+    blocks = [block | own | {"count": count} for count, own in counts if count]
+    return _of_frames(read, (width, hidden), 14, "rmsnorm", blocks)
 
 
 def _qwen3(read: Reader, _: Reader, hidden: int) -> Tower:
     """Return the tower of Qwen3-VL: learned positions, and projections of further layers (DeepStack)."""
-    width, merge = read.count("hidden_size", 1152), read.count("spatial_merge_size", 2)
-    act = str(read.value("text", ("hidden_act",), "gelu_pytorch_tanh"))
-    block = _block(read, _heads(read, "num_heads", 16, width), read.count("intermediate_size", 4304), act)
+    width = read.count("hidden_size", 1152)
+    heads, inner = _heads(read, "num_heads", 16, width), read.count("intermediate_size", 4304)
+    block = _block(read, heads, inner, "gelu_pytorch_tanh", count=read.count("depth", 27))
     further = len(_places(read, "deepstack_visual_indexes", [8, 16, 24]))
     _check_width(read, "out_hidden_size", hidden, OF_DECODER)
-    projection = {"norm": "layernorm", "widths": [width * merge**2, hidden]}
-    deep = [projection | {"norm_merged": True, "count": further}] if further else []
-    return {
-        "hidden": width,
-        "patch": _size(read, "patch_size", 16),
-        "frames": _size(read, "temporal_patch_size", 2),
-        "merge": merge,
+    tower = _of_frames(read, (width, hidden), 16, "layernorm", [block])
+    if further:
+        tower["projections"] += [tower["projections"][0] | {"norm_merged": True, "count": further}]
+    return tower | {
         "patch_bias": True,
         "positions": read.count("num_position_embeddings", 2304),
         "least_pixels": 256 * 256,
         "most_pixels": 4096 * 4096,
-        "blocks": [block | {"count": read.count("depth", 27)}],
-        "projections": [projection, *deep],
     }
 
 
@@ -158,21 +142,15 @@ def _square(read: Reader, sizes: tuple[int, int, int, int, int, int]) -> Tower:
     if side < patch:
         because = "an image has at least one patch"
         read.fault("image_size", f"at least patch_size = {patch}", because, set_to({"image_size": patch}))
+    inner = read.count("intermediate_size", ffn_hidden)
+    heads = _heads(read, "num_attention_heads", heads, width)
+    block = _block(read, heads, inner, rotary=False, count=read.count("num_hidden_layers", layers))
     return {
         "hidden": width,
         "patch": patch,
         "side": side // patch * patch,
         "positions": (side // patch) ** 2,
-        "blocks": [
-            _block(
-                read,
-                _heads(read, "num_attention_heads", heads, width),
-                read.count("intermediate_size", ffn_hidden),
-                str(read.value("text", ("hidden_act",), "gelu")),
-                rotary=False,
-                count=read.count("num_hidden_layers", layers),
-            )
-        ],
+        "blocks": [block],
     }
 
 
@@ -220,9 +198,8 @@ def _llama4(read: Reader, _: Reader, hidden: int) -> Tower:
     tower["blocks"][0]["mixer"]["rotary_fraction"] = 1.0
     ratio = float(str(read.value("part", ("pixel_shuffle_ratio",), 0.5)))
     inner = (read.count("projector_input_dim", 4096), read.count("projector_output_dim", 4096))
-    _check_width(
-        read, "vision_output_dim", inner[1], "this key must have the value of projector_output_dim"
-    )
+    because = "this key must have the value of projector_output_dim"
+    _check_width(read, "vision_output_dim", inner[1], because)
     read.used.add("multi_modal_projector_bias")  # no matrix of the projector has a bias
     return tower | {
         "merge": max(1, round(1.0 / ratio)),
@@ -239,12 +216,9 @@ def _pixtral(read: Reader, merge: int) -> Tower:
     image, which counts as text.
     """
     width, patch = read.count("hidden_size", 1024), _size(read, "patch_size", 16)
-    act = str(read.value("text", ("hidden_act",), "gelu"))
-    heads = _heads(read, "num_attention_heads", 16, width)
+    heads, inner = _heads(read, "num_attention_heads", 16, width), read.count("intermediate_size", 4096)
     _check_width(read, "head_dim", width // heads, "the number of heads must divide the width of the tower")
-    block = _block(
-        read, heads, read.count("intermediate_size", 4096), act, gated=True, bias=False, norm="rmsnorm"
-    )
+    block = _block(read, heads, inner, gated=True, bias=False, norm="rmsnorm")
     return {
         "hidden": width,
         "patch": patch,
@@ -261,12 +235,9 @@ def _mistral3(read: Reader, whole: Reader, hidden: int) -> Tower | None:
         return None
     _check_one_layer(whole)
     tower = _pixtral(read, whole.count("spatial_merge_size", 2))
-    bias = whole.flag("multimodal_projector_bias", False)
-    if bias:
+    if whole.flag(bias := "multimodal_projector_bias", False):
         because = "the norm and the matrix that merges patches have no bias"
-        whole.fault(
-            "multimodal_projector_bias", "false", because, set_to({"multimodal_projector_bias": False})
-        )
+        whole.fault(bias, "false", because, set_to({bias: False}))
     widths = [tower["hidden"], hidden, hidden]
     return tower | {"projections": [{"norm": "rmsnorm", "widths": widths, "bias": False}]}
 

@@ -20,11 +20,7 @@ from flopcast.fixes import Fix
 from flopcast.records import dataclass
 from flopcast.spec.rules_size import MOST_LAYERS
 
-NESTED = (
-    "attn_config",
-    "ffn_config",
-    "linear_attn_config",
-)  # mappings whose entries count as keys of their own
+NESTED = ("attn_config", "ffn_config", "linear_attn_config")  # mappings whose entries are keys
 ROPE = "rope_parameters"  # transformers 5 saves rope_theta, rotary_pct and their like in this mapping
 ROTARY_PART = f"{ROPE}.partial_rotary_factor"
 ALLOWED = {  # kind of value → what would pass
