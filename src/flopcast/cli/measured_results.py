@@ -95,9 +95,8 @@ def reference_s(path: Path) -> float:
     seconds_s = launch_s(read_pack(path).samples)
     if seconds_s is None:
         fix = "measure the reference host again"
-        raise spec_error(
-            "--reference", str(path), "a folder that contains a measurement of host.launch", HOSTS, fix
-        )
+        allowed = "a folder that contains a measurement of host.launch"
+        raise spec_error("--reference", str(path), allowed, HOSTS, fix)
     return seconds_s
 
 

@@ -28,9 +28,8 @@ def marked_text(report: RlReport) -> str:
     if report.usd is not None:
         lines.append(f"cost      {show_usd(report.usd.value)} a step")
     memory = report.training.memory
-    lines.append(
-        f"memory    {show_memory(memory.expected_bytes)} expected in training: {memory.device_verdict}"
-    )
+    text = f"memory    {show_memory(memory.expected_bytes)} expected in training: {memory.device_verdict}"
+    lines.append(text)
     total = sum(phase.value for phase in report.phases.values())
     rows = [
         [

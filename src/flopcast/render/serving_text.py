@@ -48,9 +48,8 @@ def _answer(report: ServingReport) -> list[str]:
     ]
     for metric in ("ttft", "tpot"):
         mean = report.latencies[metric]["mean"]
-        lines.append(
-            f"{NAMES[metric]:8}  {answer(show_seconds(mean.value))} on average   {_interval(mean)}"
-        )
+        text = f"{NAMES[metric]:8}  {answer(show_seconds(mean.value))} on average   {_interval(mean)}"
+        lines.append(text)
     rate = report.output_tokens_per_s
     of_one = f", {show(rate.value / job.devices, 'tokens/s')} per device" * (job.devices > 1)
     lines += [

@@ -123,9 +123,8 @@ def brought_from(
         fix = "write config.json"
         raise spec_error("name", name, allowed, because, fix, "request")
     if not text.strip():
-        raise spec_error(
-            "text", text, "the text of a file", "the file is empty", "choose another file", "request"
-        )
+        allowed = "the text of a file"
+        raise spec_error("text", text, allowed, "the file is empty", "choose another file", "request")
     if cluster and cluster not in catalog.names("clusters"):
         raise SpecError([catalog.unknown_name("clusters", cluster, "cluster", "request")])
     machine = cluster or USUAL["cluster"]

@@ -236,9 +236,8 @@ def diagnose_data(words: Words, _: OnProgress) -> Made:
     rest = dict(words)
     text = rest.pop("log", "")
     if not isinstance(text, str):
-        raise spec_error(
-            "log", text, "a text", "the log of a run is what it printed", "give it as a string"
-        )
+        allowed = "a text"
+        raise spec_error("log", text, allowed, "the log of a run is what it printed", "give it as a string")
     job = job_from(rest)
     found = diagnose(job, api.predict, read_log(text, "log") if text else None)
     return JSON, _json(diagnosis.as_json(found))

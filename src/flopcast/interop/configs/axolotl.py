@@ -115,11 +115,8 @@ def _recompute(reader: JobReader) -> None:
     if moved and not mode and not reader.faulty(key):
         refuse_lone_offload(reader, OFFLOADING, key)
     if "disk" in (mode, moved):
-        reader.refuse(
-            OFFLOADING if moved == "disk" else key,
-            "offload of activation checkpoints to drives",
-            "write true",
-        )
+        what = "offload of activation checkpoints to drives"
+        reader.refuse(OFFLOADING if moved == "disk" else key, what, "write true")
     if mode or reader.flag(inner):
         reader.put(("plan", "recompute"), "full", key, inner)
     if "offload" in (mode, moved):

@@ -22,6 +22,7 @@ from flopcast.interop.configs.deepspeed_offload import (
 )
 from flopcast.interop.configs.deepspeed_shards import read_groups
 from flopcast.interop.configs.job_reader import JobReader
+from flopcast.interop.configs.keys import keys_of
 from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
 from flopcast.spec.precision import scales_loss
@@ -39,11 +40,7 @@ BF16_REASON = (
     "shards optimizer states"
 )
 DTYPES = {"fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "fp32": "fp32"}
-OPTIMIZERS = {
-    "adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "torch_adam": "adamw", "adamw_torch": "adamw",
-    "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit", "sgd": "sgd_momentum", "adafactor": "adafactor",
-    "lion": "lion", "fusedlion": "lion",
-}  # fmt: skip
+OPTIMIZERS = keys_of("deepspeed").words["optimizers"]
 
 
 def read(reader: JobReader) -> None:
@@ -74,9 +71,8 @@ def read(reader: JobReader) -> None:
     reader.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(reader, stage, precision))
     if reader.problems and not reader.options.model:  # which resolving the job would report
         allowed = f"one of {len(catalog.names('models'))} names (flopcast catalog models), or a description"
-        because = "flopcast needs a model for a prediction"
         fix = "add --model NAME, such as --model llama-3-8b"
-        reader.fault("model", allowed, because, fix, "is missing")
+        reader.fault("model", allowed, "flopcast needs a model for a prediction", fix, "is missing")
 
 
 def read_batch(reader: JobReader, replicas: int) -> None:
@@ -106,9 +102,8 @@ def read_batch(reader: JobReader, replicas: int) -> None:
             because = (
                 f"each of the {replicas} data-parallel ranks runs {counted(steps or 1, 'micro-batch')}"
             )
-            reader.fault(
-                TOTAL, f"a multiple of {share}", because, f"write {nearest_multiples(whole, share)}"
-            )
+            allowed = f"a multiple of {share}"
+            reader.fault(TOTAL, allowed, because, f"write {nearest_multiples(whole, share)}")
         reader.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)
     if steps is None and total is None:
         steps = reader.count(STEPS, 1, auto=TRAINER)
@@ -187,10 +182,8 @@ def read_precision(reader: JobReader) -> str:
     half = reader.flag("fp16.enabled", only, auto="if the Trainer uses fp16" if only else auto)
     brain = reader.flag(bf16, reader.raw(bf16) == AUTO and not half, auto=auto)
     if half and brain:
-        allowed = "one of fp16 and bf16"
         because = "all weights must have the same data type"
-        fix = set_to({"fp16.enabled": False})
-        reader.fault("fp16.enabled", allowed, because, fix)
+        reader.fault("fp16.enabled", "one of fp16 and bf16", because, set_to({"fp16.enabled": False}))
     if not half and not brain and not reader.faulty("fp16.enabled", bf16):
         reader.refuse(bf16, "training in fp32 with DeepSpeed", 'set "bf16": {"enabled": true}')
     return "fp16" if half else "bf16"
@@ -214,10 +207,8 @@ def stack_changes(reader: JobReader, stage: int, precision: str) -> dict[str, ob
     bucket = "zero_optimization.reduce_bucket_size"
     dtype = reader.choice("communication_data_type", DTYPES, "fp32" if whole else precision)
     if whole and dtype != "fp32":
-        reader.assume(
-            "gradients are assumed to be reduced in fp32, the format in which they are kept",
-            "communication_data_type",
-        )
+        text = "gradients are assumed to be reduced in fp32, the format in which they are kept"
+        reader.assume(text, "communication_data_type")
     gradients: dict[str, object] = {
         "dtype": "fp32" if whole else dtype,
         "bucket_elements": reader.count(bucket, BUCKET, auto=HIDDEN_SQUARED),

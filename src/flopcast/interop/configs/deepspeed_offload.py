@@ -40,13 +40,11 @@ def read_placements(reader: JobReader, stage: int) -> None:
         word = Placement.model_validate({"kind": "optimizer", "tier": tier, "fraction": ratio}).word()
         reader.place((word,), f"{OPTIMIZER}.device", OLD_NAMES[OPTIMIZER])
     if tier == "nvme" and not all(reader.flag(f"{OPTIMIZER}.pipeline_{way}") for way in ("read", "write")):
-        reader.assume(
-            (
-                "flopcast assumes that reading and writing optimizer states on NVMe overlaps with the "
-                "update on the host, as with pipeline_read and pipeline_write"
-            ),
-            f"{OPTIMIZER}.device",
+        text = (
+            "flopcast assumes that reading and writing optimizer states on NVMe overlaps with the "
+            "update on the host, as with pipeline_read and pipeline_write"
         )
+        reader.assume(text, f"{OPTIMIZER}.device")
     if tier := _tier(reader, PARAMETERS, stage):
         reader.place((f"parameters:{tier}",), f"{PARAMETERS}.device", OLD_NAMES[PARAMETERS])
 
@@ -94,13 +92,11 @@ def offload_changes(reader: JobReader, stage: int) -> dict[str, object]:
         changes["buffer_bytes"] = f"{buffers * elements * BUFFER_ELEMENT_BYTES} B"
         kept = reader.count(f"{PARAMETERS}.max_in_cpu", KEPT_ELEMENTS, least=0)
         if kept:
-            reader.assume(
-                (
-                    "flopcast assumes that all parameters are on NVMe, although DeepSpeed keeps up to "
-                    f"{kept} of each rank on the host"
-                ),
-                f"{PARAMETERS}.max_in_cpu",
+            text = (
+                "flopcast assumes that all parameters are on NVMe, although DeepSpeed keeps up to "
+                f"{kept} of each rank on the host"
             )
+            reader.assume(text, f"{PARAMETERS}.max_in_cpu")
     return changes
 
 

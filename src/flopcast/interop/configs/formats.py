@@ -78,12 +78,7 @@ KINDS: Mapping[str, ConfigFormat] = {
     "gpt-neox": ConfigFormat(
         **_TABLE["gpt-neox"], read=gpt_neox.read, renamed=gpt_neox.underscored, merged=gpt_neox.merged
     ),
-    "torchtitan": ConfigFormat(
-        **_TABLE["torchtitan"],
-        read=torchtitan.read,
-        prepared=torchtitan.prepared,
-        helper="torchtitan_dump.py",
-    ),
+    "torchtitan": ConfigFormat(**_TABLE["torchtitan"], read=torchtitan.read, prepared=torchtitan.prepared),
     "axolotl": ConfigFormat(**_TABLE["axolotl"], read=axolotl.read),
     "llama-factory": ConfigFormat(
         **_TABLE["llama-factory"], read=llama_factory.read, prepared=trl.launched, merged=trl.merged
@@ -132,7 +127,11 @@ def kind_of(document: Document) -> str | None:
         raise SpecError([refusal(document, program)])
     names = _best(document)
     if len(names) > 1:
-        raise SpecError([_ambiguous(document, " or ".join(names))])
+        allowed, because = (
+            "a file whose keys match only one format",
+            "the keys of this file match both formats",
+        )
+        raise SpecError([_fault(document, "format", " or ".join(names), allowed, because)])
     return names[0] if names else None
 
 
@@ -271,9 +270,8 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
     """
     if not isinstance(document.data, dict) or not document.data:
         because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
-        raise SpecError(
-            [_fault(document, "document", document.data, "keys with values", because, "has no keys")]
-        )
+        found, allowed = document.data, "keys with values"
+        raise SpecError([_fault(document, "document", found, allowed, because, "has no keys")])
     one = KINDS[kind]
     keys = one.keys or keys_of(kind)
     reader = JobReader(one.prepared(one.renamed(document), options), keys, options)
@@ -293,16 +291,6 @@ def _has(data: object, sign: str) -> bool:
     for part in key.split(".") if start else ():
         data = data[part] if isinstance(data, dict) else None
     return not start or str(data).startswith(start)
-
-
-def _ambiguous(document: Document, names: str) -> Problem:
-    return _fault(
-        document,
-        "format",
-        names,
-        "a file whose keys match only one format",
-        "the keys of this file match both formats",
-    )
 
 
 def _fault(

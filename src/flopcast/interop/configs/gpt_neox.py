@@ -149,15 +149,11 @@ def _precision(reader: JobReader) -> str:
     if half and reader.text("fp16.type") == "bfloat16":
         named, half = named or "bf16", False
     brain = reader.flag("bf16.enabled")
-    wanted = {"fp16"} if half else set()
-    wanted |= {"bf16"} if brain else set()
-    wanted |= {named} if named else set()
+    wanted = set(filter(None, ("fp16" if half else "", "bf16" if brain else "", named)))
     if len(wanted) > 1:
         key = "precision" if named else "fp16.enabled"
-        allowed = "one of fp16 and bf16"
         because = f"the file states {' and '.join(sorted(wanted))}, but all weights have the same data type"
-        fix = "remove all but one of these settings"
-        reader.fault(key, allowed, because, fix)
+        reader.fault(key, "one of fp16 and bf16", because, "remove all but one of these settings")
         return "bf16"
     precision = next(iter(wanted), "")
     if precision in ("", "fp32"):

@@ -205,9 +205,8 @@ def _width(reader: JobReader, hidden: int, gated: bool) -> int:
     if not gated:
         return _up(whole, multiple)
     key = "intermediate_size" if reader.has("intermediate_size") else "activation"
-    reader.assume(
-        "the width of each half of the gated MLP is a third of intermediate_size, as in GPT-NeoX", key
-    )
+    text = "the width of each half of the gated MLP is a third of intermediate_size, as in GPT-NeoX"
+    reader.assume(text, key)
     return _up(whole * 2 // 3 // 2, multiple)
 
 

@@ -17,15 +17,6 @@ from pathlib import PurePath
 from flopcast.interop.configs.job_reader import JobReader
 
 INNER_MULTIPLE = 256
-BIASED, PLAIN = "biased", "plain"
-FAMILIES = {  # model_type → whether attention has biases unless no_bias is true
-    "internlm": BIASED,
-    "internlm2": PLAIN,
-    "internlm2_public": PLAIN,
-    "llama": PLAIN,
-    "llama2": PLAIN,
-    "baichuan2": PLAIN,
-}
 LENGTH, MICRO, STEPS = "data.seq_len", "data.micro_bsz", "data.micro_num"
 CHECKPOINT, CHUNKS, KEPT_HEADS = "model.checkpoint", "model.num_chunks", "model.num_kv_attention_heads"
 BUCKET, OVERLAP = "hybrid_zero_optimizer.reduce_bucket_size", "hybrid_zero_optimizer.overlap_sync_grad"
@@ -154,14 +145,13 @@ def _recompute(reader: JobReader, layers: int) -> None:
 def _model(reader: JobReader, layers: int) -> None:
     """Put the model into the job, from its sizes."""
     name = reader.text("model_type").lower()
-    if name and name not in FAMILIES:
-        reader.refuse(
-            "model_type", f"models of the type {name}", "add --model config.json, or --model NAME"
-        )
-    kind = FAMILIES.get(name, BIASED)
+    kind = reader.words("families").get(name)
+    if name and kind is None:
+        fix = "add --model config.json, or --model NAME"
+        reader.refuse("model_type", f"models of the type {name}", fix)
     hidden, heads = reader.required("model.hidden_size"), reader.required("model.num_attention_heads")
     vocabulary = reader.required("model.vocab_size")
-    biased = kind == BIASED and not reader.flag("model.no_bias")
+    biased = kind != "plain" and not reader.flag("model.no_bias")
     mixer: dict[str, object] = {"heads": heads, "qkv_bias": biased, "out_bias": biased}
     kept = reader.count(KEPT_HEADS, heads)
     if kept != heads:

@@ -147,9 +147,8 @@ class JobReader(ConfigReader):
             self.assume(f"the model {name} is {entry} in the catalogue", key)
             if catalog.model(entry).mtp:  # trained by Megatron's and DeepSeek's own programs alone
                 self.put(("model", "mtp"), 0, key)
-                self.assume(
-                    f"{self.keys.program} does not train the multi-token prediction of {entry}", key
-                )
+                text = f"{self.keys.program} does not train the multi-token prediction of {entry}"
+                self.assume(text, key)
             return
         if not self.faulty(key):
             allowed = "a name that `flopcast catalog models` lists, with or without its owner"

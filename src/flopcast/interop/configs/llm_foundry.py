@@ -57,9 +57,8 @@ def read(reader: JobReader) -> None:
     length, key = reader.required("max_seq_len"), reader.first(SAMPLES, "max_seq_len")
     reader.put(("batch", "sequence_length"), reader.count(key) if key == SAMPLES else length, key)
     if key == SAMPLES and reader.count(key) != length:
-        reader.assume(
-            f"flopcast predicts samples of {reader.count(key)} tokens instead of max_seq_len {length}", key
-        )
+        text = f"flopcast predicts samples of {reader.count(key)} tokens instead of max_seq_len {length}"
+        reader.assume(text, key)
     kind = reader.choice("model.name", reader.words("models"), "named")
     if kind == "named":
         reader.read_model(NAMED)

@@ -71,10 +71,8 @@ def read(reader: JobReader) -> None:
     ({'base': 'llama-2-7b'}, 3, 32)
     """
     if reader.text("hardware").startswith(("tpu", "cpu")):
-        reader.assume(
-            "flopcast uses the devices of the cluster, although the file is for another kind of device",
-            "hardware",
-        )
+        text = "flopcast uses the devices of the cluster, although the file is for another kind of device"
+        reader.assume(text, "hardware")
     if reader.has("base_config") and not reader.text("base_config").endswith("base.yml"):
         what = "changes in a file other than base.yml, such as the file for inference"
         reader.refuse("base_config", what, "give a configuration of pre-training")
@@ -104,8 +102,7 @@ def _sizes(reader: JobReader, known: int | None) -> dict[str, int]:
             degree = reader.count(key, usual, least=-1)
             if degree == 0:
                 allowed = "-1 (the remaining devices), or at least 1"
-                because = "a parallelism degree is at least 1"
-                reader.fault(key, allowed, because, "write 1")
+                reader.fault(key, allowed, "a parallelism degree is at least 1", "write 1")
             sizes[axis] *= max(degree, 1)
             left += [axis] if degree == -1 and reader.has(key) else []
     named = left or ["fsdp"]
@@ -154,9 +151,8 @@ def _batch(reader: JobReader, ranks: int) -> None:
     replicas, stages = reader.degree("data_parallel"), reader.degree("pipeline_parallel")
     each = 12.0 if value is None else value  # base.yml
     if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
-        reader.fault(
-            key, "a number above 0", "this setting is the number of sequences per device", "write 1"
-        )
+        because = "this setting is the number of sequences per device"
+        reader.fault(key, "a number above 0", because, "write 1")
         return
     total = each * ranks
     pieces_key = "num_pipeline_microbatches"
@@ -178,32 +174,24 @@ def _batch(reader: JobReader, ranks: int) -> None:
 
 def _modes(reader: JobReader) -> None:
     if reader.raw("remat_policy") in UNREAD_POLICIES:
-        reader.refuse(
-            "remat_policy", "offload of only some activations of a layer", "write minimal_offloaded"
-        )
+        what = "offload of only some activations of a layer"
+        reader.refuse("remat_policy", what, "write minimal_offloaded")
     known = {name: name for name in (*POLICIES, *UNREAD_POLICIES)}
     policy = reader.choice("remat_policy", known, "full")
     mode, modules = POLICIES.get(policy, ("full", ()))
-    if mode != "none":
-        reader.put(("plan", "recompute"), mode, "remat_policy")
+    reader.put(("plan", "recompute"), mode, "remat_policy")
     if modules:
         reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
     if policy == OFFLOADED_POLICY:
         reader.place(ACTIVATIONS, "remat_policy")
-        text = (
-            "flopcast assumes that the inputs of layers are offloaded too, although they stay on the device"
-        )
-        reader.assume(text, "remat_policy")
+        text = "the inputs of layers are offloaded too, although they stay on the device"
+        reader.assume(f"flopcast assumes that {text}", "remat_policy")
     narrow = reader.choice("quantization", QUANTISED, "")
     dtype = reader.choice("dtype", reader.words("dtypes"), "bf16")
     reader.put(("plan", "precision"), narrow or dtype, "quantization" if narrow else "dtype")
     reader.put_optimizer(reader.choice("opt_type", reader.words("optimizers"), "adamw"), "opt_type")
-    offloaded = {
-        "optimizer_memory_host_offload": "optimizer:host",
-        "parameter_memory_host_offload": "parameters:host",
-    }
-    for key, placed in offloaded.items():
-        reader.place_if(key, (placed,))
+    for part, placed in (("optimizer", "optimizer:host"), ("parameter", "parameters:host")):
+        reader.place_if(f"{part}_memory_host_offload", (placed,))
 
 
 def _override(reader: JobReader) -> None:
@@ -239,10 +227,8 @@ def _override(reader: JobReader) -> None:
             continue
         if number < 1:
             least = sum(block.count for block in model.blocks[:-1]) + 1
-            allowed = f"{least} or more"
             because = f"{base} has several kinds of layers, and needs at least one layer of each kind"
-            fix = f"write {least}"
-            reader.fault(key, allowed, because, fix)
+            reader.fault(key, f"{least} or more", because, f"write {least}")
             continue
         reader.put(("model", *(last if part == "-" else part for part in path)), number, key)
 
@@ -264,9 +250,8 @@ def _limits_experts(reader: JobReader) -> bool:
         return False
     factor = reader.raw(CAPACITY)
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor <= 0:
-        reader.refuse(
-            SPARSE, "experts that each compute all tokens", f"write a {CAPACITY}, or {SPARSE}: true"
-        )
+        fix = f"write a {CAPACITY}, or {SPARSE}: true"
+        reader.refuse(SPARSE, "experts that each compute all tokens", fix)
         return False
     for number in sparse:
         place = ("model", "blocks", str(number), "feed_forward")
@@ -287,16 +272,12 @@ def _model(reader: JobReader) -> None:
         _override(reader)
         return
     if reader.count("num_experts", 1) > 1:
-        reader.refuse(
-            "num_experts", "a mixture-of-experts model without model_name", "write model_name, or --model"
-        )
+        what = "a mixture-of-experts model without model_name"
+        reader.refuse("num_experts", what, "write model_name, or --model")
     scale = reader.count("global_parameter_scale", 1)
     if scale > 1:
-        reader.refuse(
-            "global_parameter_scale",
-            "one scale factor for all sizes of a model (global_parameter_scale)",
-            "write the sizes themselves",
-        )
+        what = "one scale factor for all sizes of a model (global_parameter_scale)"
+        reader.refuse("global_parameter_scale", what, "write the sizes themselves")
     heads, head = reader.count("base_num_query_heads", 16), reader.count("head_dim", 128)
     hidden = reader.count("base_emb_dim", 2048)
     words = [word.lower() for word in reader.texts("mlp_activations")] or ["silu", "linear"]
@@ -319,9 +300,6 @@ def _model(reader: JobReader) -> None:
     reader.put((*block, "mixer", "head_size"), head, "head_dim")
     reader.put((*block, "feed_forward", "ffn_hidden"), reader.count("base_mlp_dim", 7168), "base_mlp_dim")
     reader.put((*block, "feed_forward", "activation"), activation or "swiglu", "mlp_activations")
-    if reader.text("decoder_block") not in ("", "llama2", "llama", "default", "mistral"):
-        reader.refuse(
-            "decoder_block",
-            f"decoder_block {reader.text('decoder_block')} without model_name",
-            "write model_name",
-        )
+    decoder = reader.text("decoder_block")
+    if decoder not in ("", "llama2", "llama", "default", "mistral"):
+        reader.refuse("decoder_block", f"decoder_block {decoder} without model_name", "write model_name")

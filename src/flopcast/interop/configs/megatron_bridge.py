@@ -15,6 +15,7 @@ overrides their values), peft/lora.py.
 
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
 from flopcast.interop.configs.job_reader import JobReader
+from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.interop.megatron.offload import FRACTION, UNPINNED
@@ -25,30 +26,8 @@ GATED = {"silu": "--swiglu", "swish": "--swiglu", "quick_gelu": "--quick-geglu"}
 PLAIN = {"squared_relu": "--squared-relu", "relu2": "--squared-relu"} | dict.fromkeys(GELU, "")
 ACTIVATION = "model.activation_func"  # a name in overrides, a function in dumps
 MIXED = "mixed_precision"
-ENDS = "--first-last-layers-bf16 --num-layers-at-start-in-bf16 {} --num-layers-at-end-in-bf16 {}"
-EIGHT = "--fp8-format hybrid --fp8-recipe "
 USUAL = {"fp8": "tensorwise", "fp4": "nvfp4"}  # recipes of MixedPrecisionConfig's fields
-PRODUCTS = {  # of a recipe's name, behind "bf16" or "fp16" → what it does beside 16 bits
-    "_mixed": "",
-    "_with_fp8_delayed_scaling_mixed": f"{EIGHT}delayed --fp8-param-gather",
-    "_with_fp8_current_scaling_mixed": f"{EIGHT}tensorwise --fp8-param-gather {ENDS.format(1, 1)}",
-    "_with_fp8_subchannel_scaling_mixed": f"{EIGHT}blockwise",
-    "_with_mxfp8_mixed": f"{EIGHT}mxfp8 --fp8-param-gather",
-}
-RECIPES = {
-    f"{wide}{name}": f"--{wide} {flags}" for wide in ("bf16", "fp16") for name, flags in PRODUCTS.items()
-} | {
-    "nemotron_h_bf16_with_fp8_current_scaling_mixed": (
-        f"--bf16 {EIGHT}tensorwise --fp8-param-gather {ENDS.format(2, 2)}"
-    ),
-    "nanov2_bf16_with_fp8_current_scaling_mixed": (
-        f"--bf16 {EIGHT}blockwise --fp8-param-gather {ENDS.format(2, 2)}"
-    ),
-    "bf16_with_nvfp4_mixed": "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4",
-    "nemotron_3_super_bf16_with_nvfp4_mixed": (
-        f"--bf16 --fp4-format e2m1 --fp4-recipe nvfp4 {ENDS.format(0, 14)}"
-    ),
-}
+RECIPES = keys_of("megatron-bridge").words["recipes"]  # name → flags of Megatron-LM
 TARGETS = {"linear_qkv": "qkv", "linear_proj": "out", "linear_fc1": "gate_up", "linear_fc2": "down"}
 BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # AttnBackend
 
@@ -131,8 +110,7 @@ def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> 
     elif name:
         allowed = ", ".join(dict.fromkeys([*known, *GELU]))
         because = f"flopcast does not support other {'gated ' if gated else ''}activations yet"
-        fix = "choose the most similar one"
-        reader.fault(key, allowed, because, fix)
+        reader.fault(key, allowed, because, "choose the most similar one")
 
 
 def _precision(reader: JobReader, flags: TranslatedFlags) -> None:

@@ -227,10 +227,8 @@ def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
         )
     engine = reader.flag("model.transformer_engine") or reader.flag("model.mcore_gpt")
     if not engine:
-        reader.assume(
-            "kernels are predicted as those of Transformer Engine, although the file does not enable it",
-            "model.transformer_engine",
-        )
+        text = "kernels are predicted as those of Transformer Engine, although the file does not enable it"
+        reader.assume(text, "model.transformer_engine")
     if not reader.flag("model.fp8"):
         return
     if not engine:
@@ -239,9 +237,8 @@ def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     formats = [name for name in ("e4m3", "hybrid") if reader.flag(f"model.fp8_{name}")]
     if not formats:
         because = "fp8 training needs a number format"
-        reader.fault(
-            "model.fp8", "false, unless fp8_hybrid or fp8_e4m3 is true", because, "add fp8_hybrid: true"
-        )
+        allowed = "false, unless fp8_hybrid or fp8_e4m3 is true"
+        reader.fault("model.fp8", allowed, because, "add fp8_hybrid: true")
         return
     flags.add("--fp8-format", "model.fp8", formats[0])
     flags.add("--fp8-recipe", "model.fp8", "delayed")

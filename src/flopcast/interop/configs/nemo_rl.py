@@ -145,9 +145,8 @@ def _file(path: str) -> str:
 def _without_base(document: Document, missing: str) -> Exception:
     allowed, because = "all files that it is based on", "flopcast reads only the files that you name"
     fix = f"give {missing} too: flopcast predict {missing.replace(',', '')} {document.name}"
-    return spec_error(
-        "defaults", missing, allowed, because, fix, document.where(("defaults",)), "is not given"
-    )
+    fault = "is not given"
+    return spec_error("defaults", missing, allowed, because, fix, document.where(("defaults",)), fault)
 
 
 def _over(whole: Document, other: Document) -> Document:

@@ -101,8 +101,7 @@ def _of_whole(reader: JobReader, half: bool) -> dict[str, object]:
     if wide and half:
         because = "NeMo accumulates gradients in fp32 only if weights are bf16"
         allowed = f"false, because weights are fp16, or true together with {APEX}"
-        fix = f"write {O2}: false"
-        reader.fault(O2, allowed, because, fix)
+        reader.fault(O2, allowed, because, f"write {O2}: false")
     hidden = ("model.sequence_parallel", "model.gradient_accumulation_fusion")
     alone = reader.count("model.pipeline_model_parallel_size") == 1
     beside = wide and alone and not any(reader.flag(key) for key in hidden)

@@ -12,6 +12,7 @@ the Trainer also states must be equal or "auto"; an optimizer in the configurati
 import re
 from collections.abc import Mapping
 
+from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.config_reader import AUTO
@@ -38,30 +39,19 @@ OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+|partial|
 class PublishedFile:
     """Settings that the name of a published file does not show, such as placements and pinned copies."""
 
-    placed: tuple[str, ...] = ()
+    placed: tuple[str, ...]
     pinned: bool = False
     overlap: bool = True
 
 
 PUBLISHED: Mapping[str, Mapping[str, PublishedFile]] = {  # program → its file
-    "Axolotl": {  # axolotl-ai-cloud/axolotl, deepspeed_configs/
-        **dict.fromkeys(
-            ("zero2.json", "zero2_torch_compile.json"), PublishedFile(placed=SHARDED_STATES[:1])
-        ),
-        **dict.fromkeys(
-            ("zero3_bf16_cpuoffload_all.json", "zero3_cpuoffload.json"),
-            PublishedFile(placed=SHARDED_STATES, pinned=True),
-        ),
-        "zero3_bf16_cpuoffload_params.json": PublishedFile(placed=SHARDED_STATES[1:], pinned=True),
-    },
-    "LLaMA-Factory": {  # hiyouga/LLaMA-Factory, examples/deepspeed/
-        **dict.fromkeys(
-            ("ds_z0_config.json", "ds_z2_config.json", "ds_z3_config.json"), PublishedFile(overlap=False)
-        ),
-        "ds_z2_offload_config.json": PublishedFile(placed=SHARDED_STATES[:1], pinned=True, overlap=False),
-        "ds_z3_offload_config.json": PublishedFile(placed=SHARDED_STATES, pinned=True, overlap=False),
-        "ds_z3_partial_offload_config.json": PublishedFile(placed=SHARDED_STATES[:1], overlap=False),
-    },
+    program: {
+        name: PublishedFile(
+            placed=tuple(words.split()), pinned="pinned" in shown, overlap="overlap" in shown
+        )
+        for name, (words, shown) in files.items()
+    }
+    for program, files in read_table(__package__, "tables/published_deepspeed.yaml").items()
 }
 
 
@@ -109,20 +99,16 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
         if reader.keys.program in WITH_FILE:
             fix = f"give this file, too: flopcast predict {reader.document.name} {path}"
         if not reader.faulty("deepspeed"):
-            reader.fault(
-                "deepspeed",
-                "the DeepSpeed settings themselves, or a file name with the ZeRO stage, such as zero3.json",
-                because,
-                fix,
+            allowed = (
+                "the DeepSpeed settings themselves, or a file name with the ZeRO stage, such as zero3.json"
             )
+            reader.fault("deepspeed", allowed, because, fix)
         return "deepspeed-zero"
     known = f", as {reader.keys.program} publishes it" if published else ""
     published = published or PublishedFile(placed=_placed_by_name(name, stage))
     moves = f" with {' and '.join(published.placed)}" if published.placed else ""
-    reader.assume(
-        f"ZeRO stage {stage}{moves} from the name of {path}{known}, which flopcast does not open",
-        "deepspeed",
-    )
+    text = f"ZeRO stage {stage}{moves} from the name of {path}{known}, which flopcast does not open"
+    reader.assume(text, "deepspeed")
     reader.place(published.placed, "deepspeed")
     wire = precision_bytes(precision)
     reader.put(("plan", "zero"), deepspeed.put_stage(reader, stage, wire, "deepspeed"), "deepspeed")
@@ -189,9 +175,8 @@ def _inline(reader: JobReader, batch: TrainerBatch, precision: str) -> object:
         inner.put(("plan", "optimizer"), kind, "optimizer.type")
     for key in (deepspeed.TENSOR, deepspeed.SEQUENCE):
         if inner.count(key, 1, least=0) > 1:
-            inner.refuse(
-                key, "this kind of parallelism for trainers based on transformers", f"remove {key}"
-            )
+            what = "this kind of parallelism for trainers based on transformers"
+            inner.refuse(key, what, f"remove {key}")
     for path, value in _leaves(inner.data):
         reader.put(path, value)
     reader.lines |= inner.lines

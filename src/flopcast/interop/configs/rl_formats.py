@@ -8,7 +8,7 @@ A reader puts fields of the training job at their usual places, fields of the ro
 fields of the step below "step". `step_document` creates the two jobs from them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import nemo_rl, openrlhf_rl, trl, trl_rl, verl_rl
@@ -24,12 +24,7 @@ READERS: Mapping[str, Callable[[Document, ImportOptions], JobReader]] = {
     trl_rl.START: trl_rl.read,
     nemo_rl.START: nemo_rl.read_step,
 }
-MERGED: Mapping[
-    str, Callable[[Sequence[Document]], Document]
-] = {  # steps whose settings stand in several files
-    trl_rl.START: trl.merged,
-    nemo_rl.START: nemo_rl.merged,
-}
+MERGED = {trl_rl.START: trl.merged, nemo_rl.START: nemo_rl.merged}  # settings in several files
 ROLLOUT, STEP, TRAINING = "rollout", "step", "training"
 
 

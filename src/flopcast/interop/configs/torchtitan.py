@@ -273,9 +273,8 @@ def _stack(reader: JobReader) -> object:
         if compiled:
             changes["tensor_overlap"] = "chunks"
         else:
-            reader.assume(
-                "enable_async_tensor_parallel has no effect, because the model is not compiled", key
-            )
+            text = "enable_async_tensor_parallel has no effect, because the model is not compiled"
+            reader.assume(text, key)
     policy = key_of(reader, "fsdp_reshard_after_forward")
     word = reader.choice(policy, {name: name for name in ("default", "always", "never")}, "default")
     if word == "never":

@@ -71,13 +71,11 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
     if chunks > 1:
         reader.put(("plan", "virtual_stages"), chunks, each_key, key)
     if layers is None:
-        reader.assume(
-            "blocks are divided evenly over stages, because the model comes from another file", degree_key
-        )
+        text = "blocks are divided evenly over stages, because the model comes from another file"
+        reader.assume(text, degree_key)
     elif stages * chunks > whole:
-        reader.fault(
-            degree_key, f"at most {whole} chunks", "each chunk needs at least one layer", "write 1"
-        )
+        allowed = f"at most {whole} chunks"
+        reader.fault(degree_key, allowed, "each chunk needs at least one layer", "write 1")
     else:
         reader.put(("plan", "stage_layers"), dealt(layers, stages * chunks, ends), degree_key)
 

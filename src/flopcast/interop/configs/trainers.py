@@ -167,9 +167,8 @@ def _precision(reader: JobReader) -> str:
         reader.assume("fp8 with one scale per tensor, as in torchao", "fp8")
         return "fp8_current"
     if not brain and not half:
-        reader.assume(
-            "bf16, because neither bf16 nor fp16 is set; if the weights are in fp32, set plan.precision"
-        )
+        text = "bf16, because neither bf16 nor fp16 is set; if the weights are in fp32, set plan.precision"
+        reader.assume(text)
     return "fp16" if half else "bf16"
 
 

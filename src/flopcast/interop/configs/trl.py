@@ -111,18 +111,13 @@ def _tuning(reader: JobReader) -> None:
         if found := ALONE.search(named.lower()):
             reader.assume(f"no reference model, because the names in the file contain {found[1]}")
             return
-        reader.assume(
-            "flopcast assumes a reference model; ORPO, CPO and SimPO do not need one",
-            next((key for key in keys if reader.has(key)), ""),
-        )
+        text = "flopcast assumes a reference model; ORPO, CPO and SimPO do not need one"
+        reader.assume(text, next((key for key in keys if reader.has(key)), ""))
         reader.put_reference(*keys, passes=KTO_PASSES if reader.has(*KTO) else 1)
     if reader.has(TEACHER):
         if reader.raw("lmbda") not in (0, 0.0):
-            reader.refuse(
-                "lmbda" if reader.has("lmbda") else TEACHER,
-                "generation during distillation",
-                "write lmbda: 0",
-            )
+            what = "generation during distillation"
+            reader.refuse("lmbda" if reader.has("lmbda") else TEACHER, what, "write lmbda: 0")
             return
         reader.put_teacher(TEACHER, reader.text(TEACHER))
 
@@ -266,9 +261,8 @@ def put_adapters(reader: JobReader) -> None:
         reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if not reader.flag("use_peft"):
         if four:
-            refuse_frozen(
-                reader, "load_in_4bit", "false, unless use_peft is true", "add use_peft: true", "use_peft"
-            )
+            allowed = "false, unless use_peft is true"
+            refuse_frozen(reader, "load_in_4bit", allowed, "add use_peft: true", "use_peft")
         return
     key = "lora_target_modules"
     every = reader.raw(key) in ("all-linear", ["all-linear"])

@@ -152,9 +152,8 @@ def _batch(reader: StepReader, replicas: int) -> None:
     reader.put(("batch", "sequence_length"), longest, ANSWER, PROMPT)
     reader.note_longest(longest, ANSWER)
     if not reader.flag(PACKED):
-        reader.assume(
-            f"{PACKED} is off, so the training computes {longest} tokens for every answer", PACKED
-        )
+        text = f"{PACKED} is off, so the training computes {longest} tokens for every answer"
+        reader.assume(text, PACKED)
     whole, context = reader.count(MINI, 256) * reader.count(SAMPLES, 1), reader.degree("context_parallel")
     tokens, key = (MOST_TOKENS, reader.count(MOST_TOKENS, 16384)), reader.first(*MICRO)
     if reader.flag(DYNAMIC):

@@ -102,9 +102,8 @@ def listed_as_local(read: Reader) -> Layers:
         allowed = f"a list of [[{KINDS}, …], repeats] for {number} layers in all"
         groups = read.entries("attention_types", _is_repeated, allowed)
         if groups is not None and sum(len(kinds) * repeats for kinds, repeats in groups) != number:
-            read.fault(
-                "attention_types", allowed, "every layer has exactly one kind", "correct attention_types"
-            )
+            because = "every layer has exactly one kind"
+            read.fault("attention_types", allowed, because, "correct attention_types")
             groups = None
         listed = (
             list(NEO) * number

@@ -124,9 +124,8 @@ class Arguments:
             fix = f"add {flag} with a value, such as {flag} {_example(flag, 1)}"
             if other := same_in_section(flag, self._given):
                 fix = f"write {flag} in place of {other[0]}"
-            self.fault(
-                flag, None, "a whole number", "Megatron-LM would not start without it", fix, "is missing"
-            )
+            allowed = "a whole number"
+            self.fault(flag, None, allowed, "Megatron-LM would not start without it", fix, "is missing")
         return self.count(flag)
 
     def fraction(self, flag: str, default_fraction: float) -> float:
@@ -159,9 +158,8 @@ class Arguments:
         text = self.text(flag).lower()
         if text not in values:
             fix = choice_fix(text, values, default, option=flag)
-            self.fault(
-                flag, self.text(flag), ", ".join(values), "flopcast does not support this value", fix
-            )
+            because = "flopcast does not support this value"
+            self.fault(flag, self.text(flag), ", ".join(values), because, fix)
             return default
         return values[text]
 

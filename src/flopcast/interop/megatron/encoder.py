@@ -29,9 +29,8 @@ def read_encoder(args: JobBuilder) -> None:
         return
     if len(model["blocks"]) > 1:
         because = "encoder-decoder models whose layers differ are not supported yet"
-        args.fault(
-            args.first(LENGTH, DEPTH), None, "equal layers", because, "remove it", "is not supported"
-        )
+        allowed = "equal layers"
+        args.fault(args.first(LENGTH, DEPTH), None, allowed, because, "remove it", "is not supported")
         return
     depth, below = args.layers, args.count(DEPTH, args.layers)
     args.put(("batch", "source_length"), batch["sequence_length"], "--encoder-seq-length", "--seq-length")

@@ -9,7 +9,7 @@ are those of Megatron-LM, core v0.12.
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.flags import MEANS_NONE
 from flopcast.interop.megatron.forks import SHARED as NUMBER_SHARED
-from flopcast.interop.megatron.forks import WIDTH, deepspeed_fields, is_deepspeed_moe
+from flopcast.interop.megatron.forks import WIDTH, capacity_factor, deepspeed_fields, is_deepspeed_moe
 from flopcast.spec.expert_software import ExpertSoftware
 
 NUMBER = "--num-experts"
@@ -75,7 +75,7 @@ def _fields(args: Arguments, width: int) -> dict[str, object]:
     fields["selection_bias"] = args.has("--moe-router-enable-expert-bias")
     fields["auxiliary_loss"] = _has_loss(args)
     if args.has(CAPACITY):
-        fields |= {"capacity_factor": _factor(args), "pads_to_capacity": args.has(PADDED)}
+        fields |= {"capacity_factor": capacity_factor(args, CAPACITY), "pads_to_capacity": args.has(PADDED)}
     return fields
 
 
@@ -84,16 +84,6 @@ def _has_loss(args: Arguments) -> bool:
     kinds = {word.text for word in args.words(BALANCING)} or {"aux_loss"}
     weights = {word.text.strip("0.") for word in args.words("--moe-aux-loss-coeff")}
     return any("loss" in kind for kind in kinds) and bool(weights - {""})
-
-
-def _factor(args: Arguments) -> float:
-    """Return the capacity of an expert over its mean load; below 0, Megatron-LM drops no tokens."""
-    try:
-        return max(float(args.text(CAPACITY)), 0.0)
-    except ValueError:
-        because = "this setting is the capacity of an expert divided by its mean load"
-        args.fault(CAPACITY, args.text(CAPACITY), "a number", because, f"write {CAPACITY} 1.0")
-        return 0.0
 
 
 def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]:
@@ -112,9 +102,8 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
         return {} if usual.dispatcher == "all_to_all" else {"dispatcher": "all_to_all"}
     kind = args.choice(DISPATCHER, DISPATCHERS, "allgather")
     if kind == "allgather":
-        args.assume(
-            "flopcast assumes that tokens are sent by an all-to-all and not all-gathered", DISPATCHER
-        )
+        text = "flopcast assumes that tokens are sent by an all-to-all and not all-gathered"
+        args.assume(text, DISPATCHER)
     library: str = args.choice(BACKEND, LIBRARIES, "deepep") if kind == "flex" else usual.dispatcher
     library = "all_to_all" if kind == "alltoall" else library
     changes: dict[str, object] = {} if library == usual.dispatcher else {"dispatcher": library}

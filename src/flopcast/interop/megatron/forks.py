@@ -79,7 +79,8 @@ def deepspeed_fields(args: Arguments, width: int) -> dict[str, object]:
     fields |= {"router": "softmax", "router_dtype": "fp32"}
     fields["auxiliary_loss"] = args.text(LOSS).strip("0.") != "" if args.has(LOSS) else True
     if not args.has(KEEPS):
-        fields |= {"capacity_factor": _factor(args), "pads_to_capacity": True}
+        factor = capacity_factor(args, ROOM) if args.text(ROOM) else 1.0
+        fields |= {"capacity_factor": factor, "pads_to_capacity": True}
     if args.choice(RESIDUAL, TYPES, ""):
         fields |= {"shared_experts": 1, "shared_hidden": width, "shared_gate": True}
     return fields
@@ -90,9 +91,8 @@ def noop_layers(args: Arguments, layers: int) -> tuple[int, ...]:
     numbers = tuple(dict.fromkeys(_numbers(args, NOOP, least=0))) if args.has(NOOP) else ()
     if any(number >= layers for number in numbers) or len(numbers) >= layers:
         allowed = f"indices of layers from 0 to {layers - 1}, but not of all layers"
-        args.fault(
-            NOOP, args.text(NOOP), allowed, "the setting lists the layers that do nothing", f"remove {NOOP}"
-        )
+        because = "the setting lists the layers that do nothing"
+        args.fault(NOOP, args.text(NOOP), allowed, because, f"remove {NOOP}")
         return ()
     return numbers
 
@@ -103,17 +103,16 @@ def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
     if parts and all(part.isdecimal() and int(part) >= least for part in parts):
         return [int(part) for part in parts]
     text = " ".join(word.text for word in args.words(flag))
-    because = f"whole numbers, {least} or more"
-    fix = "these settings are whole numbers"
-    args.fault(flag, text, because, fix, f"write {flag} {least}")
+    allowed, because = f"whole numbers, {least} or more", "these settings are whole numbers"
+    args.fault(flag, text, allowed, because, f"write {flag} {least}")
     return [max(least, 1)]
 
 
-def _factor(args: Arguments) -> float:
-    """Return the capacity factor: the capacity of an expert relative to its mean load."""
+def capacity_factor(args: Arguments, flag: str) -> float:
+    """Return the capacity of an expert relative to its mean load; below 0, no tokens are dropped."""
     try:
-        return max(float(args.text(ROOM) or 1.0), 0.0)
+        return max(float(args.text(flag)), 0.0)
     except ValueError:
         because = "this setting is the capacity of an expert divided by its mean load"
-        args.fault(ROOM, args.text(ROOM), "a number", because, f"write {ROOM} 1.0")
+        args.fault(flag, args.text(flag), "a number", because, f"write {flag} 1.0")
         return 1.0

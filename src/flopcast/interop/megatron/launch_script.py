@@ -104,9 +104,8 @@ def _flags(training: TrainingCommand, script: Script) -> JobBuilder:
     flags.wide_gradients = written is not None and bool(_WIDE.search(written.text))
     if training.others:
         others = ", ".join(map(str, training.others))
-        flags.assume(
-            f"flopcast reads the training command in {name}:{line}, and ignores those in line {others}"
-        )
+        text = f"flopcast reads the training command in {name}:{line}, and ignores those in line {others}"
+        flags.assume(text)
     return flags
 
 
@@ -141,6 +140,5 @@ def _unknown_ranks(where: str, variable: str) -> Problem:
     fix = "add the number of devices, such as --gpus 16"
     if variable:
         because, fix = f"the script does not set {variable}", f"add --env {variable}=2, with its value"
-    return Problem(
-        "world size", None, allowed, because, fix, where=where, fault="is not stated in the script"
-    )
+    fault = "is not stated in the script"
+    return Problem("world size", None, allowed, because, fix, where=where, fault=fault)

@@ -19,6 +19,7 @@ from flopcast.spec.rules_size import MOST_LAYERS
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
 POSITIONS = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope"}
 POSITIONS |= {"none": "none", "alibi": "alibi", "relative": "relative"}
+ACTIVATIONS = {"--quick-geglu": "geglu", "--swiglu": "swiglu", "--squared-relu": "relu2"}
 GATES = {"swiglu": "swiglu", "geglu": "geglu"}
 SOFTMAX = "--softmax-type"
 SOFTMAXES = {name: name for name in ("vanilla", "off-by-one", "learnable")}
@@ -130,17 +131,11 @@ def _feed_forward(args: JobBuilder, block: Path, hidden: int) -> None:
     inner = (*block, "feed_forward")
     for one, other in (("--swiglu", "--squared-relu"), ("--swiglu", "--quick-geglu")):
         args.clash(one, other, "a block has one activation")
-    activation = "relu2" if args.has("--squared-relu") else "gelu"
-    activation = "swiglu" if args.has("--swiglu") else activation
-    activation = "geglu" if args.has("--quick-geglu") else activation
-    activation = args.choice("--glu-activation", GATES, activation)
-    usual = 4 * hidden
-    if args.has("--swiglu"):
-        usual = swiglu_width(hidden)
-    width = args.count("--ffn-hidden-size", usual)
+    usual = next((name for flag, name in ACTIVATIONS.items() if args.has(flag)), "gelu")
+    activation = args.choice("--glu-activation", GATES, usual)
+    width = args.count("--ffn-hidden-size", swiglu_width(hidden) if args.has("--swiglu") else 4 * hidden)
     args.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
-    flags = ("--glu-activation", "--quick-geglu", "--swiglu", "--squared-relu")
-    args.put((*inner, "activation"), activation, *flags)
+    args.put((*inner, "activation"), activation, "--glu-activation", *ACTIVATIONS)
     args.put((*inner, "bias"), not args.has("--disable-bias-linear"), "--disable-bias-linear")
 
 
@@ -203,9 +198,8 @@ def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
     """Return the vocabulary of the catalogue's model that is named in the tokenizer's path."""
     for part in tokenizer.replace("\\", "/").split("/")[::-1]:
         if entry := catalog.known("models", part):
-            return catalog.model(
-                entry
-            ).vocabulary, f"the vocabulary of the model {entry}, which the name of the tokenizer contains"
+            source = f"the vocabulary of the model {entry}, which the name of the tokenizer contains"
+            return catalog.model(entry).vocabulary, source
     return None
 
 
@@ -224,9 +218,8 @@ def _sequence(args: JobBuilder, block: Path) -> None:
         because = f"each of the {length} tokens of a sequence needs a position"
         args.fault(flag, longest, f"{length} or more", because, f"write {flag} {length}")
     kind = _positions(args)
-    args.put(
-        ("model", "learned_positions"), longest if kind == "learned" else 0, "--max-position-embeddings"
-    )
+    learned = longest if kind == "learned" else 0
+    args.put(("model", "learned_positions"), learned, "--max-position-embeddings")
     if args.has(*MLA):  # a part of each head of its own is rotated
         return
     fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0

@@ -32,9 +32,8 @@ def plan_optimizer(arguments: Arguments) -> str:
         because = "Megatron-LM has no such optimizer"
         arguments.fault("--optimizer", written, ", ".join(KNOWN), because, f"did you mean {near[0]}?")
     elif written not in ("", *KNOWN):
-        arguments.assume(
-            f"the optimizer step is predicted as that of Adam instead of {written}", "--optimizer"
-        )
+        text = f"the optimizer step is predicted as that of Adam instead of {written}"
+        arguments.assume(text, "--optimizer")
     plain = written == "sgd" and arguments.text("--sgd-momentum") in ("0", "0.0")
     return "sgd" if plain else KNOWN.get(written, "adamw")
 

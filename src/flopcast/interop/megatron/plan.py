@@ -105,13 +105,11 @@ def _exchange(args: JobBuilder, context: str) -> None:
         args.put(("plan", "context_exchange"), exchange, EXCHANGE, ULYSSES)
     kinds = list(dict.fromkeys(word.text.lower() for word in args.words(EXCHANGE)))
     if len(kinds) > 1:
-        args.assume(
-            (
-                f"context parallelism uses {kinds[0]} in every layer, including layers for which the "
-                f"script states {', '.join(kinds[1:])}"
-            ),
-            EXCHANGE,
+        text = (
+            f"context parallelism uses {kinds[0]} in every layer, including layers for which the "
+            f"script states {', '.join(kinds[1:])}"
         )
+        args.assume(text, EXCHANGE)
 
 
 def _batch(args: JobBuilder) -> None:
@@ -177,9 +175,8 @@ def _zero(args: JobBuilder) -> None:
             args.assume(f"{STRATEGY} no_shard (no sharding), which is Megatron-Core's default")
     if args.has("--deepspeed"):
         if not args.has("--zero-stage"):
-            args.assume(
-                "ZeRO stage 1, because flopcast does not read the DeepSpeed configuration", "--deepspeed"
-            )
+            text = "ZeRO stage 1, because flopcast does not read the DeepSpeed configuration"
+            args.assume(text, "--deepspeed")
         zero = args.count("--zero-stage", 1, least=0)
         if zero == 0 and args.has("--bf16") and args.replicas > 1:
             zero = 1

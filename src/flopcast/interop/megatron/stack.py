@@ -48,10 +48,8 @@ def stack_of(arguments: Arguments) -> object:
     check_script(arguments)
     stack = catalog.stack(_named(arguments))
     changes = switched(arguments, stack)
-    gradients = _gradients(arguments, stack)
-    changes |= {"gradients": gradients} if gradients else {}
-    pipeline = _pipeline(arguments, stack)
-    changes |= {"pipeline": pipeline} if pipeline else {}
+    parts = {"gradients": _gradients(arguments, stack), "pipeline": _pipeline(arguments, stack)}
+    changes |= {name: part for name, part in parts.items() if part}
     if arguments.has("--synchronize-each-layer"):
         changes["synchronise_each_layer"] = True
     return {"base": stack.name} | changes if changes else stack.name
@@ -71,17 +69,14 @@ def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
     rewrites = _rewrites(arguments, stack, kernel)
     if rewrites != stack.rewrites:
         changes["rewrites"] = list(rewrites)
-    optimizer = stack_optimizer(arguments)
-    changes |= {"optimizer": optimizer} if optimizer else {}
-    experts = expert_software(arguments, stack.experts)
-    changes |= {"experts": experts} if experts else {}
-    if arguments.has("--tp-comm-overlap"):
-        changes["tensor_overlap"] = "chunks"
-    changes |= _loss(arguments, stack)
-    if offload := offload_changes(arguments):
-        changes["offload"] = offload
-    narrow = narrow_changes(arguments)
-    return changes | ({"narrow": narrow} if narrow else {})
+    parts = {
+        "optimizer": stack_optimizer(arguments),
+        "experts": expert_software(arguments, stack.experts),
+        "tensor_overlap": "chunks" if arguments.has("--tp-comm-overlap") else "",
+    }
+    loss = _loss(arguments, stack)
+    parts |= {"offload": offload_changes(arguments), "narrow": narrow_changes(arguments)}
+    return changes | {name: part for name, part in parts.items() if part} | loss
 
 
 def _named(arguments: Arguments) -> str:
@@ -98,10 +93,8 @@ def _named(arguments: Arguments) -> str:
         arguments.assume(f"stack gpt-neox-deepspeed: {because}", "--deepspeed")
         return "gpt-neox-deepspeed"
     if arguments.has("--use-legacy-models"):
-        arguments.assume(
-            "stack megatron-2022, because the script uses the models that preceded Megatron-Core",
-            "--use-legacy-models",
-        )
+        text = "stack megatron-2022, because the script uses the models that preceded Megatron-Core"
+        arguments.assume(text, "--use-legacy-models")
         return "megatron-2022"
     for name, flags in SIGNS:
         sign = next((flag for flag in flags.split() if arguments.has(flag)), None)

@@ -84,13 +84,9 @@ def _without_noop(args: JobBuilder, stages: int, chunks: int) -> None:
     each, rest = divmod(args.layers, stages * chunks)
     if rest and not args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         allowed = f"{args.layers} layers, including no-op layers, on {stages * chunks} chunks"
-        args.fault(
-            args.first(*LAYERS),
-            args.layers,
-            allowed,
-            "all chunks have the same number of layers",
-            f"set {args.first(*LAYERS)} to {max(each, 1) * stages * chunks}",
-        )
+        because = "all chunks have the same number of layers"
+        fix = f"set {args.first(*LAYERS)} to {max(each, 1) * stages * chunks}"
+        args.fault(args.first(*LAYERS), args.layers, allowed, because, fix)
     elif stages * chunks > 1:
         held = [
             each - sum(i * each <= layer < (i + 1) * each for layer in args.noop)
@@ -159,20 +155,15 @@ def _layout(args: JobBuilder, stages: int) -> None:
         args.fault(LAYOUT, text, allowed, because, f"remove {LAYOUT}")
     elif len(held) % stages:
         because = f"all {stages} stages ({PIPELINE}) have the same number of chunks"
-        args.fault(
-            LAYOUT,
-            f"{len(held)} chunks",
-            f"a number of chunks that is a multiple of {stages}",
-            because,
-            f"move the bars so that the layout has {len(held) // stages * stages or stages} chunks",
-        )
+        allowed = f"a number of chunks that is a multiple of {stages}"
+        fix = f"move the bars so that the layout has {len(held) // stages * stages or stages} chunks"
+        args.fault(LAYOUT, f"{len(held)} chunks", allowed, because, fix)
     else:
         args.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
         args.put(("plan", "stage_layers"), held, LAYOUT)
         if not text.rstrip("|").endswith("L") or not text.startswith("E"):
-            args.assume(
-                "flopcast assumes that embedding and loss are on the first and the last chunk", LAYOUT
-            )
+            text = "flopcast assumes that embedding and loss are on the first and the last chunk"
+            args.assume(text, LAYOUT)
 
 
 def layers_of(text: str) -> list[int] | None:

@@ -104,9 +104,8 @@ def job_of_experiments(document: Document, model: str | None = None) -> Document
     if not names:
         because = "an experiment states serving_mode and system_name"
         fix = "give a file of `aiconfigurator cli exp`"
-        raise spec_error(
-            "exps", None, "an experiment", because, fix, document.where(()), fault="is missing"
-        )
+        allowed = "an experiment"
+        raise spec_error("exps", None, allowed, because, fix, document.where(()), fault="is missing")
     return _Experiment(document, names, model).job()
 
 
@@ -121,9 +120,8 @@ class _Experiment:
         self._stored, self._flat = "", "config" not in data[names[0]]
         self._notes: list[str] = []
         if names[1:]:
-            self._notes.append(
-                f"flopcast reads only the experiment {names[0]}, and not {', '.join(names[1:])}"
-            )
+            text = f"flopcast reads only the experiment {names[0]}, and not {', '.join(names[1:])}"
+            self._notes.append(text)
 
     def job(self) -> Document:
         """Return the job of the experiment.
@@ -219,9 +217,8 @@ class _Experiment:
         searched = any(isinstance(each, list) and len(each) > 1 for each in lists)
         if len(degrees) == len(POOLS) and all("tp" in each for each in degrees.values()) and not searched:
             return plan | dict(zip(POOLS, degrees.values(), strict=True))
-        self._notes.append(
-            "to search separate pools for prefill and decode, run flopcast search --plan pools=yes"
-        )
+        text = "to search separate pools for prefill and decode, run flopcast search --plan pools=yes"
+        self._notes.append(text)
         return plan
 
     def _formats(self, worker: str, config: Mapping[str, object]) -> dict[str, object]:

@@ -57,9 +57,8 @@ def read_vllm(reader: LaunchReader) -> None:
     else:
         _leave_lengths(reader, "dataset-name", "dataset-path")
     if dataset in ("random", "sonnet") and not reader.flag("ignore-eos"):
-        reader.assume(
-            "all answers have the stated length, although the benchmark lets the model end them earlier"
-        )
+        text = "all answers have the stated length, although the benchmark lets the model end them earlier"
+        reader.assume(text)
 
 
 def read_sglang(reader: LaunchReader) -> None:
@@ -183,9 +182,8 @@ def _read_load(reader: LaunchReader, most: str, requests: int | None) -> None:
     else:
         reader.put(("traffic", "rate_per_s"), rate, "request-rate")
         if reader.has(most):
-            reader.assume(
-                f"{most} is ignored, because the benchmark sends {rate:g} requests per second", most
-            )
+            text = f"{most} is ignored, because the benchmark sends {rate:g} requests per second"
+            reader.assume(text, most)
     if requests is not None or reader.has("num-prompts"):
         reader.put(("traffic", "requests"), reader.count("num-prompts", requests or 1), "num-prompts")
     if reader.has("seed"):
@@ -194,9 +192,8 @@ def _read_load(reader: LaunchReader, most: str, requests: int | None) -> None:
         metric, _, limit = word.partition(":")
         if metric not in METRICS or not re.fullmatch(r"\d+(\.\d+)?", limit):
             because = "flopcast knows limits of these latencies in milliseconds"
-            reader.fault(
-                "goodput", " or ".join(f"{name}:MS" for name in METRICS), because, "write ttft:2000"
-            )
+            fix = "write ttft:2000"
+            reader.fault("goodput", " or ".join(f"{name}:MS" for name in METRICS), because, fix)
         else:
             reader.put(("slo", METRICS[metric]), f"{limit} ms", "goodput")
 

@@ -140,9 +140,8 @@ class LaunchReader(ConfigReader):
             if not self.faulty(key):
                 because = "the deployment needs a model to serve"
                 allowed = "the name of a model of the Hugging Face hub, or a folder"
-                self.fault(
-                    key, allowed, because, "add --model llama-3.1-8b, or another model", "is missing"
-                )
+                fix = "add --model llama-3.1-8b, or another model"
+                self.fault(key, allowed, because, fix, "is missing")
             return None
         name = name.rstrip("/")
         entry = catalog.known("models", name)
@@ -215,9 +214,8 @@ class LaunchReader(ConfigReader):
     def put_eager(self, key: str) -> None:
         """Set the time of launches, where a setting turns CUDA graphs off."""
         self.put(("engine", "launch_s"), EAGER_LAUNCH, key)
-        self.assume(
-            f"{key}: without CUDA graphs, the host launches a kernel in {EAGER_LAUNCH} (launch_s)", key
-        )
+        text = f"{key}: without CUDA graphs, the host launches a kernel in {EAGER_LAUNCH} (launch_s)"
+        self.assume(text, key)
 
     def prefill(self, key: str) -> str:
         """Return how an engine divides prompts, from its switch for chunked prefill."""
@@ -259,9 +257,8 @@ class LaunchReader(ConfigReader):
         name = self.text(key)
         if not name and not self.faulty(key):
             because = "a smaller model drafts the tokens"
-            self.fault(
-                key, "the name of a model of the Hugging Face hub", because, f"add {key}", "is missing"
-            )
+            allowed = "the name of a model of the Hugging Face hub"
+            self.fault(key, allowed, because, f"add {key}", "is missing")
         return catalog.known("models", name) or name
 
 

@@ -42,10 +42,8 @@ def read(reader: LaunchReader) -> None:
         reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
     if copies > 1 and not shared:
         reader.put_replicas(copies, "data-parallel-size")
-        reader.assume(
-            f"data-parallel-size {copies}: the deployment has {copies} independent instances",
-            "data-parallel-size",
-        )
+        text = f"data-parallel-size {copies}: the deployment has {copies} independent instances"
+        reader.assume(text, "data-parallel-size")
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     _read_experts(reader, ranks, entry)
@@ -88,13 +86,11 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
     size = "chunked-prefill-size"
     if reader.raw(size) == -1:
         reader.put_count("max_tokens", "max-prefill-tokens")
-        reader.assume(
-            (
-                "chunked prefill is off, but prompts that are longer than the token limit of an iteration "
-                "are still divided"
-            ),
-            size,
+        text = (
+            "chunked prefill is off, but prompts that are longer than the token limit of an iteration "
+            "are still divided"
         )
+        reader.assume(text, size)
     elif reader.has(size):
         reader.put_count("max_tokens", size, groups)
     elif groups > 1:

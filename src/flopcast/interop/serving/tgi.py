@@ -25,9 +25,8 @@ def read(reader: LaunchReader) -> None:
     elif reader.has("num-shard"):
         reader.put(("plan", "tensor_parallel"), reader.count("num-shard"), "num-shard")
     else:
-        reader.assume(
-            "num-shard is not given: TGI would use all devices, but flopcast uses as few as possible"
-        )
+        text = "num-shard is not given: TGI would use all devices, but flopcast uses as few as possible"
+        reader.assume(text)
     reader.read_weights("quantize", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
     reader.put_count("max_sequences", reader.first("max-batch-size", "max-concurrent-requests"))

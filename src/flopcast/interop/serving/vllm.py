@@ -46,10 +46,8 @@ def read(reader: LaunchReader) -> None:
             reader.put_copies("eplb-config.num-redundant-experts", "num-redundant-experts")
     elif groups > 1:
         reader.put_replicas(groups, "data-parallel-size")
-        reader.assume(
-            f"data-parallel-size {groups}: the deployment has {groups} independent replicas",
-            "data-parallel-size",
-        )
+        text = f"data-parallel-size {groups}: the deployment has {groups} independent replicas"
+        reader.assume(text, "data-parallel-size")
     reader.read_weights("quantization", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
     _read_limits(reader)

@@ -48,13 +48,11 @@ def load_libraries() -> Libraries:
     try:
         return Libraries(torch=import_module("torch"), transformers=import_module("transformers"))
     except ImportError as error:
+        allowed = "a Python with torch and transformers"
+        because = "flopcast traces a model by running its code on tensors without data"
+        fault = f"needs {error.name}, which is not installed"
         raise spec_error(
-            field="--trace",
-            value=error.name,
-            allowed="a Python with torch and transformers",
-            because="flopcast traces a model by running its code on tensors without data",
-            fix=INSTALL,
-            fault=f"needs {error.name}, which is not installed",
+            field="--trace", value=error.name, allowed=allowed, because=because, fix=INSTALL, fault=fault
         ) from None
 
 
@@ -79,9 +77,8 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
         if isinstance(error, SpecError):
             raise
         because = f"the configuration class of transformers reports: {_first_line(error)}"
-        raise spec_error(
-            "config", family, "values that this family of models supports", because, "correct it"
-        ) from None
+        allowed = "values that this family of models supports"
+        raise spec_error("config", family, allowed, because, "correct it") from None
 
 
 def published_config(libraries: Libraries, name: str) -> Config:
@@ -98,9 +95,8 @@ def published_config(libraries: Libraries, name: str) -> Config:
     except (*CANNOT, OSError) as error:
         because = f"transformers reports: {_first_line(error)}"
         allowed = "a config.json, its folder, or OWNER/NAME of the hub"
-        problem = Problem(
-            "model", name, allowed, because, "save the config.json in a folder, and name this folder"
-        )
+        fix = "save the config.json in a folder, and name this folder"
+        problem = Problem("model", name, allowed, because, fix)
         raise SpecError([problem]) from None
     return _decoder(libraries, config)
 
@@ -111,9 +107,8 @@ def _decoder(libraries: Libraries, config: Config) -> Config:
     if type(text) not in libraries.transformers.AutoModelForCausalLM._model_mapping:
         because = "flopcast traces only decoders that predict the next token"
         kind = config.model_type
-        raise spec_error(
-            "model_type", kind, "a causal language model", because, "choose a causal language model"
-        )
+        allowed = "a causal language model"
+        raise spec_error("model_type", kind, allowed, because, "choose a causal language model")
     return text
 
 
