@@ -68,6 +68,11 @@ def found_10(collected_runs):
     return collected_runs[9].judged()
 
 
+@pytest.fixture(scope="module")
+def found_11(collected_runs):
+    return collected_runs[10].judged()
+
+
 def printed(table):
     """Rows as the table prints them."""
     with table.open(newline="", encoding="utf-8") as rows:
@@ -150,6 +155,13 @@ def test_first_scores_of_the_tenth_collection_are_of_all_rows_but_three(found_10
     assert not found_10.left_out
 
 
+def test_first_scores_of_the_eleventh_collection_are_of_all_rows_but_three(found_11):
+    assert len(printed(COLLECTED[10])) == 3 + sum(
+        int(first[0]) for first in FIRST_SCORES_OF_COLLECTED[10].values()
+    )
+    assert Counter(row.source for row in found_11.left_out) == {"tpu-recipes-v5p": 1, "torchao-moe-b200": 2}
+
+
 def test_a_node_has_as_many_devices_as_its_row_states(found_10):
     """The catalogue's node of A40 has four."""
     row = next(row for row in found_10.rows if row.job.cluster.node.device.name == "a40-48gb")
@@ -202,6 +214,8 @@ def test_first_scores_of_the_sixth_collection_are_of_all_rows_but_eleven(found_6
         ("found_9", "dense", 0.2, 0.63),
         ("found_9", "experts", 0.22, 0.8),
         ("found_10", "dense", 0.12, 0.75),
+        ("found_11", "dense", 0.16, 0.57),
+        ("found_11", "experts", 0.16, 0.85),
     ],
 )
 def test_half_of_the_collected_runs_are_near_and_most_inside(request, table, family, median_error, inside):
