@@ -1,7 +1,7 @@
-"""The few functions that a program calls: they load what the pure core needs.
+"""The functions that a program calls. They load the files that the core needs.
 
-Answers: how do I get from a job to an answer?
-Elsewhere: the best plans (best_plans.py), plans that fit (plans_that_fit.py), jobs out of words and files
+Answers: how do I get from a job to a prediction, a search or a comparison?
+Elsewhere: the best plans (best_plans.py), plans that fit (plans_that_fit.py), jobs from options and files
 (jobs.py); the same without files (prediction.py, lab/validation/compare.py).
 """
 

@@ -1,8 +1,8 @@
-"""Jobs for a program: read from words or files, and written to files.
+"""Jobs for a program: created from options or files, and written to files.
 
-Answers: how do I get a job without writing a file, and how do I keep one?
-Elsewhere: what becomes of a job (api.py), how a request becomes one (requests/resolve.py), kinds of
-exports (interop/exports/).
+Answers: how do I create a job without writing a file, and how do I save one?
+Elsewhere: what a job is used for (api.py), how a request is converted to a job (requests/resolve.py), kinds
+of exports (interop/exports/).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The checkpoints of a job: their size and time, the interval between them, and what a failure then costs.
+"""The checkpoints of a job: their size and time, the interval between them, and the cost of a failure.
 
-Answers: how often should this job save, what does saving cost, and is there room and time for it?
+Answers: how often should this job save, what does saving cost, and is there enough memory and time for it?
 Elsewhere: seconds of one checkpoint (checkpoints.py), time lost to failures (failures.py), the report's
 text (render/checkpoint_text.py).
 """

@@ -1,6 +1,7 @@
-"""The time of checkpoints: what training waits for, what runs in the background, and what a restore reads.
+"""The time of checkpoints: how long training waits, what runs in the background, and what a restore reads.
 
-Answers: how long does a checkpoint stop training, how close may two be, how long does loading one take?
+Answers: how long does training wait for a checkpoint, how short can the interval be, and how long does
+loading take?
 Elsewhere: methods (spec/checkpoints.py), bytes of each rank (workload/saved_states.py), the interval that
 loses the least time (failures.py).
 

@@ -1,4 +1,4 @@
-"""Energy of devices during a step: seconds of each kind of work, times the power of that kind.
+"""Energy of devices during a step: the time of each kind of work, times the power during this work.
 
 Answers: how many joules does a step take, and which factors does this energy depend on?
 Elsewhere: the power of each kind (spec/operations.py), the timeline of the work (timeline/).

@@ -1,6 +1,6 @@
-"""Time that a long run loses: to checkpoints, to restarts, and to work that is done again.
+"""Time that a long run loses by checkpoints, restarts and repeated work.
 
-Answers: how much longer than its steps does a run take, and how often should it save?
+Answers: how much longer than its steps does a run take, and how often should it save a checkpoint?
 Elsewhere: how often devices fail (spec/operations.py), what the lost time costs (run.py).
 
 Failures are a Poisson process that never pauses: they strike work, checkpoints and restarts alike, and one

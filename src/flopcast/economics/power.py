@@ -1,7 +1,9 @@
-"""Watts over a step: how much of it runs into the limit, the most in any window, the limit of least energy.
+"""Power during a step: the time at the power limit, the peak in a short window, and the limit with the
+least energy.
 
-Answers: what does the power supply of a device see, and which limit of power would take the fewest joules?
-Elsewhere: watts of one kind of work and joules of a step (energy.py), what a limit does to kernels
+Answers: how much power does a device draw at most, and with which power limit does a step take the least
+energy?
+Elsewhere: watts of one kind of work and joules of a step (energy.py), how a limit slows kernels
 (cost/kernels/clocks.py).
 
 Boards and meters average over about a tenth of a second, in which many kernels run. So a task of the

@@ -1,6 +1,7 @@
-"""A whole training run: phases of tokens, each with its own step, and the time that failures take.
+"""A whole training run: phases, each with its own tokens and step, and the time lost to failures.
 
-Answers: after how many days is a run done, how much of the time counts, what does it cost and draw?
+Answers: how many days does a run take, how much of this time is useful, what does it cost, and how much
+energy does it take?
 Elsewhere: one step (step.py), lost time (failures.py), text and JSON (render/training_run.py).
 
 A phase trains a number of tokens with one batch and one sequence length. A growing batch, or a stage with

@@ -1,6 +1,6 @@
-"""Cost and energy of one step: dollars for the devices' time, joules for their power.
+"""Cost and energy of one step: the price of the devices' time, and the energy that they draw.
 
-Answers: how much money and energy do a step and 1e12 tokens take, and how wide are the intervals?
+Answers: what do a step and 1e12 tokens cost, how much energy do they take, and how wide are the intervals?
 Elsewhere: joules of a device (energy.py), a whole run with its failures (run.py), default prices and powers
 (spec/operations.py).
 The user pays for every device and second of the step, busy or not. Energy is that of the building: devices,

@@ -1,6 +1,7 @@
 """The changes that are proposed for a job that does not fit its devices.
 
-Answers: which changes are proposed for a plan, or for a search without a feasible plan; as text and JSON?
+Answers: how are the proposed changes printed as text and as JSON, for a plan and for a search without a
+feasible plan?
 Elsewhere: how they are found (search/plan_that_fits.py, search/offload_that_fits.py), a plan that flopcast
 chooses itself (requests/changes_that_fit.py).
 """

@@ -1,6 +1,6 @@
 """A score as JSON, as text, and as the page docs/accuracy/kernels.md.
 
-Answers: how is a score shown, beside what others reach on the same measurements?
+Answers: how is a score shown, next to the scores of other models on the same measurements?
 Elsewhere: what the numbers mean (lab/calibration/score.py), the texts of the page (texts/). The two models
 beside ours learn from the same files (data/operators): random forests on the raw time, as arXiv:2509.22832
 does, and boosted trees on log(time / bound), both measured by us once, over 72 pairs of operator and pass;

@@ -1,4 +1,4 @@
-"""Predicted against measured as SVG: a mark a run, coloured and shaped by its source.
+"""Predicted and measured step times as SVG: one mark for each run, with the colour and shape of its source.
 
 Answers: how do the drawings of the page of published runs look?
 Elsewhere: the page around them (published_page.py).

@@ -1,4 +1,5 @@
-"""Published runs as printed: a line a source, the worst rows, what does not fit, what is left out.
+"""Published runs as text: a line for each source, the largest errors, runs that do not fit, and omitted
+rows.
 
 Answers: what does `flopcast validate --runs` print?
 Elsewhere: the statistics (lab/validation/published_statistics.py), the rows (lab/validation/published.py).

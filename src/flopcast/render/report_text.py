@@ -1,4 +1,4 @@
-"""A report as text: first the answer, then where the time goes, the memory, costs, and the uncertainty.
+"""A report as text: first the step time, then its breakdown, the memory, costs, and the uncertainty.
 
 Answers: what does the terminal show?
 Elsewhere: the report as a page (report_page.py) and as JSON data (report_json.py).

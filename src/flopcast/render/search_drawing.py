@@ -1,4 +1,4 @@
-"""The plans of a search as one drawing: what stands on the axes, and the text of each mark.
+"""The plans of a search as one drawing: the quantities of the axes, and the text of each mark.
 
 Answers: what does `flopcast search --plot FILE` draw for plans of training?
 Elsewhere: the numbers (search/find.py), how a front is drawn (page/front.py), deployments

@@ -1,6 +1,7 @@
-"""One sentence a plan: where a runner-up loses its time, what limits the best, what a faster one lacks.
+"""One sentence for each plan: why it is slower than the best, what limits the best, or which limit a faster
+plan exceeds.
 
-Answers: why is this plan not the first, why is that one not possible?
+Answers: why is this plan not the first, and why is another plan not possible?
 Elsewhere: the order (search/rank.py), the numbers (search/exact.py).
 """
 

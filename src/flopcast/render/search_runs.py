@@ -1,6 +1,6 @@
-"""What a search shows of whole runs: the limits of the question, and the time and cost of each plan's run.
+"""What a search shows about whole runs: the limits, and the time and cost of a run with each plan.
 
-Answers: which limits do the plans keep, and how long and how dear is the run of each?
+Answers: which limits do the plans meet, and how long and how expensive is a run with each plan?
 Elsewhere: the run itself (economics/run.py), the table of plans (search_table.py).
 """
 

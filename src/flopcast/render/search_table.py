@@ -1,4 +1,4 @@
-"""Rows of the plans that a search found: what stands in each cell, and how plans are written.
+"""The table of the plans that a search found: the content of each cell, and how plans are written.
 
 Answers: which columns does a table of plans have, what is a plan called, and how do its variants differ?
 Elsewhere: the text around the tables (search_text.py), the page (ui/responses.py), the whole run of a plan

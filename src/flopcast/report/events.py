@@ -1,4 +1,4 @@
-"""The timeline as rows: one schema for predicted and, later, measured runs.
+"""The timeline as a table of rows.
 
 Answers: which task, and inside it which operator, runs on which stage and stream, from when to when?
 Elsewhere: the file format (interop/exports/perfetto.py), the drawing (render/report_page.py).

@@ -1,6 +1,6 @@
 """The curves that a prediction used.
 
-Answers: on which measurements do the times of a report rest?
+Answers: on which measurements are the times of a report based?
 Elsewhere: the curves themselves (cost/kernels/curve_book.py), warnings about them
 (cost/evidence_warnings.py).
 """

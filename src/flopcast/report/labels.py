@@ -1,6 +1,6 @@
 """Labels of components of a step, of categories of memory, and of kinds of work.
 
-Answers: what does text say for the key `mlp`, `layer_at_work` or `products`?
+Answers: which label do reports print for the keys `mlp`, `layer_at_work` and `products`?
 Elsewhere: the keys themselves, which JSON has (layers/, memory/categories.py, spec/operations.py), and
 labels of factors (spec/factor_kinds.py).
 

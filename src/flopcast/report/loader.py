@@ -1,4 +1,4 @@
-"""The seconds of an input pipeline, and a step that waits for it.
+"""The time of data loading, and the step time if devices wait for samples.
 
 Answers: how long does each stage need for the samples of a step, and is the loader the limit?
 Elsewhere: how stages are stated (spec/loader.py), the step of the devices alone (timeline/step.py).

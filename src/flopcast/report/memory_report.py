@@ -1,4 +1,4 @@
-"""Memory of a job: what the fullest stage and every stage need, with an interval, and a verdict.
+"""Memory of a job: the need of every stage with an interval, and whether the job fits.
 
 Answers: what does a report say about memory?
 Elsewhere: the sizes (memory/), the rest of a report (report.py).

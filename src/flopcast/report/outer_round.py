@@ -1,4 +1,4 @@
-"""The outer round of peers: what they exchange, and how much longer the mean step is.
+"""The exchange of peers: what they send, and how much longer the mean step is.
 
 Answers: how many bytes does a peer send and receive in a round, how long does that take, and which part of
 it does training wait for?

@@ -1,7 +1,7 @@
 """FLOP that a plan's recompute repeats.
 
-Answers: how many FLOP of one step are run a second time, counted as model FLOP are?
-Elsewhere: what they are added to (metrics.py), what runs again (workload/recompute_order.py,
+Answers: how many FLOP of a step run a second time, by the conventions of model FLOP?
+Elsewhere: what these FLOP are added to (metrics.py), which kernels run again (workload/recompute_order.py,
 workload/checkpoints.py).
 
 Logical items are counted, uncut, by the conventions of metrics.py.

@@ -1,6 +1,6 @@
-"""The report: everything that a reader may ask about one prediction.
+"""The report: all values of one prediction.
 
-Answers: what is in a report, and how do timeline and prices become one?
+Answers: what does a report contain, and how is it computed from the timeline and the kernel times?
 Elsewhere: memory (memory_report.py), how it is shown (render/report_text.py, render/report_page.py), drawn
 over time (events.py, interop/exports/perfetto.py) and written as JSON (render/report_json.py).
 """

@@ -1,7 +1,7 @@
 """What slow devices, hosts and links of a job cost, and how long unequal peers wait for each other.
 
-Answers: how long would the step be without the slow parts, which of them costs how much, and which peers
-are faster than the others?
+Answers: how long would the step be without the slow parts, how much time does each of them cost, and which
+peers wait?
 Elsewhere: how slow parts are stated (spec/slow_parts.py), what a stage with a slow part costs
 (cost/part_prices.py).
 """

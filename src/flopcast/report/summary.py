@@ -1,4 +1,4 @@
-"""What a result shows of itself: a short table, as text and for notebooks.
+"""A short table of a result, as text and for notebooks.
 
 Answers: what do `print(report)`, a notebook and an interactive prompt show?
 Elsewhere: everything that a report holds, as text (render/report_text.py) and as a page

@@ -1,6 +1,6 @@
 """A whole training run as text and as data: days, goodput, dollars, kilowatt-hours.
 
-Answers: what does a reader get of a run, phase by phase and in all?
+Answers: which numbers are reported for each phase and for the whole run?
 Elsewhere: what the numbers mean (economics/run.py), one step (report.py).
 """
 

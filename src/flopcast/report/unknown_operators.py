@@ -1,6 +1,6 @@
-"""The part of a step that operators take which flopcast does not know, or has not measured on the device.
+"""The part of a step that unknown operators take, or operators that were not measured on the device.
 
-Answers: how much of the step is that, and is the prediction worth anything?
+Answers: how much of the step is this, and is the prediction still useful?
 Elsewhere: what such operators are priced by (graph/canonical.py), the breakdown (report.py).
 """
 

@@ -1,6 +1,6 @@
 """Comparison of two predictions, with the interval of their difference.
 
-Answers: which of two jobs is faster, by how much, and how sure is the order?
+Answers: which of two jobs is faster, by how much, and how certain is the order?
 Elsewhere: the interval of a ratio (timeline/uncertainty.py).
 
 Steps of different batches are not comparable, so jobs are compared by seconds, dollars and joules per

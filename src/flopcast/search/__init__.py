@@ -1,4 +1,4 @@
-"""The search for good plans: all plans of a space, screened by estimate, the best simulated exactly.
+"""The search for the best plan: it estimates all plans of a space, and simulates the best ones.
 
 `find` (find.py) answers a `Question` (question.py): jobs, a space of plans (space.py), objectives and
 limits. grid.py writes the space as columns, screen.py estimates whole batches, pruning.py rules out

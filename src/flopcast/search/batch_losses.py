@@ -1,6 +1,6 @@
-"""The possible plans of one screened batch: their losses, and by how much they break limits.
+"""The possible plans of one screened batch: their losses, and by how much they exceed limits.
 
-Answers: what are the losses of screened plans, and which of them lack nothing but memory?
+Answers: what are the losses of screened plans, and which of them fail only because of memory?
 Elsewhere: the screening (screen.py), which plans are kept (top_candidates.py), which are worth an estimate
 (pruning.py).
 """

@@ -1,4 +1,4 @@
-"""The plan that flopcast chooses for a job without one, and what a report says of the choice.
+"""The plan that flopcast chooses for a job without one, and what a report says about the choice.
 
 Answers: how good is the chosen plan, compared with the next best and with plans that may not fit?
 Elsewhere: the choice itself (default_plan.py).

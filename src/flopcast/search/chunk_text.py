@@ -1,7 +1,7 @@
-"""Questions and the results of their chunks, as text that another process can read.
+"""Searches and the results of their chunks, as text that another process can read.
 
-Answers: how are a question, top candidates and played plans written, and read again as exactly what they
-were?
+Answers: how are a search, its top candidates and its simulated plans written as text and read back without
+loss?
 Elsewhere: what a chunk is (chunks.py), where texts are kept (workers/).
 
 Texts are JSON: Python writes every float64 so that it reads the same again. A plan that was kept says what

@@ -1,8 +1,8 @@
-"""A search in chunks that know nothing of each other.
+"""A search that is divided into independent chunks.
 
-Answers: into which parts is a question cut, and what is done for one of them?
-Elsewhere: how that is written down (chunk_text.py), who does it and where it is kept (workers/), how
-chunks become one answer (top_candidates.py, find.py).
+Answers: into which chunks is a search divided, and what is computed for a chunk?
+Elsewhere: how chunks are stored (chunk_text.py), which processes compute them (workers/), how the results
+of chunks are combined (top_candidates.py, find.py).
 
 Where a question is cut depends on the question alone, never on who works at it: the same chunks, taken
 together in their order, give the same answer.

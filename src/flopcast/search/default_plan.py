@@ -1,9 +1,8 @@
-"""A good plan where none is given: the usual plans, screened, the best few simulated exactly.
+"""The plan that flopcast chooses if none is given: it estimates the usual plans and simulates the best few.
 
-Answers: which plan would somebody who knows this cluster try first, and how much faster is it than the
-next?
+Answers: which plan is chosen, and how much faster is it than the next best plan?
 Elsewhere: the usual plans (usual_plans.py), the exact simulation (exact.py), which of the simulated plans
-is recommended (rank.py), what is said of the choice (chosen_plan.py).
+is recommended (rank.py), what a report says about the choice (chosen_plan.py).
 
 Variants of the best plans, with less recompute, more equal stages or ranks in another order (refine.py),
 are simulated too; since these options make a plan less simple, one is chosen only if it is faster by more

@@ -1,4 +1,4 @@
-"""Jobs whose parts run at different speeds, which a search over plans does not support.
+"""Errors for jobs with unequal devices or links, which a search over plans does not support.
 
 Answers: why is there no search for this job, and what can be done instead?
 Elsewhere: parts of other speeds (cost/parts.py), the order of nodes for one plan (node_order.py).

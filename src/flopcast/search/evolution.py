@@ -1,6 +1,6 @@
 """An evolutionary search on arrays: non-dominated sorting, crowding, crossover and mutation.
 
-Answers: which of these rows survive, and which rows are tried next?
+Answers: which rows are kept, and which rows are tried next?
 Elsewhere: what a row of genes means for a plan (evolved_plans.py), fronts (pareto_front.py).
 
 The method is NSGA-II (Deb and others, 2002): rows of the first front survive, then those of the next, and

@@ -1,4 +1,4 @@
-"""Plans as genes: a space in which evolution chooses what is estimated, where a grid is too long.
+"""Plans as genes: in spaces that are too large for a grid, evolution chooses the plans to estimate.
 
 Answers: which plan does a row of genes stand for, and which plans of a space does a search estimate?
 Elsewhere: the method (evolution.py), the whole space in order (grid.py), estimates (screen.py), which plans

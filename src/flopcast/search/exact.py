@@ -1,7 +1,7 @@
 """Exact predictions of many plans at once, with the numbers of `predict`.
 
-Answers: how long does each of these plans take, on which factors does that depend, and what does its
-busiest stage do?
+Answers: how long does the step of each plan take, on which factors does it depend, and how does its busiest
+stage spend the time?
 Elsewhere: the full report of one plan (prediction.py), estimates for millions of plans (screen.py).
 
 Plans of one structure on one cluster are lowered, realised, priced and simulated as one batch; only the

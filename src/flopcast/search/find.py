@@ -1,7 +1,6 @@
-"""The search: a space screened in a stream, the best of it played exactly, ranked and explained.
+"""The search: it screens a space, and simulates, ranks and explains the best plans.
 
-Answers: which plans answer a question best, how sure is that, what would be faster and why is it not
-possible?
+Answers: which plans are best, how certain is their ranking, and which faster plans exceed a limit?
 Elsewhere: the question (question.py), the stream (grid.py, screen.py, top_candidates.py), the exact play
 (exact.py), the order (rank.py), sentences (render/search_reasons.py), how it is shown
 (render/search_text.py, render/search_json.py, render/search_drawing.py).

@@ -1,7 +1,7 @@
 """The division of a job over unequal parts: blocks of stages, or micro-batches of replicas.
 
 Answers: how many blocks do the stages on each group of nodes hold, or how many micro-batches do its
-replicas run, so that the groups need equally long; and how many blocks do stages with slow parts hold?
+replicas run, so that all groups take equally long, and how many blocks do stages with slow parts hold?
 Elsewhere: groups of nodes (spec/node_groups.py), slow parts (spec/slow_parts.py), the simulation of a
 division (timeline/step.py).
 

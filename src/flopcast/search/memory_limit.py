@@ -1,4 +1,4 @@
-"""The part of its devices' memory that a plan may use in a search.
+"""The fraction of device memory that a plan may use in a search.
 
 Answers: which fraction of the memory that it may use does a plan, or a stage, need?
 Elsewhere: the memory itself (memory/), whether it fits (memory/verdict.py), limits of time and money

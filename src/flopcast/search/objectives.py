@@ -1,6 +1,6 @@
 """Objectives of a search as losses: estimated for millions of plans, exact for a few.
 
-Answers: which objectives are there, in which units, and how does each follow from a step?
+Answers: which objectives exist, in which units, and how is each computed from a step?
 Elsewhere: the step itself (screen.py, exact.py), which plans are best by it (top_candidates.py, rank.py).
 
 A loss is a number to minimise: seconds per token if the user asks for tokens per second. It is the step

@@ -1,6 +1,7 @@
-"""The placements outside the devices that a search tries where it is free to choose.
+"""The offload that a search tries if the user sets none.
 
-Answers: which combinations of placements does a stack have on a cluster, and which are worth a try?
+Answers: which kinds of offload does a stack support on a cluster, and which combinations does the search
+try?
 Elsewhere: what a placement is (spec/offload.py), how a plan with it is judged (screen.py, exact.py).
 
 Parameters are placed outside the devices only together with the whole optimizer, which holds six times

@@ -1,4 +1,4 @@
-"""The placements outside the devices that make a job fit, with what they cost.
+"""The offload with which a job fits, and how long its step is.
 
 Answers: if a job does not fit its devices, which placement is the fastest that does?
 Elsewhere: the placements that are tried (offload_choices.py), a search that tries them beside all other

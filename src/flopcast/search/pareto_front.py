@@ -1,4 +1,4 @@
-"""The Pareto front: plans that no other plan beats in everything that is asked.
+"""The Pareto front: plans for which no other plan is better in all objectives.
 
 Answers: of these rows of losses, which are not dominated; which few of a long front stand for it?
 Elsewhere: what the losses are (objectives.py), which plan is best for a preference (preferences.py), how a

@@ -1,4 +1,4 @@
-"""The front by preference: which plan is best for which weight of one objective against another.
+"""Plans of the Pareto front by preference: which plan is best if one objective matters more than another.
 
 Answers: how much must a user care about time, compared with memory, money or energy, for this plan?
 Elsewhere: the front (pareto_front.py), what the losses are (objectives.py).

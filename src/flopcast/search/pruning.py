@@ -1,7 +1,7 @@
-"""Incumbents: what plans that are already known say about which others are worth an estimate.
+"""Pruning: plans whose lower bound is worse than the best known plans are not estimated.
 
-Answers: which plans of a batch could still be kept, given seconds that their steps are not below?
-Elsewhere: those seconds (timeline/lower_bounds.py), which plans are kept (top_candidates.py).
+Answers: which plans of a batch could still be among the best, given lower bounds of their step times?
+Elsewhere: the lower bounds (timeline/lower_bounds.py), which plans are kept (top_candidates.py).
 
 The search is a branch and bound: a plan whose least time is already too long is never estimated, and no
 plan that would be kept is left out. One plan in ten is estimated, or fewer.

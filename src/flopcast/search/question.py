@@ -1,6 +1,6 @@
-"""The question of a search: jobs, a space of plans, objectives, limits.
+"""The input of a search: jobs, a space of plans, objectives, limits.
 
-Answers: which of these can be combined, and what is wrong with an invalid question?
+Answers: which of these can be combined, and which errors can they have?
 Elsewhere: the space (space.py), objectives (objectives.py), the answer (find.py).
 """
 

@@ -1,7 +1,7 @@
-"""Simulated plans in order: the best first, then those that are tied with it.
+"""The ranking of simulated plans, and the plan that is recommended.
 
-Answers: which plan is recommended, how far behind is every other, is that settled, and which plans are
-variants of one another?
+Answers: which plan is recommended, how much slower is every other plan, how certain is this, and which
+plans are variants of each other?
 Elsewhere: what plans are ranked by (objectives.py), why one is behind (render/search_reasons.py).
 
 What two plans share cancels in their ratio, so a difference is surer than either value. Where its 90 %

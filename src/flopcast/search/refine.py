@@ -1,6 +1,7 @@
-"""Good plans improved in settings that a space does not vary: blocks of stages, recompute, order of ranks.
+"""Variants of good plans in settings that a space does not contain: uneven stages, partial recompute, rank
+orders.
 
-Answers: which plans near these are worth an exact play too?
+Answers: which variants of these plans are also simulated?
 Elsewhere: the best division of one plan (uneven_stages.py), which plans are kept (top_candidates.py).
 
 Screening deals blocks out evenly, recomputes all of them or none, and numbers ranks in one order. Variants

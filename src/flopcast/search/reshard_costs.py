@@ -1,4 +1,4 @@
-"""What changes of layout between blocks cost in a step.
+"""The time that changes of layout between blocks add to a step.
 
 Answers: how much longer is a step if blocks with these tensor-parallel degrees follow each other?
 Elsewhere: the messages (workload/layer_strategies.py), which strategies are best (per_layer.py).

@@ -1,6 +1,6 @@
-"""One plan on fewer and on more devices, everything else the same.
+"""One plan on fewer and on more devices, with everything else unchanged.
 
-Answers: what would more data-parallel replicas of a plan give, with the same batch and with a larger one?
+Answers: how fast is a plan with more data-parallel replicas, with the same batch and with a larger batch?
 Elsewhere: the best plan of each size (find.py), how the curve is drawn (render/page/scaling.py).
 """
 

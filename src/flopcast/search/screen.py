@@ -1,6 +1,6 @@
 """Many plans at once: step time in closed form, and memory.
 
-Answers: of these plans, which are possible, which fit, about how long does each take?
+Answers: which of these plans are possible, which fit, and how long are their steps by estimate?
 Elsewhere: the closed form and how far it is off (timeline/closed_form.py), exact play (prediction.py).
 Plans are grouped by structure; inside a group only numbers vary, and one evaluation of the core serves
 them all. A plan alone gives the same numbers as the plan among others.

@@ -1,6 +1,6 @@
-"""The settings of a search: each cluster, size, stack and limit of power that a question names.
+"""The settings of a search: each combination of cluster, size, stack and power limit.
 
-Answers: which plans of every setting are simulated exactly, and which is its best plan, or why has it none?
+Answers: which plans of every setting are simulated, and which plan is the best, or why is no plan feasible?
 Elsewhere: the best plans of one stream (top_candidates.py), the best of all settings together (find.py),
 how the answer is shown (render/search_text.py, render/search_json.py).
 

@@ -1,6 +1,6 @@
-"""The groups of kinds of state that a search tries where it is free to choose.
+"""The shard groups that a search tries if the user sets none.
 
-Answers: which groups and formats of messages does a stack have on a cluster that are worth a try?
+Answers: which groups and message formats does a stack support on a cluster, and which does the search try?
 Elsewhere: what groups are (spec/shards.py), whether a plan allows them (spec/rules_shard_groups.py).
 """
 

@@ -1,4 +1,4 @@
-"""A space of plans: what may vary, as a user writes it, and what that means for a job.
+"""A space of plans: the values that each field may have, and the plans of a job with these values.
 
 Answers: which values may each field of a plan take, on how many devices, inside which limits?
 Elsewhere: all plans of a space as columns (grid.py), what they take (screen.py), the one that is chosen

@@ -1,7 +1,8 @@
-"""The words of a space of plans: numbers, ranges, words and placements, in a text or a list.
+"""The forms in which values of a space are written: numbers, ranges, names and offload, as a text or a
+list.
 
-Answers: which values does a field of a space have, as a user writes them?
-Elsewhere: the fields themselves (space.py), one plan's words (library/edits.py).
+Answers: which values does a text or a list mean?
+Elsewhere: the fields themselves (space.py), the text of one plan (library/edits.py).
 """
 
 import re

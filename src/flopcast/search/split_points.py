@@ -1,4 +1,4 @@
-"""Where a model is cut over a chain of devices: latency of a sample against samples per second.
+"""The division of a model over a chain of devices: the latency of a sample, and samples per second.
 
 Answers: which blocks run on each device of a chain, so that no other division is better in both?
 Elsewhere: divisions that only shorten the step (group_division.py), the simulation (timeline/step.py).

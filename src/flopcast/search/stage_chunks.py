@@ -1,4 +1,4 @@
-"""Chunks of pipeline stages: what they take, how rounds of them are grouped, and a division of blocks.
+"""Chunks of pipeline stages: their times, how rounds of chunks are grouped, and a division of blocks.
 
 Answers: which roles do chunks have, which rounds hold blocks of one kind alone?
 Elsewhere: which division has the least sum of seconds (stage_division.py).

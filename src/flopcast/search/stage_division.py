@@ -1,4 +1,4 @@
-"""Divisions of a model's blocks into stages of several chunks, none above a level: stage by stage.
+"""Divisions of a model's blocks into stages with several chunks, none of which takes longer than a limit.
 
 Answers: of all divisions whose stages and chunks keep below some seconds, which has the least sum?
 Elsewhere: which level, and which division is best (uneven_chunks.py), what slices take (uneven_stages.py).

@@ -1,6 +1,6 @@
-"""The time that is left of a search or a sweep.
+"""The remaining time of a search or a sweep.
 
-Answers: given what is done after how many seconds, how long does the rest take?
+Answers: how long will the rest take, given the progress so far?
 Elsewhere: how this is shown (cli/progress.py, ui/live_search.py).
 """
 

@@ -1,6 +1,6 @@
-"""A stream of screened plans, sifted: the best few, the front, what nearly fits, and counts.
+"""The best plans of a stream of screened plans, its Pareto front, plans that nearly fit, and counts.
 
-Answers: of all plans seen so far, which are worth an exact play?
+Answers: which of all plans so far should be simulated?
 Elsewhere: the plans (grid.py), the screening of one batch (screen.py), the play (exact.py).
 
 The number of plans that are kept does not grow with the space. A batch is taken in whole or not at all: a

@@ -1,7 +1,6 @@
-"""Blocks divided over unequal stages, so that the slowest is as fast as the memory of all allows.
+"""Division of blocks over stages, so that the step is as short as memory allows.
 
-Answers: of all ways to cut a model's blocks into stages, which has the shortest step in closed form and
-fits?
+Answers: which division of a model's blocks into stages fits, and has the shortest estimated step?
 Elsewhere: the closed form (timeline/closed_form.py), the first guess where blocks do not divide
 (spec/divisors.py), which plans are worth the question (refine.py).
 

@@ -1,4 +1,4 @@
-"""The plans that somebody who knows a cluster would try first: a small part of a space.
+"""The usual plans of a cluster: a small part of a space, which is tried first.
 
 Answers: which few values of each open field are tried first, and which of these plans are the fastest by
 estimate?

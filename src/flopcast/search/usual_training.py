@@ -1,6 +1,6 @@
-"""The global batch and the precision of a job that names none.
+"""The default global batch and precision of a job.
 
-Answers: which batch and which number format do a search and a chosen plan assume?
+Answers: which global batch and which precision do a search and a chosen plan assume?
 Elsewhere: all other fields of a plan, which a search varies (space.py).
 """
 

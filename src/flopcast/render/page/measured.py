@@ -1,6 +1,6 @@
-"""A measured run beside its prediction: its steps, and the likely causes of the difference.
+"""A measured run and its prediction: the steps, and the likely causes of the difference.
 
-Answers: how long did each step take, was that predicted, and what would explain the difference?
+Answers: how long did each step take, is it inside the predicted interval, and what explains the difference?
 Elsewhere: how suspects are found (lab/diagnosis/), the same as text (render/diagnosis.py).
 """
 

@@ -1,4 +1,4 @@
-"""Memory of every stage, and outside the devices, as bars of categories against what there is.
+"""Memory of every stage, and outside the devices, as bars of categories, compared with the capacity.
 
 Answers: which stage and which memory is fullest, what fills it, and how much is left?
 Elsewhere: memory over the step, and the tables (memory.py).

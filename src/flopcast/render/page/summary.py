@@ -1,6 +1,6 @@
 """The first section of a report's page: time, memory, cost, what limits the step, and what would help most.
 
-Answers: what does a reader see at a glance?
+Answers: which numbers are shown first?
 Elsewhere: the same as text (render/report_text.py), where the time goes (time_breakdown.py), how a change
 is found (lab/diagnosis/settings.py).
 """

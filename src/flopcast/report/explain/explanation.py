@@ -1,4 +1,4 @@
-"""An explanation: a number of a report, its formula, what went into it, and what it adds up from.
+"""An explanation: a number of a report, its formula, its inputs, and its parts.
 
 Answers: how is an explained number shown, as text and as JSON?
 Elsewhere: which numbers can be explained (registry.py), the explanation of each kind of number

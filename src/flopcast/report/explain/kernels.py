@@ -1,6 +1,6 @@
 """Explanation of the seconds of one kernel.
 
-Answers: of this operator, with which shape, peaks, curve and factors is its time computed?
+Answers: from which shape, peak rates, curve and factors is the time of this operator computed?
 Elsewhere: the computation itself (cost/price.py), whose functions are called again here on the one item.
 """
 

@@ -1,6 +1,6 @@
-"""The time in which devices wait for samples, explained.
+"""Explanation of the time in which devices wait for samples.
 
-Answers: how does the wait of a step follow from the stages of its input pipeline?
+Answers: how is the wait of a step computed from the stages of data loading?
 Elsewhere: the seconds of stages (report/loader.py), the other parts of a step (steps.py).
 """
 

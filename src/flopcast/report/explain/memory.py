@@ -1,6 +1,6 @@
-"""Memory explained: categories of the fullest stage, and what each is made of.
+"""Explanation of memory: the categories of the fullest stage, and their parts.
 
-Answers: which bytes are counted in a category, out of which numbers?
+Answers: which bytes does a category contain, and from which numbers are they computed?
 Elsewhere: the categories themselves (memory/categories.py), whose docstrings are shown here.
 """
 

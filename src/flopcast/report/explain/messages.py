@@ -1,6 +1,6 @@
 """Explanation of the seconds of one message.
 
-Answers: of this collective, with which ranks, links, bandwidths and factors is its time computed?
+Answers: from which ranks, links, bandwidths and factors is the time of this collective computed?
 Elsewhere: the computation itself (cost/collectives), whose terms are computed again here.
 """
 

@@ -1,6 +1,6 @@
-"""The part of a step that peers spend on their outer round, explained.
+"""Explanation of the part of a step that peers spend on their exchange.
 
-Answers: how does it follow from the bytes of a peer and the bandwidth of its links?
+Answers: how is this time computed from the bytes of a peer and the bandwidth of its links?
 Elsewhere: the round itself (report/outer_round.py), the other parts of a step (steps.py).
 """
 

@@ -1,6 +1,6 @@
-"""The numbers behind the seconds of copies between memories, and of updates on the host.
+"""Explanation of the times of copies between memories, and of updates on the host.
 
-Answers: which bytes and which rates give these seconds?
+Answers: from which bytes and rates are these times computed?
 Elsewhere: the rates (cost/tier_copies.py), all other items (steps.py).
 """
 

@@ -1,6 +1,6 @@
 """All numbers of a report that can be explained, by name.
 
-Answers: which names are there, and what is explained under each?
+Answers: which names can be explained, and what does each name mean?
 Elsewhere: the explanations (steps.py: the step, its components, operators and factors; memory.py), how
 they are shown (explanation.py).
 """

@@ -1,6 +1,7 @@
-"""The step explained: its components, operators, factors, and MFU.
+"""Explanation of the step: its components, operators, factors, and MFU.
 
-Answers: of which operators is a component made, how often does each run, what is one execution?
+Answers: which operators does a component consist of, how often does each run, and how long does one
+execution take?
 Elsewhere: one kernel (kernels.py), one message (messages.py), memory (memory.py).
 
 Components and operators are those of the breakdown: what the busiest stage does all step long. Factors are

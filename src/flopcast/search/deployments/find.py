@@ -1,4 +1,4 @@
-"""The best deployments of a space: all estimated, the most promising simulated, ranked.
+"""The best deployments of a space: all are estimated, the best estimates are simulated and ranked.
 
 Answers: which deployment serves this traffic best, and which others are as good?
 Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), how the answer looks

@@ -1,4 +1,4 @@
-"""What a user asks of a search of serving.
+"""The input of a search for deployments.
 
 Answers: which deployments are compared, for which jobs, by what?
 Elsewhere: what the objectives are (objectives.py), the answer (find.py).

@@ -1,6 +1,6 @@
-"""Every deployment of a space by estimate, and those that are worth a simulation.
+"""Estimates of all deployments of a space, and which of them are simulated.
 
-Answers: which deployments fit, about how well does each serve the traffic, which few may be the best?
+Answers: which deployments fit, how well does each of them serve the traffic, and which few may be the best?
 Elsewhere: the estimate of one (steady.py), the simulation (find.py).
 
 Deployments that differ only in replicas and limits share their passes, which are priced once.

@@ -1,7 +1,7 @@
-"""The steady state of an engine under a load: an estimate of its latencies in microseconds of work.
+"""The steady state of an engine under a load, from which latencies are estimated quickly.
 
-Answers: about how many sequences decode at a time, and how long do requests then wait?
-Elsewhere: the simulation that decides (serving/scheduler.py), which deployments are estimated (screen.py).
+Answers: how many sequences decode at the same time, and how long do requests wait?
+Elsewhere: the exact simulation (serving/scheduler.py), which deployments are estimated (screen.py).
 
 If B sequences decode and outputs have O tokens, B / O requests end in each iteration, and as many prompts
 of P tokens are computed. The time T of such an iteration follows from B alone, the rate of requests is
