@@ -1,4 +1,4 @@
-"""Seconds of single items, and the factors that scale them.
+"""Times of single kernels and messages, and the factors that scale them.
 
 `price` (price.py) gives every item of some programs a price: its time if nothing else runs, the factors
 that scale this time, and the link of a message. kernels/ prices kernels by measured curves, collectives/

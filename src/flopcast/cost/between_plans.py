@@ -1,6 +1,6 @@
-"""Two plans on one machine: the doubt about the ratio of their steps that no factor covers.
+"""Two plans on one machine: the uncertainty of the ratio of their steps that no factor covers.
 
-Answers: which sigma does each of two plans add to the ratio, and from which ratio on do two plans differ?
+Answers: which sigma does each plan add to the ratio, and how large must the ratio be to be significant?
 Elsewhere: the interval of a ratio (timeline/uncertainty.py), the constant (lab/calibration/plan_pairs.py).
 
 A factor gives all kernels of one kind the same level, but the error of a curve differs from shape to shape.

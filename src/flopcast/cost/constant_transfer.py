@@ -1,6 +1,6 @@
-"""The sigma of a constant in a context that the runs it was fitted on do not have.
+"""The sigma of a constant for a job that differs from the runs to which the constant was fitted.
 
-Answers: in which context does a job run, and how much less sure is a constant there?
+Answers: in which context does a job run, and how much more uncertain is a constant in this context?
 Elsewhere: how much constants differ between contexts (lab/calibration/variance_components.py), where
 factors get their sigmas (factors.py).
 

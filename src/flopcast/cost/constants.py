@@ -1,8 +1,8 @@
 """Constants that were fitted on whole runs, as predictions use them.
 
-Answers: who supports a constant, in which contexts?
-Elsewhere: what it stands for (catalog/constants/meanings.yaml), the fit (lab/calibration/constant_fit.py),
-the file (library/constants.py), factors (factors.py).
+Answers: which sources support a constant, and in which contexts?
+Elsewhere: its meaning (catalog/constants/meanings.yaml), the fit (lab/calibration/constant_fit.py), the
+file (library/constants.py), factors (factors.py).
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Items that are the same for all plans of equal split, which are priced once for all of these plans.
+"""Items that are equal for all plans with the same split, whose times are computed only once.
 
-Answers: which items of a batch are the same wherever layers see the same, and what is their price for every
+Answers: which items of a batch depend only on the split of their layer, and what is their price for every
 plan?
 Elsewhere: prices themselves (price.py), which plans have equal splits (spec/rows.py).
 

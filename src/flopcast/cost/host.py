@@ -1,7 +1,7 @@
 """The host time of launching one item.
 
-Answers: how long is the launching thread busy with an item, and which launches does a graph spare it?
-Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), what a program makes of them
+Answers: how long is the launching thread busy with an item, and which launches does a CUDA graph avoid?
+Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), how they delay a program
 (timeline/program.py).
 """
 

@@ -1,6 +1,6 @@
 """The prices of programs with several layouts: each layout priced as a plan of its own.
 
-Answers: which price has each item, where the ranks of an axis depend on the layout of a block?
+Answers: what is the price of each item if the ranks of an axis depend on the layout of a block?
 Elsewhere: the price of one layout (price.py), the layouts (workload/layer_strategies.py).
 """
 

@@ -1,6 +1,6 @@
 """Prices of items on the parts of a job that run at different speeds: one row of prices for each part.
 
-Answers: what does every item cost on each part?
+Answers: how long does each item take on each part?
 Elsewhere: the parts (parts.py), prices on equal parts (price.py), which row a task looks up
 (timeline/task_times.py).
 

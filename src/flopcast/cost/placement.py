@@ -1,8 +1,8 @@
-"""Placement of ranks: which ranks form an axis, and which links join them.
+"""Placement of ranks: which ranks form an axis, and which links connect them.
 
-Answers: how many ranks of a group share a node, over how many nodes does it reach? A node here is a
-scale-up domain: all devices that the innermost tier joins, often one server.
-Ranks are numbered along the plan's rank order, the first axis fastest; nodes take consecutive ranks.
+Answers: how many ranks of a group share a node, and how many nodes does the group span? A node here is a
+scale-up domain: all devices that the innermost tier joins, often one server. Ranks are numbered along the
+plan's rank order, the first axis fastest; nodes take consecutive ranks.
 Elsewhere: how long a collective over such a group takes (cost/collectives).
 
 With order tp-cp-dp-pp, rank = tp + TP · (cp + CP · (dp + DP · pp)): the ranks of one axis lie a fixed

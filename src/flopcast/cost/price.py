@@ -1,7 +1,7 @@
-"""Each item alone: seconds, and the factors that scale it.
+"""The time of each item alone, and the factors that scale it.
 
-Answers: how long does every item of the programs take with nothing beside it?
-Elsewhere: when it runs and what overlaps it (timeline/). Items of one kernel class are priced in one
+Answers: how long does every item of the programs take if nothing else runs?
+Elsewhere: when it runs and what overlaps with it (timeline/). Items of one kernel class are priced in one
 evaluation of its curve, whatever layer and plan they come from.
 
 Kernels of exported graphs are priced together (graph_prices.py). Any other kernel takes

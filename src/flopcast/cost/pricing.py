@@ -1,7 +1,7 @@
-"""The prices of a batch so far; what costs the same is priced once, here or in an earlier prediction.
+"""The prices of a batch. Equal items are priced only once, here or in an earlier prediction.
 
-Answers: what does the price of an item depend on, which factors and curves were used, and how do seconds
-and factors become the price of an item?
+Answers: what does the price of an item depend on, which factors and curves were used, and how are a time
+and factors combined to the price of an item?
 Elsewhere: the seconds (price.py, graph_prices.py).
 """
 

@@ -1,6 +1,6 @@
-"""Experts that are alone on their rank: the products of one group are a dense product.
+"""Ranks with a single expert, whose grouped GEMM is a dense GEMM.
 
-Answers: which items of experts have a group alone, in which plans, and which product is that?
+Answers: which expert items have a single group, in which plans, and which GEMM is this?
 Elsewhere: what products of several groups cost (the class "grouped_gemm" of kernels/), prices (price.py).
 
 Most curves of groups were measured on whole layers of experts that serve, with permutation and activation

@@ -1,4 +1,4 @@
-"""What measured runs of a site say of its factors, and of other steps on it.
+"""How measured runs of a site change its factors, and predictions of other steps on this site.
 
 Answers: given some measured times, what are the factors here, and how much of the unexplained part of a run
 does another step share?

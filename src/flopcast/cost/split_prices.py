@@ -1,6 +1,6 @@
-"""Seconds of items that are the same for all plans of equal split: one row for each split.
+"""Times of items that are equal for all plans with the same split: one row for each split.
 
-Answers: what do the items of a batch take that depend on the split alone, without prices of whole plans?
+Answers: how long do the items take that depend only on the split, without the prices of whole plans?
 Elsewhere: prices of every item for every plan (price.py), which items are alike (deduplicate.py).
 """
 

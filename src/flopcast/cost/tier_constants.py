@@ -1,4 +1,4 @@
-"""Constants of memory outside the devices that only whole runs show, and what stands in for them.
+"""Constants of memory outside the devices that were fitted to whole runs, and their defaults.
 
 Answers: how much slower than their hardware are copies of states, updates on the host and checkpoints?
 Elsewhere: the fitted values (catalog/constants), seconds of copies and updates (tier_copies.py), seconds of

@@ -1,4 +1,4 @@
-"""The seconds of copies between memories, and of updates on the host.
+"""The times of copies between memories, and of updates on the host.
 
 Answers: how fast is a link when every device of a node uses it, and how fast does a host update?
 Elsewhere: which copies there are (workload/offload.py), kernels and messages (price.py).

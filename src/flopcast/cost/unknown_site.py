@@ -1,6 +1,7 @@
-"""The doubt about a site where no fitted run shows how fast a framework is.
+"""The uncertainty of a site without fitted runs of its framework.
 
-Answers: what is unknown about a stack on a device, and how far apart do the steps of such sites lie?
+Answers: what is unknown about a stack on a device, and how much do the step times of such sites differ from
+predictions?
 Elsewhere: the fit of these constants (lab/calibration/site_fit.py), the factor in a report
 (report/report.py).
 

@@ -1,6 +1,6 @@
 """Matrices of a block that may have low-rank adapters, by the names that users give them.
 
-Answers: which linears does a block have, how large are they, and which product computes them?
+Answers: which linear layers does a block have, how large are they, and which GEMM computes them?
 Elsewhere: what an adapter adds to a layer (adapters.py), adapters of an engine (serving/adapters.py).
 """
 

@@ -1,7 +1,8 @@
-"""Low-rank adapters: layers whose weights are frozen, with two narrow trained products beside some linears.
+"""Low-rank adapters: layers whose weights are frozen, with two small trained GEMMs in addition to some
+linear layers.
 
-Answers: what does a layer become when only adapters are trained (LoRA, arXiv:2106.09685), and when its
-weights are also stored in 4 bits (QLoRA, arXiv:2305.14314)?
+Answers: how does a layer change if only adapters are trained (LoRA, arXiv:2106.09685), and when its weights
+are also stored in 4 bits (QLoRA, arXiv:2305.14314)?
 Elsewhere: which linears a block has (adapted_linears.py), the layers that are adapted (one file each), what
 frozen weights mean for gradients and states (workload/program.py), for FLOP (spec/model.py).
 

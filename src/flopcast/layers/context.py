@@ -1,4 +1,4 @@
-"""Attention over a sequence that several ranks share: how queries meet keys that lie elsewhere.
+"""Attention over a sequence that several ranks share: how a rank gets the keys of other ranks.
 
 Answers: what is sent before and after the core of an attention layer under context parallelism?
 Elsewhere: the core itself, which each mixer states with `Split.queries`, `.keys` and `.head_shards`

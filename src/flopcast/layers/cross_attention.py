@@ -1,4 +1,4 @@
-"""Cross-attention: queries of a decoder's tokens meet keys and values of an encoder's result.
+"""Cross-attention: queries of a decoder's tokens attend to the output of an encoder.
 
 Answers: fields, weights, sharding and forward items of the second attention of a decoder block (T5, BART).
 Elsewhere: attention over the block's own sequence (layers/attention.py), norms and residual sums

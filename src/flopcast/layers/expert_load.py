@@ -1,7 +1,7 @@
-"""Rows that fall on experts and ranks if routing is uniform except for chance, or follows a power law.
+"""Numbers of tokens of experts and ranks, if routing is uniformly random or follows a power law.
 
-Answers: how many rows has the fullest expert, over the mean one; how many the fullest rank; how many of its
-experts get a row at all?
+Answers: how many tokens do the busiest expert and the busiest rank process, compared with the mean, and how
+many experts of a rank process any token?
 Elsewhere: the layer that asks (layers/experts.py), what uneven groups cost (cost/kernels/features.py).
 
 All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are estimates from below: a

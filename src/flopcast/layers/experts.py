@@ -1,4 +1,4 @@
-"""The feed-forward layer of many experts, of which a router picks a few for each token.
+"""The feed-forward layer with many experts, of which a router chooses a few for each token.
 
 Answers: fields, weights, sharding and forward items of a mixture of experts, shared experts included.
 Elsewhere: dense feed-forwards (layers/mlp.py), the router's kernels (layers/router.py), those of

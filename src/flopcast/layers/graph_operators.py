@@ -1,6 +1,6 @@
 """Operators of an exported graph in a traced block: convolutions, attention, memory-bound kernels.
 
-Answers: which sizes do they have, for the samples of a micro-batch?
+Answers: how large are they for the samples of a micro-batch?
 Elsewhere: operators of traced decoders (traced_operators.py), the graphs (graph/), which operators tensor
 parallelism divides (graph/division.py).
 """

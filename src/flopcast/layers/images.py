@@ -1,6 +1,6 @@
 """Images: how large they are, and which grids of patches and how many tokens a vision tower makes of them.
 
-Answers: how many patches does a tower work on, how many of them attend to each other, and how many tokens
+Answers: how many patches does a tower process, how many of them attend to each other, and how many tokens
 of the sequence do images take?
 Elsewhere: the layers of a tower (layers/vision.py), which images a sequence has (spec/batch.py).
 

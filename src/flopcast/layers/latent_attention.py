@@ -1,4 +1,4 @@
-"""Multi-head latent attention: keys and values of all heads are made out of one narrow latent vector.
+"""Multi-head latent attention: keys and values of all heads are projections of one small latent vector.
 
 Answers: fields, weights, sharding and forward items, in the form that trains: keys and values of every
 head are written out.

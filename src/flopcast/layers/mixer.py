@@ -1,6 +1,6 @@
 """The interface of mixers for blocks, models and rules.
 
-Answers: which numbers of a mixer must others know that neither lower nor run it?
+Answers: which properties of a mixer do blocks, models and rules need?
 Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py, layers/gated_delta_net.py,
 layers/selective_scan.py, layers/time_mix.py), the methods of every layer (layers/base.py).
 """

@@ -1,7 +1,7 @@
 """The router of a mixture of experts: scores of all experts for each token, and the best of them.
 
 Answers: which kernels choose a token's experts, and how large are they?
-Elsewhere: the fields that ask for them, and what is done with the choice (layers/experts.py).
+Elsewhere: the fields that select them, and the experts (layers/experts.py).
 
 Scores are computed in fp32 in every precision of the product (arXiv:2101.03961, section 2.4). All passes
 are small beside the experts; what they cost is mostly their launches.

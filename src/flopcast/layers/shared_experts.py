@@ -1,4 +1,5 @@
-"""Shared experts: those that take every token, side by side one dense MLP, added to the others' result.
+"""Shared experts: experts that process every token. Together they form one dense MLP, whose output is added
+to that of the routed experts.
 
 Answers: which weights and items do they add to a mixture of experts?
 Elsewhere: their fields, and the experts that are routed to (layers/experts.py).

@@ -1,7 +1,7 @@
 """The layers of a vision tower: patches of images, blocks over them, and projections to a decoder's tokens.
 
 Answers: weights, sharding and forward items of each layer.
-Elsewhere: the tower as a user describes it (layers/vision.py), sizes of images and grids of patches
+Elsewhere: the description of a tower (layers/vision.py), sizes of images and grids of patches
 (layers/images.py), what a block runs (layers/block.py).
 
 The tower has a width of its own. It works on the patches of all images of a micro-batch, which attend to

@@ -1,8 +1,8 @@
 """A vision tower as a user describes it: how it cuts images, its blocks, and its projections.
 
-Answers: which layers does a tower have, what of it is trained, and how many FLOP does it take?
-Elsewhere: what each layer runs (layers/tower.py), sizes of images (layers/images.py), where the layers of a
-tower stand in a model (spec/model.py).
+Answers: which layers does a tower have, which of them are trained, and how many FLOP do they need?
+Elsewhere: what each layer runs (layers/tower.py), sizes of images (layers/images.py), the position of the
+tower in a model (spec/model.py).
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Windows of attention: how many keys a query meets.
+"""Attention windows: to how many keys a query attends.
 
-Answers: over one sequence, how many keys has a query on average that sees only those near it?
-Elsewhere: the layer (layers/attention.py), what a kernel makes of it (operators/flash_attention.py).
+Answers: to how many keys does a query in a sequence attend on average, if it attends only to nearby keys?
+Elsewhere: the layer (layers/attention.py), the work of the kernel (operators/flash_attention.py).
 
 A window counts tokens, the query's own among them. "sliding": the last `window` tokens (arXiv:2004.05150,
 section 3.1). "chunked": those of the query's own chunk, sequences being cut into chunks of `window` tokens

@@ -1,4 +1,4 @@
-"""Peak memory of a rank: bytes by category at the fullest moment of every stage.
+"""Peak memory of a rank: bytes by category at the time at which the memory of a stage is fullest.
 
 `peak_memory` (peak.py) takes programs and returns arrays of shape (plans, stage classes) with an interval;
 `fits` compares them with the devices. A category is one function in categories.py. How many micro-batches

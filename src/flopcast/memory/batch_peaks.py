@@ -1,6 +1,6 @@
 """Memory levels of stages: weighted moments, for whole batches of plans.
 
-Answers: what is held at the fullest moment of every stage class, and how many bytes is that?
+Answers: what does memory contain when it is fullest, for every stage class, and how many bytes?
 Elsewhere: which moments can be the fullest (in_flight.py), the bytes of a micro-batch (categories.py), all
 other memory (peak.py).
 

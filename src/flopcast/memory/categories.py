@@ -1,7 +1,7 @@
 """Bytes by category: one function for each, in a dict that says how long the memory is in use.
 
 Answers: which categories are there, and how large is each on a rank of every stage class?
-Elsewhere: which moment is the fullest (peak.py), how many micro-batches are held at it (in_flight.py), what
+Elsewhere: when memory is fullest (peak.py), how many micro-batches are then in flight (in_flight.py), what
 a layer keeps (workload/backward.py) and needs in its backward (workload/backward_memory.py).
 
 A new category is one function and one line in a dict:

@@ -1,6 +1,6 @@
-"""Communicators: how many groups of ranks one rank talks in.
+"""Communicators: in how many groups of ranks a rank communicates.
 
-Answers: which axes of a plan have a communicator of their own, and so buffers that the driver sees?
+Answers: which axes of a plan have their own communicator, whose buffers take device memory?
 Elsewhere: where the ranks of an axis are (cost/placement.py), what is sent along it (workload/).
 
 A library opens a communicator when the first message is sent, so axes are those of messages with bytes.

@@ -1,6 +1,6 @@
 """Memory over one step: what a stage holds before and after each of its tasks, by category.
 
-Answers: how do the bytes of one stage of one plan come and go, and with which task are they most?
+Answers: how does the memory of a stage change over time, and in which task is it fullest?
 Elsewhere: the fullest moment of many plans (peak.py), when tasks run (timeline/; a curve knows their order,
 not their seconds).
 

@@ -1,6 +1,7 @@
 """The layer at which the backward pass of a chunk needs the most memory.
 
-Answers: where is the backward of a chunk fullest, and what is freed, needed and already made by then?
+Answers: at which layer does the backward pass of a chunk need the most memory, and what is freed and
+allocated until then?
 Elsewhere: what a layer keeps (workload/backward.py) and needs (workload/backward_memory.py), the categories
 made of these sizes (categories.py).
 

@@ -2,7 +2,7 @@
 
 Answers: how many micro-batches of every chunk does a stage hold before and after each task; which of these
 moments can be the fullest?
-Elsewhere: in which order a stage runs its tasks (schedules/), what a micro-batch weighs (categories.py).
+Elsewhere: in which order a stage runs its tasks (schedules/), the memory of a micro-batch (categories.py).
 
 Between its forward and its backward a micro-batch of a chunk is *in flight*; between its B and its W, where
 these are two tasks, it *waits*. While a chunk's backward runs, its layers are at work.

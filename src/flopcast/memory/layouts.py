@@ -1,6 +1,6 @@
 """Sizes of programs with several layouts: sums and maxima over what each layout needs.
 
-Answers: how large is a category where blocks differ in tensor parallelism, ZeRO or recompute?
+Answers: how large is a category if blocks differ in tensor parallelism, ZeRO or recompute?
 Elsewhere: each category (categories.py), the layouts (workload/layer_strategies.py).
 
 States of a layout are those of its blocks, and add up; so do the buffers of communicators, which layouts of

@@ -1,7 +1,8 @@
-"""What a device keeps of states that are placed outside it.
+"""The part of offloaded states that stays on the device.
 
-Answers: which fraction of a state stays, and which activations are back while a backward pass runs?
-Elsewhere: what the other memories hold (tiers.py), placements themselves (spec/offload.py).
+Answers: which fraction of a state stays on the device, and which activations are on the device during a
+backward pass?
+Elsewhere: the other memories (tiers.py), the offload of a plan (spec/offload.py).
 """
 
 import numpy as np

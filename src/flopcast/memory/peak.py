@@ -1,4 +1,4 @@
-"""Peak memory: the fullest moment of every stage, with an interval.
+"""Peak memory of every stage, with an interval.
 
 Answers: how much memory does a rank of each stage class need, and when?
 Elsewhere: whether it fits (verdict.py), each category by itself (categories.py: a new one is added there),

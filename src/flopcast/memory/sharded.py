@@ -1,7 +1,7 @@
-"""Parameters and gradients where data-parallel ranks share them (ZeRO-2, ZeRO-3, FSDP, HSDP), by category.
+"""Parameters and gradients that data-parallel ranks shard (ZeRO-2, ZeRO-3, FSDP, HSDP), by category.
 
-Answers: how large are the shards that stay, the units that are whole for a while, gradients before they are
-reduced, and the model before it is sharded?
+Answers: how large are the shards, the gathered units, the gradients before their reduction, and the model
+before it is sharded?
 Elsewhere: every other category (categories.py), when units are gathered (workload/sharded.py), optimizer
 states, which ZeRO-1 shards already (workload/gradient_reduction.py, updated_parameters).
 

@@ -1,4 +1,4 @@
-"""Memory outside the devices: what the host, the drives and the file system hold of a plan's states.
+"""Memory outside the devices: which states of a plan are on the host, on drives and in the file system.
 
 Answers: how many bytes of which state does a node keep in each tier, and does the tier hold them?
 Elsewhere: placements (spec/offload.py), the memory of devices (peak.py), copies (workload/offload.py).

@@ -1,6 +1,6 @@
 """The two batched products of attention: scores `Q @ K.T` and context `P @ V`.
 
-Answers: FLOP, bytes, what is kept, for attention whose score matrix is written to memory.
+Answers: FLOP, bytes and saved tensors of attention whose score matrix is written to memory.
 Elsewhere: attention that never writes it (operators/flash_attention.py).
 """
 

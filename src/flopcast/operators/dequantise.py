@@ -1,6 +1,7 @@
 """Weights that are stored in few bits, written out for a product (QLoRA, arXiv:2305.14314, section 3).
 
-Answers: how many bytes has a weight of 4 bits with its scales, and how many move before a product reads it?
+Answers: how many bytes does a 4-bit weight with its scales have, and how many bytes move before a GEMM
+reads it?
 Elsewhere: which weights are stored so (layers/adapters.py).
 """
 

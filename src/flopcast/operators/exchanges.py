@@ -1,6 +1,6 @@
-"""Messages between ranks of experts: tokens on their way to experts, and back.
+"""Messages between ranks of experts, which send tokens to experts and results back.
 
-Answers: how many copies of a token travel, with how many bytes, by which library?
+Answers: how many copies of a token are sent, with how many bytes, and by which library?
 Elsewhere: all other messages and their conventions (messages.py), which library a stack has
 (spec/expert_software.py), how long it takes (cost/collectives).
 """

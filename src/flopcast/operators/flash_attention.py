@@ -1,11 +1,11 @@
 """Attention in one kernel that never writes its score matrix (FlashAttention, arXiv:2205.14135).
 
-Answers: FLOP, bytes, what is kept.
-Convention: a causal kernel skips the upper triangle, so it needs half of the FLOP; one with a window
-skips what lies outside of it too. Such a band is priced as causal squares whose queries have as many keys
-in the mean: they have as many tiles of queries and, for each, as many of keys. The band's second ragged
-edge, one tile more, is left out: 4 to 8 % of the time for windows of 1024 and 128 tokens, by how speed on
-H100 grows with the length. No kernel with a window was measured, so that they are a class of their own.
+Answers: FLOP, bytes and saved tensors. Convention: a causal kernel skips the upper triangle, so it needs
+half of the FLOP; one with a window skips what lies outside of it too. Such a band is priced as causal
+squares whose queries have as many keys in the mean: they have as many tiles of queries and, for each, as
+many of keys. The band's second ragged edge, one tile more, is left out: 4 to 8 % of the time for windows of
+1024 and 128 tokens, by how speed on H100 grows with the length. No kernel with a window was measured, so
+that they are a class of their own.
 
 Latent attention (arXiv:2405.04434, section 2.1) trains and prefills with this kernel too: keys and values
 of every head are written out of the latents before. Its queries and keys have more elements than its

@@ -1,7 +1,8 @@
-"""Narrow number formats: what the operands of a product look like in 8 or 4 bits, scales included.
+"""Low-precision number formats: operands of GEMMs in 8 or 4 bits, including their scales.
 
 Answers: how many bytes has an element of a format, and which matrix engine multiplies it?
-Elsewhere: which products run in which format (spec/precision.py), what is cast when (workload/rewrites).
+Elsewhere: which products run in which format (spec/precision.py), which tensors are cast
+(workload/rewrites).
 
 A format is elements, and scales that blocks of elements share. Wide formats (fp16, bf16, fp32) have no
 scales and are dtypes (dtypes.py).

@@ -1,4 +1,4 @@
-"""One kernel over several tensors, made of passes that a trace found one after the other.
+"""One kernel over several tensors, which joins elementwise operators that follow each other in a trace.
 
 Answers: what does a run of norms, sums, activations and copies move where it is one kernel?
 Elsewhere: passes of known kinds (memory_bound.py), how runs are found (interop/tracing/fusing.py).

@@ -1,4 +1,5 @@
-"""An item: one operator or message in its place, with what it reads, writes, waits for and keeps.
+"""An item: one operator or message, with the tensors that it reads, writes and keeps, and what it waits
+for.
 
 Answers: what runs, in which order, on which stream, and which tensors stay for the backward pass?
 Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.

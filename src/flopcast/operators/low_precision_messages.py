@@ -1,6 +1,6 @@
-"""Collectives that send narrow elements one way and wide ones the other.
+"""Collectives that send low-precision elements in one direction and 16-bit elements in the other.
 
-Answers: which bytes travel forward, and which in the backward pass, where activations or gradients are
+Answers: how many bytes are sent in the forward and in the backward pass if activations or gradients are
 cast before they are sent?
 Elsewhere: collectives whose dual has the same bytes (messages.py), who casts what (workload/rewrites).
 """

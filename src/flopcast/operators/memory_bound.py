@@ -1,4 +1,4 @@
-"""Operators whose time is that of moving their tensors: norms, activations, softmax, sums, copies.
+"""Operators whose time is limited by memory: norms, activations, softmax, sums, copies.
 
 Answers: how many bytes does each move, forward and backward, and what does it keep?
 Elsewhere: how fast the kernel moves them (cost/kernels).

@@ -1,4 +1,4 @@
-"""Messages between ranks, and their duals in the backward pass.
+"""Messages between ranks, and their counterparts in the backward pass.
 
 Answers: which collective, over which axis of the plan, with how many bytes?
 Elsewhere: how long it takes (cost/collectives), which ranks and links form the axis (cost/placement),

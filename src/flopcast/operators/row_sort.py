@@ -1,4 +1,4 @@
-"""Rows sorted together, and cut to their most likely tokens: what sampling by top-p does to logits.
+"""The sort of logits for top-p sampling, which sorts all rows together.
 
 Answers: how many bytes and kernels does it take to sort logits?
 Elsewhere: which engines sort (spec/engine.py), what else sampling does (serving/rewrites/last_tokens.py).

@@ -1,4 +1,4 @@
-"""The schedules that a plan may name: one file and one line each; and those that users write down."""
+"""The schedules that a plan may name (one file and one line each), and schedules of users."""
 
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule

@@ -1,7 +1,7 @@
 """A user's own schedule: every stage's tasks in the order they run.
 
-Answers: is such a table an order that can run, and if not, what is wrong with it?
-Elsewhere: reading one from a file (library/schedule_files.py), whether it is the plan's
+Answers: can the tasks of the table run in this order, and if not, what is wrong?
+Elsewhere: reading a table from a file (library/schedule_files.py), whether it agrees with the plan
 (spec/rules_schedule.py).
 
 A task is written as in traces: kind, micro-batch and, behind a dot, the chunk where it is not 0: "F3",

@@ -1,4 +1,4 @@
-"""Decoupled segments: every stage trains its own layers, on labels of its own.
+"""Decoupled segments: every stage trains its own layers with synthetic labels.
 
 The labels of a segment's outputs are synthetic, so that a stage needs no gradient of the stage behind it;
 its inputs are read like data, and none are sent. A stage runs the forward and then the backward of each

@@ -1,4 +1,4 @@
-"""DualPipeV: two chunks a stage in the shape of a V; a forward and a backward run together.
+"""DualPipeV: two chunks per stage in the shape of a V; a forward and a backward pass run together.
 
 Chunk 0 goes down the stages and chunk 1 comes back up, as under ZB-V. In the steady phase a stage runs the
 forward of one chunk *together* with the whole backward of the other: the two begin when both of their

@@ -1,4 +1,4 @@
-"""Eager 1F1B: a warm-up twice as long, so that transfers are not waited for (arXiv:2211.05322)."""
+"""Eager 1F1B: with twice the warm-up, stages do not wait for transfers (arXiv:2211.05322)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""GPipe: all forwards, then all backwards (arXiv:1811.06965, section 2.3).
+"""GPipe: all forward passes, then all backward passes (arXiv:1811.06965, section 2.3).
 
 Backwards begin with the micro-batch that went forward last, as in figure 2c there: its activations are the
 newest. The bubble is that of 1F1B. What it costs more is memory: it grows with the micro-batches of a step.

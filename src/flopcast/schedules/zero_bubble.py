@@ -1,4 +1,4 @@
-"""ZB-H1 and ZB-H2: weight gradients wait, and fill what would be bubbles (arXiv:2401.10241, section 2).
+"""ZB-H1 and ZB-H2: delayed weight gradients fill the bubbles (arXiv:2401.10241, section 2).
 
 Both are 1F1B of F and B; what differs is how far B runs ahead of W, and how many forwards come first. A
 stage delays its W by as many micro-batches as it has fewer forwards in its warm-up than the first stage, so

@@ -1,4 +1,5 @@
-"""ZB-V: two chunks a stage, laid out as a V, and weight gradients that wait (arXiv:2401.10241, section 6).
+"""ZB-V: two chunks per stage in the shape of a V, and delayed weight gradients (arXiv:2401.10241, section
+6).
 
 Chunk 0 goes down the stages, chunk 1 comes back up: the last stage hands its own chunk 0 on to its own
 chunk 1, and the first stage holds both the embedding and the head. So a micro-batch's first backward is

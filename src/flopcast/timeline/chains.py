@@ -1,7 +1,8 @@
-"""Chains of a pipeline: what each stage works through, one node after the other, and what nodes wait for.
+"""Chains of a pipeline: the tasks and messages of each stage in order, and what each of them waits for.
 
-Answers: which nodes does an order become under each transfer style, and which node waits for which?
-Elsewhere: the styles themselves, when nodes run (pipeline.py).
+Answers: which nodes does an order consist of under each kind of transfers, and which nodes wait for each
+other?
+Elsewhere: the kinds of transfers, when nodes run (pipeline.py).
 
 A *gap* lies between two tasks of a stage: in it, the stage sends the result of the first task and receives
 the input of the second.

@@ -1,6 +1,6 @@
 """The step in closed form, for whole batches of plans at once: the estimate by which a search screens.
 
-Answers: about how long is a step, without playing it?
+Answers: how long is a step by estimate, without a simulation?
 Elsewhere: what stages wait for messages (point_to_point.py), the exact step of one plan (step.py), which
 plans are possible (search/screen.py).
 

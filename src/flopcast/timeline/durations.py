@@ -1,6 +1,7 @@
 """Durations of programs for whole batches of plans; equal layers are computed once.
 
-Answers: when does a program of each position, plan and chunk class end, and its tail of reductions?
+Answers: how long does a program of each position, plan and chunk class take, and when do its last
+reductions end?
 Elsewhere: the same with the items on the critical path, for one plan (program.py: the algebra, the matrix
 of one layer, what holds up what), the step that follows (closed_form.py).
 

@@ -1,8 +1,9 @@
-"""One layer as a matrix from the times at which streams are free before it to those after it.
+"""One layer as a matrix, which maps the times at which streams become free before the layer to those after
+it.
 
 Answers: how do the items of a layer wait for each other, and how much do its messages slow each other?
 Elsewhere: many layers (max_plus.py), whole programs (program.py), the items' own seconds (cost/price.py),
-the loss of compute to messages (contention.py) and of messages to each other (shared_links.py).
+the slowdown of compute by messages (contention.py) and of messages by each other (shared_links.py).
 """
 
 from collections.abc import Hashable, Iterator, Sequence

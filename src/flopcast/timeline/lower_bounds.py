@@ -1,4 +1,4 @@
-"""The least that a step takes, for whole batches of plans, at a fraction of the cost of an estimate.
+"""Lower bounds of step times, for whole batches of plans, much faster than an estimate.
 
 Answers: which time is a lower bound of the estimate of each plan?
 Elsewhere: the estimate (closed_form.py), seconds by split (cost/split_prices.py), the search that leaves

@@ -1,4 +1,4 @@
-"""Between programs: when every task of every stage runs, and the path that decides the step.
+"""The pipeline: when every task of every stage runs, and the critical path of the step.
 
 Answers: given an order, durations and transfers, when does each task start and end?
 Elsewhere: what is inside a task (program.py), the step around the pipeline (step.py).

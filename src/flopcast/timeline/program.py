@@ -1,4 +1,4 @@
-"""Inside one program: streams with dependencies, for all chunk classes and positions at once.
+"""The simulation of one program: streams with dependencies, for all chunk classes and positions at once.
 
 Answers: how long does a program take, which messages continue after its end, which items are on its
 critical path?

@@ -1,4 +1,4 @@
-"""Seconds of messages between ranks.
+"""Times of messages between ranks.
 
 `message_seconds` (collective_time.py) takes a collective, its bytes and a group of ranks, and returns the
 seconds alone with the link that limits them. formulas.py has the steps and the bytes on links of each

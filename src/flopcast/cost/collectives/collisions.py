@@ -1,6 +1,6 @@
 """Flows that share a path of a network with several equal paths (ECMP), while other paths are idle.
 
-Answers: how much longer does a message take because a hash gave its flow a busy path?
+Answers: how much longer does a message take because a hash assigned its flow to a busy path?
 Elsewhere: the fabric's description (spec/tier.py), the time of a message (collective_time.py).
 
 Every flow is a ball and every uplink of a switch a bin. A hash puts n balls into m bins, each bin equally

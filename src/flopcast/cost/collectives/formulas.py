@@ -1,9 +1,8 @@
 """Bounds of collectives: bytes over bandwidth, and the hops of a small message.
 
-Answers: how many bytes must cross a rank's link, how many links between domains carry them, how many hops
-does the shortest message take?
-Conventions as in operators/messages.py and nccl-tests. `n` is the number of ranks; n = 1 gives zero.
-One collective is one line of FORMULAS.
+Answers: how many bytes does a rank send over its link, how many links between domains share them, and how
+many hops does a message take? Conventions as in operators/messages.py and nccl-tests. `n` is the number of
+ranks; n = 1 gives zero. One collective is one line of FORMULAS.
 """
 
 from collections.abc import Callable

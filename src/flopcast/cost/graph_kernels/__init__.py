@@ -1,4 +1,4 @@
-"""Seconds of kernels of exported graphs, such as convolutions and diffusion transformers.
+"""Times of kernels of exported graphs, such as convolutions.
 
 No table of single kernels covers these models. Efficiencies were therefore fitted on measured steps: a
 level for each kernel class (kernel_classes.py), and small tables over the coordinates of a kernel.

@@ -1,4 +1,4 @@
-"""The seconds of kernels of graphs: a physical bound over a learned efficiency.
+"""The time of kernels of graphs: a physical bound divided by a fitted efficiency.
 
 Answers: how long does each graph take on a device, and how does that depend on each fitted number?
 Elsewhere: the classes and their tables (kernel_classes.py), the rows (kernel_rows.py).

@@ -1,7 +1,7 @@
-"""What is known of kernels of graphs before any step of a graph is measured.
+"""The efficiencies of graph kernels that flopcast assumes before the fit to measured steps.
 
-Answers: at which efficiency does each class run, by kernels that were measured alone?
-Elsewhere: the efficiencies that steps of graphs teach (efficiencies.py), clocks (rates.py).
+Answers: which efficiency does each class have, according to measurements of single kernels?
+Elsewhere: the efficiencies that were fitted to steps of graphs (efficiencies.py), clocks (rates.py).
 
 Everything here rests on kernels that were measured alone (catalog/curves) and on data sheets; no step time
 of a graph is behind it. `tests/cost/test_graph_priors.py` computes the numbers again. Of kernels that were

@@ -1,6 +1,6 @@
 """Which fitted numbers price the kernels of an exported graph.
 
-Answers: of a job's software and device, which efficiencies, which levels and which doubt hold?
+Answers: which efficiencies, levels and uncertainties apply to the software and the device of a job?
 Elsewhere: the numbers (efficiencies.py, library/graph_efficiencies.py), the seconds (efficiency.py).
 """
 

@@ -1,4 +1,4 @@
-"""Seconds of kernels: a physical bound over an efficiency that was measured.
+"""Times of kernels: a physical bound divided by a measured efficiency.
 
 `unscaled_times` (unscaled.py) prices operators of one kernel class: the roofline bound (roofline.py) over
 the efficiency of a curve (curve.py) at the coordinates of the class (features.py). `CurveBook`

@@ -1,7 +1,7 @@
 """Kernels whose times, and not their efficiencies, are interpolated between the nodes of a curve.
 
-Answers: which efficiency has a kernel of serving between two nodes?
-Elsewhere: curves whose efficiencies are interpolated (curve.py), which classes are of which sort
+Answers: which efficiency does a serving kernel have between two nodes?
+Elsewhere: curves whose efficiencies are interpolated (curve.py), which classes belong to which kind
 (features.py).
 
 From one row to thousands, the bound of a product changes from that of its weights, which hardly grows with

@@ -1,7 +1,7 @@
-"""Kernel classes: which curve prices a kernel, and which kernels share their errors.
+"""Kernel classes: which curve applies to a kernel, and which kernels share their errors.
 
-Answers: of an operator's kernel name, what is its curve's class, its layout, its kind; how much less sure
-is a curve of that kind outside of its rows, or on another device?
+Answers: of an operator's kernel name, what is its curve's class, its layout, its kind; how much more
+uncertain is a curve of that kind outside of its measured range, or on another device?
 Elsewhere: the curves (curve_book.py), the operators that name kernels (operators/), where the sigmas come
 from (lab/calibration/score.py, docs/accuracy/kernels.md).
 """

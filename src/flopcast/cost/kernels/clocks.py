@@ -1,7 +1,7 @@
-"""The core clock: how much longer kernels take where it is lower than on a device at its board power.
+"""The core clock: how much longer kernels take if it is lower than on a device at its board power.
 
-Answers: how does a power limit below the board's stretch a kernel, what does a set clock cost, how long do
-synchronous devices wait for the slowest of them?
+Answers: how much longer does a kernel take with a power limit or a locked clock, and how long do
+synchronous devices wait for the slowest one?
 Elsewhere: clocks of busy devices at full board power (sustained.py), the watts of each kind of work
 (spec/operations.py), joules (economics/energy.py).
 

@@ -1,4 +1,4 @@
-"""A curve: learned efficiency of one kernel class (or collective) on one device (or fabric).
+"""A curve: the fitted efficiency of one kernel class (or collective) on one device (or fabric).
 
 Answers: what fraction of its physical bound does a kernel of these coordinates reach?
 Elsewhere: how a curve is fitted (lab/calibration/), what the bound is (roofline.py, collectives/).

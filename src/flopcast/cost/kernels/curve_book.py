@@ -1,8 +1,8 @@
-"""The curves that one prediction may use, and how a missing one is replaced.
+"""The curves that one prediction may use, and how a missing curve is replaced.
 
-Answers: which curve prices this kernel class on this device, and what does the replacement add to
-the uncertainty? In order: the device's own curve, its relative class on the same device, the same
-on the device's relative, a plain data-sheet estimate.
+Answers: which curve applies to this kernel class on this device, and how much uncertainty does a
+replacement add? In order: the device's own curve, its relative class on the same device, the same on the
+device's relative, a plain data-sheet estimate.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,11 +1,11 @@
-"""Fallback classes: which measured curve prices a kernel class that was never measured.
+"""Fallback classes: which measured curve is used for a kernel class that was never measured.
 
-Answers: which measured class moves its tensors in the same manner?
-A relative is borrowed for its efficiency only: the bound (FLOP, bytes) is always the kernel's own. The
-sigma is the log-spread of efficiency between the pair where both were measured (A100 and GH200
-memory-bound kernels of data/operators: 0.60 to 0.87 of bandwidth; attention with heads of 192 and 128
-beside as many of 128, over 4096 tokens, of data/peers/simumax: 11 rows a pass; their backward takes 1.2
-times as long, beyond its bound), or a stated guess.
+Answers: which measured class accesses memory in a similar way? A relative is borrowed for its efficiency
+only: the bound (FLOP, bytes) is always the kernel's own. The sigma is the log-spread of efficiency between
+the pair where both were measured (A100 and GH200 memory-bound kernels of data/operators: 0.60 to 0.87 of
+bandwidth; attention with heads of 192 and 128 beside as many of 128, over 4096 tokens, of
+data/peers/simumax: 11 rows a pass; their backward takes 1.2 times as long, beyond its bound), or a stated
+guess.
 
 A new kernel class is one line here until it is measured. Coordinates must agree: a relative's curve
 may have fewer axes than the class has coordinates, never more.

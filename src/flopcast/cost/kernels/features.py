@@ -1,10 +1,10 @@
 """Features of a kernel's shape: the coordinates of its table, and terms of tiles and waves.
 
-Answers: what of a shape varies smoothly, and what jumps?
-A GEMM's efficiency rises smoothly with its work, and falls where its tiles do not fill the last wave of
-multiprocessors, where a side is no multiple of a tile, and where rows are not aligned. The smooth part
-is a table over few coordinates, so that it can be extrapolated; each jump is a term with one coefficient.
-Both are fitted together (lab/calibration/efficiency_table.py). A class without an entry here has its own
+Answers: on which properties of a shape does the efficiency depend smoothly, and on which in steps? A GEMM's
+efficiency rises smoothly with its work, and falls where its tiles do not fill the last wave of
+multiprocessors, where a side is no multiple of a tile, and where rows are not aligned. The smooth part is a
+table over few coordinates, so that it can be extrapolated; each jump is a term with one coefficient. Both
+are fitted together (lab/calibration/efficiency_table.py). A class without an entry here has its own
 coordinates and no terms.
 
 Every term is a logarithm, 0 at best. With a coefficient c of a wave term, time is proportional to

@@ -1,4 +1,4 @@
-"""Generations of attention kernels: the same products, written better for the same device.
+"""Generations of attention kernels: faster implementations of the same GEMMs on the same device.
 
 Answers: how much longer does the kernel that a stack runs take than the one that a curve was measured with,
 and which kernel trains heads that cuDNN does not support?

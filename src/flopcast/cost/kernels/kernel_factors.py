@@ -1,6 +1,6 @@
 """The named factors that scale a kernel class on a device, in a stack.
 
-Answers: which factors does the price of a kernel class rest on?
+Answers: which factors scale the times of a kernel class?
 Elsewhere: what a factor is (cost/factors.py), the seconds that they scale (cost/price.py).
 """
 

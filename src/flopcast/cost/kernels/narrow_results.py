@@ -1,8 +1,8 @@
-"""Narrow products of experts on devices that write their 16-bit results after them.
+"""Low-precision GEMMs of experts on devices that write the 16-bit results afterwards.
 
-Answers: how long does a product of 8 or 4 bits take where nothing hides the writing of its result?
-Elsewhere: how many times as fast as 16-bit products they are on the whole (fallback_classes.py), which
-devices do so (catalog/devices), the bytes (operators/grouped_matmul.py).
+Answers: how long does a GEMM in 8 or 4 bits take if the writing of its result does not overlap?
+Elsewhere: their speed-up over 16-bit GEMMs (fallback_classes.py), which devices do so (catalog/devices),
+the bytes (operators/grouped_matmul.py).
 
 Operands of 8 or 4 bits make products faster, but not the writing of their results. On Blackwell their time
 is that of the products and that of writing, one after the other: short sums gain little. The ratio of

@@ -1,6 +1,6 @@
-"""Operators of serving kernels at coordinates of their tables.
+"""Operators of serving kernels at the nodes of their tables.
 
-Answers: which operator stands at a node of a table, so that times can be interpolated between nodes?
+Answers: which operator corresponds to a node of a table, so that times can be interpolated between nodes?
 Elsewhere: the tables' coordinates and terms (features.py), the interpolation (between_nodes.py).
 
 Each function takes a kernel's name and coordinates of its table, (rows, 1) each.

@@ -1,4 +1,4 @@
-"""GEMMs on a busy device: how much longer they take than on an idle one.
+"""GEMMs on a busy device: how much longer they take than in a short benchmark.
 
 Answers: by how much does a busy device slow a GEMM of a given duration?
 Elsewhere: the ratio of a device (spec/cluster.py, catalog/devices), curves (curve.py).

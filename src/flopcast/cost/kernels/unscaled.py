@@ -1,6 +1,7 @@
-"""Seconds of kernels before any factor scales them.
+"""Times of kernels before they are multiplied by factors.
 
-Answers: how long does a kernel take by its curve, its clocks, and what nothing hides?
+Answers: how long does a kernel take according to its curve, including lower clocks and work that does not
+overlap?
 Elsewhere: the curve (curve.py), the bound (roofline.py), factors (kernel_factors.py, cost/price.py).
 
 Explanations show these times part by part (report/explain/kernels.py).
