@@ -1,6 +1,6 @@
-"""The few functions that compare predictions with runs that others measured.
+"""The functions that compare predictions with published runs.
 
-Answers: how right are predictions on a suite, on published tables, on decisions between plans?
+Answers: how accurate are predictions of a suite, of published tables, and of the order of plans?
 Elsewhere: predictions themselves (api.py), the comparisons without files (lab/validation/).
 """
 

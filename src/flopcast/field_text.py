@@ -1,7 +1,7 @@
-"""Texts about nouns and their fields, from docstrings: for the JSON Schema, errors and the reference.
+"""Descriptions of classes and their fields, from docstrings: for the JSON Schema, errors and the reference.
 
-Answers: what is this noun, and what does this field of it mean?
-Elsewhere: the nouns themselves (spec/, layers/), the schema of what a file holds (strict_model.py).
+Answers: what does a class describe, and what does a field of it mean?
+Elsewhere: the classes (spec/, layers/), the schema of what a file holds (strict_model.py).
 """
 
 import inspect

@@ -1,6 +1,6 @@
-"""How often this process looks for garbage.
+"""How often Python's garbage collector runs in this process.
 
-Answers: when does a process of ours go through its objects to find cycles that nothing refers to?
+Answers: when does the garbage collector look for unreachable cycles of objects?
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Results of pure functions that later predictions use again, bounded in number.
+"""A cache of results of pure functions, with a bounded number of entries.
 
 Answers: when is a result the same as an earlier one, and how many are kept?
 Elsewhere: what a `Predictor` keeps (predictor.py), and what each result depends on (those who ask).

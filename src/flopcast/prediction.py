@@ -1,4 +1,5 @@
-"""The spine: job in, report out. It reads as the table of contents of flopcast.
+"""The prediction of a training job: from the job to the report. It reads as the table of contents of
+flopcast.
 
 Nothing here opens a file: the curves come from `library.curves.load_book` (or a calibration of your own).
 """

@@ -1,6 +1,6 @@
-"""Several training jobs on one network whose uplinks they share: who slows whom, and by how much.
+"""Several training jobs on one network with shared uplinks: how much they slow each other down.
 
-Answers: how much longer is each job's step because others send at the same time?
+Answers: how much longer is the step of each job because other jobs send at the same time?
 Elsewhere: seconds of a step on the network (report/network_use.py), flows of one job that collide
 (cost/collectives/collisions.py), the text (render/shared_network_text.py).
 

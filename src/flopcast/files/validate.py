@@ -1,7 +1,7 @@
-"""From plain data to nouns: units parsed, every error with its line.
+"""From plain data to the classes of spec/: units are parsed, and every error has its line.
 
 Answers: is this mapping a valid Model, Cluster, … and if not, which fields are wrong?
-Elsewhere: the words for a wrong value (field_faults.py).
+Elsewhere: the message about a wrong value (field_faults.py).
 """
 
 import re

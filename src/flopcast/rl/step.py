@@ -1,4 +1,5 @@
-"""A step of reinforcement learning: answers are generated, scored and trained on, and weights handed over.
+"""A step of reinforcement learning: answers are generated, scored and used for training, and weights are
+transferred.
 
 Answers: how long does such a step take, which phase takes how much of it, what does it cost?
 Elsewhere: how answers are served (serving/serve.py), a training step (prediction.py), the handoff of

@@ -4,7 +4,8 @@
 
 - requests are drawn or read from a trace (arrivals.py, requests.py);
 - layers are lowered for a pass, which four numbers describe (engine_pass.py, lower.py, rewrites/);
-- passes are priced once at nodes of tables (pass_prices.py) and interpolated afterwards (pass_times.py);
+- the times of passes are computed once at the nodes of tables (pass_prices.py) and interpolated afterwards
+  (pass_times.py);
 - the scheduler plays iterations with continuous or static batching (scheduler.py, batch.py, kv_blocks.py);
 - latencies and rates of the requests are summarised (summary.py, estimates.py).
 

@@ -1,6 +1,6 @@
-"""Adapters in slots of device memory: a cache whose misses are loads from the host.
+"""Adapters in slots of device memory: a cache, which loads missing adapters from the host.
 
-Answers: may a request begin, whose adapter is it, does the adapter have to be loaded?
+Answers: can a request begin, and does its adapter have to be loaded first?
 Elsewhere: when requests are admitted (scheduler.py), bytes of an adapter (adapters.py).
 
 Adapters of running requests stay. If a slot is needed, the idle adapter that was used least recently

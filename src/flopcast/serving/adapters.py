@@ -1,4 +1,4 @@
-"""Low-rank adapters of an engine: their bytes, and the products that they add to a pass.
+"""Low-rank adapters of an engine: their bytes, and the GEMMs that they add to a pass.
 
 Answers: how large is an adapter on a device, how long does it take to load, what does it compute?
 Elsewhere: which adapters are loaded (adapter_cache.py), adapters in training (layers/adapters.py).

@@ -1,6 +1,6 @@
-"""Requests drawn from a traffic.
+"""Random requests of a traffic.
 
-Answers: at what times do requests arrive, how long are they, which beginnings do their prompts share?
+Answers: when do requests arrive, how long are they, and which prefixes do their prompts share?
 Elsewhere: what a user states (spec/traffic.py, spec/lengths.py), files of requests
 (interop/request_traces/).
 

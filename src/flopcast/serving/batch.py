@@ -1,6 +1,7 @@
-"""The sequences in an engine: prompts on their way, decoding sequences, and the blocks that they hold.
+"""The sequences in an engine: prompts in progress, decoding sequences, and their KV blocks.
 
-Answers: which sequences are in the engine, how far is each, which end in a pass?
+Answers: which sequences are in the engine, how many of their tokens are complete, and which of them end in
+a pass?
 Elsewhere: which request is admitted and how long passes take (scheduler.py), counts of blocks
 (kv_blocks.py).
 

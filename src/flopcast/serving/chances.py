@@ -1,7 +1,8 @@
 """The probabilities that limits of latency are met.
 
-Answers: how likely are requests to meet each objective, and all of them, given how uncertain passes are?
-Elsewhere: the objectives at the predicted times (summary.py), intervals of latencies (estimates.py).
+Answers: how likely are requests to meet each limit, and all limits, given the uncertainty of pass times?
+Elsewhere: whether the predicted latencies meet the limits (summary.py), intervals of latencies
+(estimates.py).
 
 Passes are slower or faster than predicted throughout, by a log-normal ratio. The requests were played with
 several such ratios; between them, the logarithm of a latency is interpolated. The time to first token has a

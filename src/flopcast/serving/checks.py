@@ -1,7 +1,7 @@
 """Rules of serving jobs: which jobs cannot be predicted, why, and which edits fix them.
 
-Answers: do a model, a cluster, an engine, a deployment and a traffic go together?
-Elsewhere: whether each of them is right by itself (spec/).
+Answers: are a model, a cluster, an engine, a deployment and a traffic compatible?
+Elsewhere: whether each of them is valid (spec/).
 """
 
 from collections.abc import Callable, Iterator

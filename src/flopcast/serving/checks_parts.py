@@ -1,6 +1,6 @@
-"""Rules of serving jobs about parts of a machine that differ, which serving does not support.
+"""Rules of serving jobs about unequal devices and links, which serving does not support.
 
-Answers: which descriptions of unequal parts would a prediction of serving have to ignore?
+Answers: which descriptions of unequal devices and links does a serving job not support?
 Elsewhere: other rules of serving jobs (checks.py), unequal parts in training (cost/parts.py).
 """
 

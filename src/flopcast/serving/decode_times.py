@@ -1,7 +1,7 @@
 """The time of many decoding iterations at once.
 
-Answers: how long do n iterations take that decode the same sequences, and how many of them begin before an
-instant?
+Answers: how long do n iterations take that decode the same sequences, and how many of them begin before a
+given time?
 Elsewhere: the time of one pass (the function that the scheduler is given), which iterations are alike
 (scheduler.py).
 

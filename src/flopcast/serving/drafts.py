@@ -1,4 +1,4 @@
-"""Drafts of tokens: by a small model that runs before each pass, or without any cost in time.
+"""Drafting of tokens: by a small model that runs before each pass, or in no time.
 
 Answers: which model drafts, how long does drafting take, and which memory does it need?
 Elsewhere: how many tokens are drafted and accepted (spec/drafting.py), the pass that verifies them

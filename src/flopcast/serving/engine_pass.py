@@ -1,6 +1,7 @@
 """Passes of a serving engine: what one iteration computes, described by four numbers.
 
-Answers: how many tokens of prompts and how many decoding sequences are in a pass, what do they attend to?
+Answers: how many prompt tokens and how many decoding sequences does a pass contain, and to how many tokens
+do they attend?
 Elsewhere: the items of a pass (lower.py), which passes an engine runs (scheduler.py), how long they take
 (pass_times.py).
 """

@@ -1,6 +1,6 @@
-"""From simulations of a replica to the numbers of a report, each with its interval.
+"""The numbers of a report with their intervals, computed from simulations of a replica.
 
-Answers: which latencies, rates and costs follow for all replicas, and how far may they be off?
+Answers: which latencies, rates and costs do all replicas together have, and how uncertain are they?
 Elsewhere: one simulation (scheduler.py), its latencies and rates (summary.py), the report
 (serving_report.py).
 """

@@ -1,6 +1,6 @@
 """Explanations of the numbers of a serving report: formulas, inputs, and their parts.
 
-Answers: why is this latency, this component or this memory as it is?
+Answers: how are a latency, a component and the memory computed?
 Elsewhere: what an explanation holds (report/explain/explanation.py), explanations of training
 (report/explain/registry.py), the numbers themselves (serve.py).
 """

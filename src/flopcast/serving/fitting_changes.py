@@ -1,4 +1,4 @@
-"""Changes of a deployment for the fix of an error.
+"""Changes of a deployment that fix an error.
 
 Answers: with which edit does a deployment fit into memory, or satisfy all rules about a field?
 Elsewhere: the rules that are broken (checks.py), what fills the memory (memory.py).

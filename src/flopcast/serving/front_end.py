@@ -1,6 +1,6 @@
 """The time of a request before the engine: HTTP, tokenisation, and passes that were launched earlier.
 
-Answers: how long before its arrival in the engine was a request sent?
+Answers: how much time passes between the sending of a request and its arrival in the engine?
 Elsewhere: the constants (spec/iteration_cost.py), what happens in the engine (scheduler.py).
 
 The engine continues during this time, so latencies become longer, but iterations do not.

@@ -1,6 +1,6 @@
-"""Equal instances of an engine: what one of their schedulers may hold, and how long its passes take.
+"""Equal instances of an engine: the limits of one scheduler, and how long its passes take.
 
-Answers: which limits and which seconds does the scheduler get for a job, or for one pool of it?
+Answers: which limits and which pass times does the scheduler have for a job, or for one of its pools?
 Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices.py).
 """
 

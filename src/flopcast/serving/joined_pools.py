@@ -1,6 +1,7 @@
 """Two pools of engines, joined by a transfer: prompts on one, decoding on the other ("disaggregation").
 
-Answers: when does each request yield its tokens if other engines compute its prompt than decode it?
+Answers: when are the tokens of each request complete if one engine computes the prompt and another engine
+decodes?
 Elsewhere: one engine (scheduler.py), the time of a transfer (kv_transfer.py), the outcome (served.py).
 
 Every engine is the loop of scheduler.py. A request goes to the engine of a pool that has the fewest

@@ -1,7 +1,9 @@
 """KV blocks of the sequences that decode together.
 
-Answers: how many more blocks do they need for their next tokens, and for how many tokens are there enough?
-Elsewhere: blocks that equal prompts share (prefix_cache.py), who is admitted and preempted (scheduler.py).
+Answers: how many more blocks do they need for their next tokens, and for how many tokens are the free
+blocks enough?
+Elsewhere: blocks that equal prompts share (prefix_cache.py), which requests are admitted and preempted
+(scheduler.py).
 
 All decoding sequences gain the same number of tokens, so that they differ only in the place of their last
 token in its block. A clock counts what each has gained; the context of a sequence is base + clock.

@@ -1,6 +1,6 @@
 """Passes → items: what one rank computes and sends in an iteration of an engine.
 
-Answers: which items does each layer of a model run in a pass, and how many equal layers are there?
+Answers: which items does each layer of a model run in a pass, and how many layers are equal?
 Elsewhere: the layers (layers/), the rewrites (rewrites/), the seconds of the items (pass_prices.py).
 
 A layer states its forward once, for training and serving. It is lowered here for one sequence of as many

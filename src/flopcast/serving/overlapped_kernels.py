@@ -1,6 +1,6 @@
-"""Kernels of one pass that overlap: each with the next one, or messages and decode attention with products.
+"""Kernels of one pass that overlap: each with the next one, or messages and decode attention with GEMMs.
 
-Answers: how long do kernels take if each starts before the one before it has ended? How long does a pass
+Answers: how long do kernels take if each starts before the previous one has ended? How long does a pass
 take whose batch is split, so that one part uses memory and network while the other computes? How long, if
 each message runs beside the next half of a block?
 Elsewhere: what runs beside what, with which interference (spec/engine.py), seconds of the parts

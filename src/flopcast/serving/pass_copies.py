@@ -1,4 +1,4 @@
-"""Copies of weights, keys and values that a pass needs from other memories, and work that the host does.
+"""Copies of weights, keys and values from other memories in a pass, and compute on the host.
 
 Answers: how long is a pass whose weights or caches are in the memory of a peer, of the host, or on drives?
 Elsewhere: these seconds for a job (streamed_bytes.py), the kernels of a pass (pass_times.py), the bytes in

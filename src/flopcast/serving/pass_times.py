@@ -1,7 +1,7 @@
-"""The seconds of any pass of an engine, interpolated between passes that were priced together.
+"""The time of any pass of an engine, interpolated between passes whose times were computed together.
 
-Answers: how long does an iteration with these four numbers take, host included?
-Elsewhere: the prices (pass_prices.py), the four numbers (engine_pass.py), the loop that asks
+Answers: how long does an iteration with these four numbers take, including the time of the host?
+Elsewhere: the prices (pass_prices.py), the four numbers (engine_pass.py), the loop over iterations
 (scheduler.py).
 
 Every item of a pass depends on one of four things: the new tokens, the number of sequences (head and

@@ -1,7 +1,7 @@
 """The distribution of a latency over requests: mean, percentiles, and their intervals.
 
-Answers: which time do 99 % of requests keep, and in which interval does that time lie?
-Elsewhere: which latencies there are (summary.py).
+Answers: which latency do 99 % of requests not exceed, and how uncertain is it?
+Elsewhere: the kinds of latencies (summary.py).
 """
 
 from itertools import pairwise

@@ -1,6 +1,7 @@
-"""Watts of devices that serve: from the rates at which kernels multiply and move bytes.
+"""Power of serving devices, computed from the rates at which kernels multiply and move bytes.
 
-Answers: what does a device draw on average, over passes, time of the host and time without requests?
+Answers: how much power does a device draw on average, including the time in which it waits for the host or
+for requests?
 Elsewhere: powers of a device by kind of work (spec/operations.py), watts of training steps
 (economics/energy.py), joules and their intervals (estimates.py).
 

@@ -1,7 +1,7 @@
-"""Requests as arrays, and the limits of the engine that serves them.
+"""The requests of an engine as arrays, and the limits of its iterations.
 
-Answers: when does each request arrive, how long is it, what does its prompt share with others? How many
-sequences, tokens and KV blocks may an iteration hold?
+Answers: when does each request arrive, how long is it, and which prefix does its prompt share? How many
+sequences, tokens and KV blocks may an iteration have?
 Elsewhere: where requests come from (arrivals.py, interop/request_traces/), how they are served
 (scheduler.py).
 """

@@ -1,6 +1,7 @@
 """The loop of a serving engine over its iterations: continuous or static batching of requests.
 
-Answers: when does each request begin, yield its first and its last token, given the seconds of a pass?
+Answers: when does each request begin, and when are its first and its last token complete, given the times
+of passes?
 Elsewhere: the seconds of a pass (a function that the caller gives), where requests come from (arrivals.py,
 source.py), the state of sequences in the engine (batch.py), percentiles (percentiles.py).
 

@@ -1,7 +1,7 @@
-"""The spine of serving: job in, report out.
+"""The prediction of a serving job: from the job to the report.
 
-Answers: what do requests of this traffic wait for on this deployment?
-Elsewhere: each step (the modules below), what stands in the report (serving_report.py).
+Answers: which latencies do the requests of a traffic have on a deployment?
+Elsewhere: each step (the modules below), the content of the report (serving_report.py).
 
 Passes are lowered, rewritten and priced as training is, a grid of them at once; a scheduler then plays the
 requests of one replica. Intervals come from playing them with passes that are slower or faster throughout.

@@ -1,7 +1,7 @@
 """The outcome of served requests: the times of each request, and a table of iterations.
 
-Answers: when was each request admitted, when did its first and last token come, what did the engine do
-meanwhile?
+Answers: when was each request admitted, when were its first and last token complete, and what did the
+engine run?
 Elsewhere: percentiles and rates (percentiles.py), the loop that produces the times (scheduler.py).
 """
 

@@ -1,6 +1,6 @@
 """The report of serving: latencies, rates, memory, cost, limits, and their intervals.
 
-Answers: which numbers come out for a serving job?
+Answers: which numbers does the report of a serving job contain?
 Elsewhere: their computation (serve.py), their text (render/serving_text.py).
 """
 

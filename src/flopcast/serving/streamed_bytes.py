@@ -1,6 +1,6 @@
-"""The copies of a job's passes: bytes outside the devices over the rates of links, drives and hosts.
+"""The copies of a job's passes: bytes outside the devices, divided by the rates of links, drives and hosts.
 
-Answers: how many seconds does a pass copy, and how many does the host compute?
+Answers: how long do the copies of a pass take, and how long does the host compute?
 Elsewhere: how these add to the kernels of a pass (pass_copies.py), the bytes (memory.py).
 """
 

@@ -1,7 +1,7 @@
 """Latencies, rates and occupancy of served requests, and whether the load is stable.
 
-Answers: which latencies do requests see, how many of them are good, how full is the engine, and which load
-is too much for it?
+Answers: which latencies do requests have, how many of them meet the limits, how full is the engine, and at
+which load does it saturate?
 Elsewhere: times of single requests and iterations (served.py), percentiles of values (percentiles.py), what
 objectives are (spec/traffic.py).
 

@@ -1,7 +1,7 @@
-"""Memory outside the devices that an engine fills: the host's and the drives of a node.
+"""Memory outside the devices that an engine uses: host memory and the drives of a node.
 
 Answers: how many bytes of weights are in each memory of a node, and how many cached tokens fit?
-Elsewhere: the memory of a device (memory.py), what is kept where (spec/streaming.py).
+Elsewhere: the memory of a device (memory.py), what is stored outside the devices (spec/streaming.py).
 """
 
 from flopcast.dtypes import ELEMENT_BYTES

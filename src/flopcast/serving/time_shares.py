@@ -1,7 +1,8 @@
 """The parts of an iteration's time, and their uncertainty.
 
-Answers: which share of a mean iteration has each component, and which factors does its time depend on?
-Elsewhere: prices (pass_prices.py), the iterations that were played (scheduler.py).
+Answers: which fraction of a mean iteration does each component take, and on which factors does its time
+depend?
+Elsewhere: prices (pass_prices.py), the simulated iterations (scheduler.py).
 """
 
 import math

@@ -1,6 +1,6 @@
-"""The doubt about a release of an engine that is older than those to which constants were fitted.
+"""The uncertainty of a release of an engine that is older than those to which constants were fitted.
 
-Answers: how far may iterations of an older release be off, beyond all other factors?
+Answers: how uncertain are iterations of an older release, in addition to all other factors?
 Elsewhere: the entries of releases (library/engine_releases.py), the interval (serve.py), the fit of the
 sigmas (tests/release_fit.py).
 

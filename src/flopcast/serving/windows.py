@@ -1,4 +1,4 @@
-"""Caches of layers with a window: how much of a request do they hold, and of the memory for caches?
+"""Caches of layers with a window: how many tokens of a request they store, and how much memory they need.
 
 Elsewhere: the memory of a device (memory.py), attention with a window (layers/attention.py).
 

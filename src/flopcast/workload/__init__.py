@@ -1,4 +1,5 @@
-"""From a job to programs: which items each pipeline stage runs and sends, and what they keep in memory.
+"""From a job to programs: which kernels and messages each pipeline stage runs, and which tensors they keep
+in memory.
 
 `lower` (lower.py) turns the layers of a model into logical items for a batch of plans. `realise`
 (realise.py) applies what the stack does: rewrites, the backward pass, recompute, precision, gathers and

@@ -1,6 +1,8 @@
-"""The backward pass, derived: forward items reversed, each replaced by its gradients or its dual.
+"""The backward pass, which is derived from the forward pass: items in reverse order, each replaced by its
+gradients or its counterpart.
 
-Answers: which items does the backward pass of one layer run, what does it recompute, what was kept for it?
+Answers: which items does the backward pass of one layer run, what does it recompute, and which tensors were
+kept for it?
 Elsewhere: the temporary memory while it runs (backward_memory.py).
 Nothing here knows an architecture: operators name their gradients, messages their duals.
 

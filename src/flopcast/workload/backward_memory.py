@@ -1,7 +1,7 @@
-"""The memory of a layer during its backward: each of its tensors from creation to deletion.
+"""The memory of a layer during its backward pass: each tensor from its allocation until it is freed.
 
-Answers: how many bytes of one layer are alive at the fullest moment of its backward pass?
-Elsewhere: what it keeps until then (backward.py), how many micro-batches do so at once (memory/).
+Answers: how many bytes of one layer are allocated at the peak of its backward pass?
+Elsewhere: what it keeps until then (backward.py), how many micro-batches are in flight (memory/).
 
 The walk goes through the forward items in reverse. An item's gradients of its inputs are born while the
 gradient of its output is still alive; then that one dies, and what the item kept dies with the last item

@@ -1,7 +1,8 @@
-"""Slices of a model that form no pipeline, to compute the time and memory of each as a stage.
+"""Slices of a model that could be pipeline stages, to compute the time and memory of each slice.
 
-Answers: how many of each layer does any slice of the blocks hold, with or without the ends of the model?
-Elsewhere: divisions into stages (stages.py), which slices make the best one (search/uneven_stages.py).
+Answers: how many layers of each kind does a slice of the blocks contain, with or without embedding and
+head?
+Elsewhere: divisions into stages (stages.py), the best division (search/uneven_stages.py).
 
 A slice takes the place of a stage: programs realised with slices have one stage class for slices that hold
 the same, whatever their number. Values that depend on all stages together (the number of buckets of the

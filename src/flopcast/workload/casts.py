@@ -1,7 +1,7 @@
 """Costs of a precision recipe on one stack: bytes of a cast, and the casts of weights.
 
-Answers: which products does a recipe take, how many bytes does the cast of an element move, when are
-weights cast, and what do their narrow copies occupy?
+Answers: which GEMMs does a recipe change, how many bytes does the cast of an element move, when are weights
+cast, and how much memory do their low-precision copies need?
 Elsewhere: the recipes (spec/precision.py), the casts of activations and gradients (rewrites/quantise.py).
 """
 

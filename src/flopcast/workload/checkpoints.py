@@ -1,7 +1,7 @@
 """The blocks of a chunk that full recompute repeats, and those that keep an input.
 
-Answers: how does a chunk's run of equal blocks fall into kinds that differ in what they keep?
-Elsewhere: what becomes of each kind (recompute.py), which blocks each chunk holds (stages.py).
+Answers: how is a run of equal blocks divided into kinds of blocks that keep different tensors?
+Elsewhere: the recompute of each kind (recompute.py), which blocks each chunk holds (stages.py).
 
 Methods count blocks from the start of every chunk, embeddings and heads left out:
 

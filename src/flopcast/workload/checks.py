@@ -1,9 +1,9 @@
-"""All rules: those of the nouns, and those about rewrites and the division of layers.
+"""All rules of a job, including those about rewrites and the division of layers.
 
 Answers: can this job be predicted, and if not, what is wrong with it; which plans are possible?
-Elsewhere: the rules of the nouns (spec/rules*.py), how rules are
-applied (spec/checks.py). The names of rewrites are known here, above the nouns, so that a new rewrite is
-one file and one line. The same holds for ways to divide layers, whose rules run here.
+Elsewhere: all other rules (spec/rules*.py), how rules are applied (spec/checks.py). The names of rewrites
+are known here, above the nouns, so that a new rewrite is one file and one line. The same holds for ways to
+divide layers, whose rules run here.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """The passes over the layers of chunks, in the order of a forward or a backward.
 
-Answers: what runs ahead of, between and behind the layers of a chunk?
+Answers: what runs before, between and after the layers of a chunk?
 Elsewhere: the passes over one layer (passes.py), the gathers (sharded.py), what ends a step
 (gradient_reduction.py).
 """

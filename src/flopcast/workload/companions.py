@@ -1,8 +1,8 @@
-"""Frozen models beside the one that is trained: a reference of the same shape, and a teacher.
+"""Frozen models in addition to the trained model: a reference of the same shape, and a teacher.
 
-Answers: which layers run forward beside those of the trained model, and which weights do they add?
-Elsewhere: who asks for them (spec/model.py), what may go together (spec/rules_tuning.py), how their items
-become those that a stack runs (passes.py).
+Answers: which additional forward passes do they run, and which weights do they add?
+Elsewhere: how a model states them (spec/model.py), the rules about them (spec/rules_tuning.py), how their
+items become those that a stack runs (passes.py).
 
 A layer of the reference stands beside the same layer of the trained model, so that pipeline stages divide
 both alike; what a stage sends on is that of both. A teacher has other layers, and runs as a whole before

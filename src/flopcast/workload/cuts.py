@@ -1,6 +1,7 @@
-"""What stages hand on where blocks read activations of different sizes, as those of exported graphs do.
+"""The sizes of transfers between stages if blocks have activations of different sizes, as in exported
+graphs.
 
-Answers: how many elements does a cut before each block send, and each cut of a plan?
+Answers: how many elements are sent at a stage boundary before each block, and at the boundaries of a plan?
 Elsewhere: the division over stages (stages.py), the messages (realise.py).
 """
 

@@ -1,7 +1,7 @@
-"""Exchanges of experts' tokens beside another micro-batch's work.
+"""All-to-alls of experts that overlap with another micro-batch.
 
-Answers: what waits for an exchange where a stack runs the forward of one micro-batch and the backward of
-another together, layer by layer?
+Answers: what waits for an all-to-all if a stack runs the forward pass of one micro-batch and the backward
+pass of another together, layer by layer?
 Elsewhere: which stack does (spec/expert_software.py), what messages take from compute
 (timeline/contention.py), exchanges beside shared experts of the same micro-batch
 (rewrites/shared_expert_overlap.py).

@@ -1,7 +1,7 @@
 """Settings of a stack applied to items of experts: exchanges, host waits, and router engines.
 
-Answers: which rows and copies travel by which library, where does the host stop and read back, in which
-precision does the router's product run?
+Answers: which rows and copies does each library send, where does the host wait for the device, and in which
+precision does the router's GEMM run?
 Elsewhere: the stack's fields (spec/expert_software.py), exchanges beside other work (exchange_overlap.py),
 products of experts (rewrites/separate_experts.py, rewrites/fused_experts.py).
 

@@ -1,6 +1,6 @@
-"""A step that is a forward pass alone: inference, or an evaluation between steps of training.
+"""A step that is only a forward pass: inference, or an evaluation between training steps.
 
-Answers: what of a layer's program is left without a backward pass, and how much memory do its tensors need?
+Answers: which items of a layer run without a backward pass, and how much memory do its tensors need?
 Elsewhere: the memory of a backward pass (backward_memory.py), serving with caches and queues (serving/).
 
 Nothing is kept for a backward pass. A tensor lives from the item that makes it to the last one that reads

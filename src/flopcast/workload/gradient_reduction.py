@@ -1,4 +1,4 @@
-"""Gradients after the backward pass: accumulated, reduced, checked, applied, gathered.
+"""The end of a step: gradients are accumulated, reduced, checked and applied, and parameters are gathered.
 
 Answers: which items end a micro-batch's backward and a step, for each ZeRO stage?
 Elsewhere: parameters that are gathered while they are used (ZeRO-3, FSDP, or updated ones under the next

@@ -1,6 +1,6 @@
-"""Updates of optimizer states that are placed outside the devices.
+"""Updates of offloaded optimizer states.
 
-Answers: what does the host update, and when; how do gradients and states reach it, and parameters return?
+Answers: what does the host update, when, and how are gradients, states and parameters copied?
 Elsewhere: placements themselves (spec/offload.py), copies that passes need (offload.py), seconds
 (cost/tier_copies.py).
 

@@ -1,6 +1,6 @@
 """Several broken rules as one error.
 
-Answers: how does one error state what is allowed and why, if it stands for several broken rules?
+Answers: how does one error state the allowed values and the reasons of several broken rules?
 Elsewhere: which rules have a common cause (suggested_fixes.py), the rules (spec/rules*.py).
 """
 

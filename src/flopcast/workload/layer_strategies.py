@@ -1,7 +1,7 @@
 """Programs of plans whose blocks have different strategies: one layout for each, and messages between them.
 
-Answers: which layouts do the blocks of a stage have, how do activations get from one to the next, and which
-programs follow?
+Answers: which layouts do the blocks of a stage have, how are activations redistributed between them, and
+which programs result?
 Elsewhere: how strategies are written (spec/layer_strategies.py), what each layout keeps
 (memory/layouts.py) and takes (cost/price.py), which strategies are best (search/per_layer.py).
 

@@ -1,6 +1,6 @@
-"""The layouts of a plan whose blocks have strategies of their own.
+"""The layouts of a plan whose blocks have separate strategies.
 
-Answers: which plan does a block follow?
+Answers: which plan applies to a block?
 Elsewhere: how strategies are written (spec/layer_strategies.py), the programs that follow
 (layer_strategies.py).
 

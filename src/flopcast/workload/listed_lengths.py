@@ -1,6 +1,7 @@
-"""The micro-batches that every data-parallel rank gets of a distribution of lengths.
+"""The micro-batches of every data-parallel rank, given a distribution of lengths.
 
-Answers: which sequences are packed together, which ranks share a sequence, and which rank gets what?
+Answers: which sequences are packed together, which ranks share a sequence, and which micro-batches does
+each rank get?
 Elsewhere: distributions (spec/length_distribution.py), what a shared micro-batch costs (layers/context.py).
 
 "mesh": sequences are packed, the longest that still fits first, up to the tokens of a context-parallel

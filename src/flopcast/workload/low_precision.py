@@ -1,4 +1,4 @@
-"""A precision recipe applied to a whole model: which layers it takes, and what it adds around them.
+"""A precision recipe applied to a whole model: which layers it changes, and which items it adds.
 
 Answers: which blocks stay in bf16, what does a layer run and hold because of its recipe, what do ranks
 agree on once a pass, and which updated weights do they gather in 8 bits?

@@ -1,4 +1,4 @@
-"""Model × plan → logical items: what must be computed, sent and kept by every stack.
+"""Model × plan → logical items: what every stack must compute, send and keep.
 
 Answers: which operators and messages does a model need under a plan?
 Elsewhere: what a layer is and how it shards itself (layers/), which kernels really run (realise.py), which

@@ -1,4 +1,4 @@
-"""Messages that a backward pass sends beside kernels, as its forward pass did.
+"""Messages of a backward pass that overlap with kernels, as in the forward pass.
 
 Answers: in which order does a derived backward launch a message and the kernels that hide it?
 Elsewhere: which kernels may (`Item.beside`), how gradients are derived (backward.py).

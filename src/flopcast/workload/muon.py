@@ -1,4 +1,4 @@
-"""Muon's update of matrices: Newton-Schulz steps that make a momentum orthogonal, and their messages.
+"""Muon's update of matrices: Newton-Schulz iterations that orthogonalise a momentum, and their messages.
 
 Answers: which matrices does a rank orthogonalise, with how many FLOP, and which messages does that need?
 Elsewhere: what Muon keeps and moves (spec/optimizers.py), the update itself and all other messages

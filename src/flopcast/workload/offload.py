@@ -1,6 +1,6 @@
-"""States outside the devices: the copies that passes need.
+"""Offloaded states: the copies that forward and backward passes need.
 
-Answers: which items does a placement add to a layer, and to a gather of parameters?
+Answers: which items does offload add to a layer, and to an all-gather of parameters?
 Elsewhere: updates and the copies for them (host_updates.py), placements themselves (spec/offload.py),
 what a stack can place and how it copies (spec/offload_software.py), seconds (cost/tier_copies.py), what
 each memory holds (memory/tiers.py).

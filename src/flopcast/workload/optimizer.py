@@ -1,6 +1,7 @@
-"""The states of an optimizer on a rank, and what its update moves.
+"""The states of an optimizer on a rank, and the bytes that its update moves.
 
-Answers: how many bytes of states does a rank of each stage class hold, and how many pass through memory?
+Answers: how many bytes of states does a rank of each stage class store, and how many bytes does an update
+read and write?
 Elsewhere: what one parameter needs (spec/optimizers.py), which parameters a rank updates
 (gradient_reduction.py).
 

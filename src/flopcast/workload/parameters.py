@@ -1,4 +1,4 @@
-"""Parameters, counted: of one layer, and of a rank of each kind of stage.
+"""The number of parameters of one layer, and of a rank of each kind of stage.
 
 Answers: how many elements does a rank hold, of which kinds, and how many of them does it send?
 Elsewhere: which weights a layer has (layers/), how layers are divided over stages (stages.py), gradients

@@ -1,6 +1,6 @@
 """The passes between a lowered layer and the layer that a stack runs, in order.
 
-Answers: which steps make programs out of logical items, and what does each change?
+Answers: which steps convert logical items to programs, and what does each change?
 Elsewhere: what a step does (rewrites/, and one file for each other step), the whole step (realise.py).
 
 Every pass has one signature, `(layer, software) -> layer`; those over whole chunks: chunk_passes.py.

@@ -1,7 +1,8 @@
 """Logical items × stack → the programs that really run.
 
-Answers: how do layers stand on stages, which messages travel between stages, and what ends a step?
-Elsewhere: the passes over a layer and over chunks (passes.py), what hardware needs for it (cost/).
+Answers: how are layers divided over stages, which messages are sent between stages, and what runs at the
+end of a step?
+Elsewhere: the passes over a layer and over chunks (passes.py), how long it takes (cost/).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Recompute of one layer: what runs again, what is kept instead, what is at work meanwhile.
+"""Recompute of one layer: what runs again, which tensors are kept instead, and the temporary memory.
 
-Answers: which modules of a block does a plan run again on a stack; how does full recompute keep, cut,
-gather and drain its checkpoints?
+Answers: which modules of a block does a plan recompute, and how does full recompute store, shard and gather
+the inputs of blocks?
 Elsewhere: which blocks of a chunk are recomputed (checkpoints.py), how a backward is derived (backward.py).
 """
 

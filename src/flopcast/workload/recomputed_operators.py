@@ -1,6 +1,6 @@
 """Selective recompute by operator (TorchTitan): cheap operators and every second product run again.
 
-Answers: which share of each item of a block runs again in the backward pass?
+Answers: which fraction of each item of a block runs again in the backward pass?
 Elsewhere: when it runs again (recompute_order.py), what is kept instead (backward.py).
 
 A list of operators has results that are kept: linear layers, fused attention, and the reduce-scatter of

@@ -1,6 +1,7 @@
 """Reductions of gradients over data-parallel ranks: when they are sent, in which messages.
 
-Answers: in which micro-batches are gradients reduced, how large is a bucket, which collectives sum it?
+Answers: in which micro-batches are gradients reduced, how large is a bucket, and which collectives reduce
+it?
 Elsewhere: the items of a layer and of a step (gradient_reduction.py), gathers of parameters (sharded.py).
 """
 

@@ -1,6 +1,6 @@
-"""The narrow products of adapters beside the linears of a layer.
+"""The small GEMMs of adapters in addition to the linear layers of a layer.
 
-Answers: what do adapters add to a pass?
+Answers: which kernels do adapters add to a pass?
 
 Each token is multiplied with the two matrices of its own adapter: one kernel for all tokens narrows them to
 the rank, another one widens them again. It reads the adapters of all sequences, which are as many as there

@@ -1,4 +1,4 @@
-"""The addition of the residual in the kernel behind it, or in the product before it."""
+"""The addition of the residual in the following norm kernel, or in the preceding GEMM."""
 
 from flopcast.layers.block import Block
 from flopcast.operators.item import Item

@@ -1,4 +1,6 @@
-"""The head over the last token of each sequence, or those to verify, and sampling in place of a loss."""
+"""The head, which runs on the last token of each sequence or on the tokens to verify, and sampling instead
+of a loss.
+"""
 
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.layers.head import Head

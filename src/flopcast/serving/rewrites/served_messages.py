@@ -1,4 +1,4 @@
-"""All-reduces by the engine's own kernels or over one device; messages of a backward pass are left out."""
+"""All-reduces by the engine's own kernels or over one device, without messages of a backward pass."""
 
 from flopcast.operators.item import Item
 from flopcast.operators.messages import (

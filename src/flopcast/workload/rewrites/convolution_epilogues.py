@@ -1,4 +1,4 @@
-"""Elementwise operators that a product applies to its result before it writes it.
+"""Elementwise operators that a GEMM or a convolution applies to its output before it writes the output.
 
 cuDNN and cuBLASLt apply an activation or a sum with another tensor as the epilogue of a convolution or a
 GEMM (cuDNN, developer guide, "Supported graph patterns"). The result of the product alone is then neither
