@@ -19,5 +19,7 @@ def collect_rarely() -> None:
 
 
 def keep_all() -> None:
-    """Never examine the existing objects again, such as modules, because all of them live until the end."""
+    """Exclude all existing objects, such as modules, from garbage collection, because they live until the
+    process ends.
+    """
     gc.freeze()

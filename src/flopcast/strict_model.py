@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 class NotAllowedError(ValueError):
-    """A value that its noun refuses; the reader of the file adds the field and its place."""
+    """A value that a record does not allow. The reader of the file adds the field and its place."""
 
     def __init__(self, allowed: str, because: str, fix: str | Edit = "") -> None:
         """Keep what is allowed, why, and the fix; "" if the reader knows one."""
@@ -58,7 +58,7 @@ class NotAllowedError(ValueError):
 
 
 class StrictModel(BaseModel):
-    """A frozen record of scalars, tuples and other nouns.
+    """A frozen record of scalars, tuples and other records.
 
     Unknown keys, infinities and truth values in place of numbers are refused. In the JSON Schema a field
     with a unit in its name takes the text that a file holds ("80 GB"), and one with two names has both.
@@ -171,7 +171,7 @@ def words(given: object) -> object:
 
 
 def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
-    """Return the schema of a noun, whose fields may also name a catalogue entry, or change one.
+    """Return the schema of a record whose fields may also name a catalogue entry, or change one.
 
     Use it as `json_schema_extra` of the record that contains the fields.
     """
@@ -197,7 +197,7 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
 
 
 def cached_results(most: int) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Decorate a function of nouns so that its last `most` results are cached, as `lru_cache` does.
+    """Decorate a function of records so that its last `most` results are cached, as `lru_cache` does.
 
     `model_copy` checks nothing, so a copied record may contain a value without a hash, such as a dict. The
     result for such a record is computed again.

@@ -147,7 +147,7 @@ def show_count(value: Number) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1.
+    """Return a number and a noun, which is in the plural unless the number is 1.
 
     >>> counted(1, "rank"), counted(8, "rank"), counted(8, "micro-batch")
     ('1 rank', '8 ranks', '8 micro-batches')

@@ -18,7 +18,7 @@ class Constant:
 
     `rows` and `sources` count the runs in which it scales at least 2 % of the step; `seen` holds their
     contexts by kind (cost/constant_transfer.py). A constant with a single source may describe only that
-    machine or software, so no claim about accuracy rests on it.
+    machine or software, so no statement about accuracy is based on it.
     """
 
     name: str

@@ -82,7 +82,7 @@ def _launches_of_an_expert(work: GroupedMatmul) -> float:
 
 
 def several_experts(item: Item) -> Flags:
-    """Return where the host launches the GEMMs of several experts of a rank one after another.
+    """Return in which plans the host launches the GEMMs of several experts of a rank one after another.
 
     It launches the GEMM of a single expert like any other kernel. The shape is that of the item's groups.
     """
@@ -94,7 +94,7 @@ def several_experts(item: Item) -> Flags:
 
 
 def launches_experts(item: Item) -> bool:
-    """Return whether an item stands for one kernel for each expert, each launched by the host."""
+    """Return whether an item represents one kernel for each expert, which the host launches one by one."""
     return isinstance(item.work, GroupedMatmul) and item.work.separate
 
 

@@ -95,7 +95,8 @@ def update_rate(memory: HostMemory, time_ratio: Number = 1.0) -> float:
 
 
 def interleaved_ratio(stride: int, on_host: Number = 1.0, on_device: Number = 1.0) -> float:
-    """Return the time of an update with one in `stride` subgroups on the device, over that on the host.
+    """Return the time of an update with one in `stride` subgroups on the device, divided by the time of an
+    update on the host.
 
     `on_host` is a constant: the host needs less than its usual time for the rest if it does not wait
     between subgroups. A subgroup on the device takes half of the time that it would take on the host, times

@@ -97,7 +97,9 @@ class Amount:
         return Amount(1 / self.value, turned)
 
     def hanging_on(self, name: str, log_sigma_factor: float, change: Number | None = None) -> "Amount":
-        """Return the amount with a further factor, to which it is proportional unless `change` is given."""
+        """Return the amount with one more factor. The amount is proportional to the factor unless `change`
+        is given.
+        """
         moved = self.value if change is None else change
         slope = Slope(log_sigma_factor=log_sigma_factor, change=moved)
         if name in self.by_factor:
@@ -140,6 +142,6 @@ def total(parts: Sequence[Amount]) -> Amount:
 
 
 def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:
-    """Return an amount whose factors each scale a known share of it, such as a step."""
+    """Return an amount, given the share of it that each factor scales."""
     slopes = {f.name: Slope(f.log_sigma_factor, f.share * value, f.below_log_sigma_factor) for f in factors}
     return Amount(value, slopes)

@@ -128,7 +128,7 @@ class SaveTimes:
 
     @property
     def lost_s(self) -> float:
-        """Return the training time that a checkpoint costs: waiting, and slower steps beside its write."""
+        """Return the training time that a checkpoint costs: waiting, and slower steps during its write."""
         return self.blocked_s + self.background_fraction * self.background_s
 
     @property

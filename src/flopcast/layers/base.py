@@ -76,7 +76,8 @@ class Split:
 
     @property
     def own_tokens(self) -> Counts:
-        """Return tokens of norms, residuals and dropout: divided by sequence parallelism, else repeated.
+        """Return the number of tokens of norms, residuals and dropout: divided by sequence parallelism,
+        otherwise all tokens.
 
         References
         ----------
@@ -208,13 +209,13 @@ def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) 
 
 
 def column_parallel(name: str, rows: int, columns: int, cut: Counts) -> Weight:
-    """Return the weight of `out = x @ w` cut along its output, as in `linear_weights`."""
+    """Return the weight of `out = x @ w`, divided along its output as in `linear_weights`."""
     shape = constant(rows), columns / cut
     return Weight(name=name, elements=rows * columns / cut, total=rows * columns, matrix=shape)
 
 
 def row_parallel(name: str, rows: int, columns: int, cut: Counts) -> Weight:
-    """Return the weight of `out = x @ w` cut along its input, whose product is a partial sum."""
+    """Return the weight of `out = x @ w`, divided along its input, so that the output is a partial sum."""
     shape = rows / cut, constant(columns)
     return Weight(name=name, elements=rows * columns / cut, total=rows * columns, matrix=shape)
 

@@ -17,7 +17,7 @@ ENTERED, LEFT = "experts.latent", "experts.latent_sum"  # tensors of own tokens 
 
 
 def projection_weights(hidden: int, latent: int) -> tuple[Weight, ...]:
-    """Return the matrices into the narrow space and back."""
+    """Return the matrices that project tokens into the smaller space and back."""
     return (
         whole_matrix("experts.latent_in", hidden, latent),
         whole_matrix("experts.latent_out", latent, hidden),

@@ -41,7 +41,7 @@ class AbstractMixer(AbstractLayer):
 
     @abstractmethod
     def linear_elements(self, hidden: int) -> int:
-        """Return the number of weights by which a token is multiplied; each needs two FLOP."""
+        """Return the number of weights that multiply a token. Each weight needs two FLOP."""
 
     @abstractmethod
     def pair_flop(self, hidden: int) -> int:
@@ -69,7 +69,7 @@ class AbstractRecurrentMixer(AbstractMixer):
     @property
     @abstractmethod
     def last_tokens(self) -> int:
-        """Return the number of earlier tokens whose channels a new token reads, beside the states."""
+        """Return the number of earlier tokens whose channels a new token reads, in addition to the states."""
 
     @property
     @abstractmethod

@@ -38,7 +38,7 @@ def shipped() -> Fitted:
 
 
 def meaning_of(name: str) -> str:
-    """Return what a constant is relative to, or "" if its kind is unknown.
+    """Return the meaning of a constant, or "" if its kind is unknown.
 
     >>> meaning_of("host_updates[deepspeed]")[:34]
     'time of optimizer updates on the h'

@@ -29,7 +29,7 @@ UNEQUAL = re.compile(r"(?<![\w=:,.-])([A-Za-z_]+)(?::\s*|\s+)(?=\d+(?:[\s,]|$))"
 
 @cache
 def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
-    """Return the fields of a noun that have a short name, by that name.
+    """Return the fields of a class that have a short name, by this name.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def _long_names_of(part: str) -> Mapping[str, str]:
 def plan_words(text: str, where: str = "") -> dict[str, object]:
     """Return a plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a name alone means true.
 
-    A list goes on behind a comma, also if a terminal broke the line there.
+    A list continues after a comma, even if the line ends there.
 
     Raises
     ------
@@ -281,7 +281,7 @@ def edited(data: object, parts: Sequence[str], value: object) -> object:
 
 
 def edited_document(document: Document, changes: Sequence[str]) -> Document:
-    """Return a job's document after changes such as "plan.tp=4", each remembered as its value's place.
+    """Return a job's document after changes such as "plan.tp=4", which become the places of their values.
 
     Raises
     ------

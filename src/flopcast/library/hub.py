@@ -154,7 +154,7 @@ def known_model(written: str, entries: Mapping[str, str]) -> str | None:
 
 
 def with_words(written: str, names: Collection[str], *, begun: bool = False) -> list[str]:
-    """Return models whose names have the written words in this order, one of each set of shapes.
+    """Return models whose names contain the given words in this order, one for each set of shapes.
 
     Dates are no words. A written size that a name lacks must be the number of parameters of its model.
 

@@ -13,7 +13,8 @@ ORDER = ("model", "cluster", "site", "stack", "batch", "engine", "plan", "traffi
 
 
 def job_text(data: Mapping[str, object]) -> str:
-    """Return the YAML of a job: one line per noun, more for a described model, one per assumption.
+    """Return the YAML of a job: one line for each part, more lines for a described model, and one for each
+    assumption.
 
     Examples
     --------

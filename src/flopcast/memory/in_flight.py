@@ -119,7 +119,8 @@ def fullest(
     micro_batches: int,
     members: tuple[int, ...],
 ) -> InFlight:
-    """Return the moments of some stages that no other dominates; `task` is that of the first such stage.
+    """Return the moments of some stages at which memory may be fullest; `task` is that of the first such
+    stage.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ def outer_states(programs: Programs) -> Floats:
 
 
 def all_outer_states(programs: Programs) -> Floats:
-    """Return the same, including what is placed outside the device."""
+    """Return the same states, including offloaded ones."""
     plan = programs.plans.structure
     if plan.peers == 1:
         return ZERO

@@ -50,7 +50,9 @@ class Routing:
     top_groups: int = 1
 
     def bytes_to(self, places: Counts) -> Floats:
-        """Return the bytes if a token goes once to each of these equal places that holds its experts."""
+        """Return the bytes if a token is sent once to each of these equal groups of ranks that holds one of
+        its experts.
+        """
         copies = expected_copies(self.experts, self.top_k, places, self.groups, self.top_groups)
         found_bytes: Floats = self.tokens * self.row_bytes * copies
         return found_bytes
@@ -85,7 +87,7 @@ class AbstractExchange(AbstractMessage):
         return self._with_scores(self.message_bytes, domains)
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
-        """Return bytes for one copy per domain if the library sends no more, else for all copies.
+        """Return the bytes of one copy per domain if the library sends only one, otherwise of all copies.
 
         DeepEP and HybridEP send a token over the network once for each domain, and distribute it inside the
         domain.
@@ -160,7 +162,8 @@ class Combine(AbstractExchange):
 def expected_copies(
     experts: Counts, top_k: Counts, ranks: Counts, groups: int = 1, top_groups: int = 1
 ) -> Counts:
-    """Return how many ranks a token goes to, including its own, under uniform routing; arrays broadcast.
+    """Return the number of ranks to which a token is sent, including its own, under uniform routing; arrays
+    broadcast.
 
     Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank gets
     no copy if all k experts are among the other E − E / n experts, with the probability C(E − E/n, k) /

@@ -173,7 +173,7 @@ class Reduce(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SendReceive(AbstractMessage):
-    """One rank sends, its neighbour on the axis receives. The gradient travels the other way.
+    """One rank sends to its neighbour on the axis. The gradient is sent in the opposite direction.
 
     `message_bytes` is what one rank sends.
     """
@@ -234,7 +234,9 @@ class RingPass(AbstractMessage):
     collective: ClassVar[str] = "ring_pass"
 
     def dual(self) -> "RingPass | Replicate":
-        """Return the dual: gradients travel the other way round, or nothing is sent."""
+        """Return the message of the backward pass: gradients are sent in the opposite direction, or nothing
+        is sent.
+        """
         if self.returns_gradients:
             return self
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)

@@ -56,7 +56,7 @@ class Quantise(AbstractOperator):
         return np.maximum(self.groups, 1.0)
 
     def in_turn(self) -> Counts:
-        """Return the number of groups, because one stream runs the casts of all of them."""
+        """Return the number of groups, because the casts of all groups run on one stream."""
         return self.kernels()
 
     def saves(self) -> tuple[Saved, ...]:

@@ -39,9 +39,8 @@ KERNELS = 21.0  # twelve of the sort, and nine of the mask and the scatter
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RowSort(AbstractWithoutBackward):
-    """`rows` rows of `columns` numbers in fp32, sorted with their places and cut.
-
-    It serves and does not train: nothing is kept, and there are no gradients.
+    """The sort of `rows` rows of `columns` fp32 numbers with their indices. It runs only in serving, so it
+    keeps no tensors and has no gradients.
 
     Examples
     --------

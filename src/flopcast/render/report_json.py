@@ -76,7 +76,9 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def stragglers_as_json(found: Stragglers) -> dict[str, object]:
-    """Return the cost of slow parts: the step without them, and the time that all and each of them add."""
+    """Return the cost of slow parts: the step without them, the time that all of them add, and the time of
+    each.
+    """
     return {
         **fields_of(found, "without_s", "lost_s", "lost_fraction"),
         "parts": [

@@ -95,7 +95,7 @@ def reason_lost(one: Ranked, first: Ranked) -> str:
 
 
 def reason_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> str:
-    """Return what a plan that breaks a limit would need; `alone` if no best plan exists to compare with."""
+    """Return what a plan that exceeds a limit would need; `alone` is true if no best plan exists."""
     need = f"needs {_needs(one.played, question)}"
     if alone:
         return need
@@ -160,7 +160,9 @@ def _outside(played: Exact) -> str:
 
 
 def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
-    """Return how far the user's own plan is behind the best, in which components, and what it breaks."""
+    """Return how much slower the user's own plan is than the best, in which components, and which limits it
+    exceeds.
+    """
     if one.ratio < 1.0:
         reason = f"{1 - one.ratio:.1%} {question.first.gain} than the best plan of the search space"
     elif one.ratio == 1.0:
@@ -214,7 +216,7 @@ def _behind(one: Ranked, objective: Objective) -> str:
 
 
 def ratio_interval(one: Ranked) -> str:
-    """Return the 90 % interval of how far a plan is behind the best."""
+    """Return the 90 % interval of the difference between a plan and the best plan."""
     return f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}"
 
 

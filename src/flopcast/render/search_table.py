@@ -169,7 +169,7 @@ DIFFERENCE = "in brackets: the difference from the best plan"
 
 
 def variants_of(group: Group) -> str:
-    """Return how many variants a plan has, and in which words the next ones differ; "" for none."""
+    """Return the number of variants of a plan, and how the best of them differ from it; "" for none."""
     first, *others = group
     told = [f"{_changes(one, first)} ({behind(one)})" for one in others[:VARIANTS]]
     told += [f"{len(others) - VARIANTS} more"] if len(others) > VARIANTS else []
@@ -187,7 +187,7 @@ def _changes(one: Ranked, first: Ranked) -> str:
 
 
 def behind(one: Ranked) -> str:
-    """Return how far a plan is behind the best."""
+    """Return the difference between a plan and the best plan."""
     return f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"
 
 

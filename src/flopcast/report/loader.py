@@ -48,7 +48,9 @@ class StageTime:
 
     @property
     def shared(self) -> str:
-        """Return what the stage shares with others: the link, a memory, a storage, or only itself."""
+        """Return the resource that the stage shares with other stages: the link, a memory or a storage; the
+        stage itself if there is none.
+        """
         if self.stage.sample_bytes is None:
             return f"workers of {self.stage.name}"
         return "link" if self.stage.through in OF_LINK else self.stage.through
@@ -128,7 +130,7 @@ class LoadedStep:
         return tuple(sorted(found.values(), key=lambda one: (-one.share * one.log_sigma_factor, one.name)))
 
     def breakdown(self, of_device: dict[str, float]) -> dict[str, float]:
-        """Return the breakdown of the step, given that of the devices alone."""
+        """Return the breakdown of the step, given the breakdown without data loading."""
         found = of_device | ({LOADER: self.wait_s} if self.wait_s > 0 else {})
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 

@@ -28,7 +28,7 @@ MOST_KEPT_FORWARDS = 8192  # of a step whose curves are kept for the drawing of 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageMemory:
-    """Bytes of a rank of one pipeline stage at its fullest moment.
+    """Bytes of a rank of one pipeline stage when its memory is fullest.
 
     `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
     applied); `chunk` and `micro_batch` are those of its task, -1 at the update. Sizes as in MemoryReport;
@@ -136,7 +136,7 @@ class MemoryReport(Summarised):
 
     @property
     def where(self) -> str:
-        """Return " on the fullest stage" where there are several, else nothing."""
+        """Return " on the fullest stage" if there are several stages, otherwise ""."""
         return " on the fullest stage" if self.num_stages > 1 else ""
 
 

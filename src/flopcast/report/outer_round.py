@@ -94,7 +94,7 @@ class OuterRound:
         return tuple(sorted(found, key=lambda one: (-one.share * one.log_sigma_factor, one.name)))
 
     def breakdown(self, of_inner: dict[str, float]) -> dict[str, float]:
-        """Return the breakdown of the mean step, given that of an inner step."""
+        """Return the breakdown of the mean step, given the breakdown of an inner step."""
         found = of_inner | {OUTER_ROUND: self.step_time_s - self.inner_step_s}
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 

@@ -24,7 +24,7 @@ class ReportComparison(Summarised):
     """Two reports, and the ratio of the second's time per token to the first's, with its 90 % interval.
 
     A ratio of 0.9 means that the second job needs 10 % less time per token. `sure` is True if the interval
-    excludes 1, so that the order is settled. The ratios of cost and energy are None if either is unknown.
+    excludes 1, so that the order is certain. The ratios of cost and energy are None if either is unknown.
     `usd_difference` is the cost of the second job minus that of the first: of the whole runs if `of_runs`,
     else of 1e12 tokens.
     """
@@ -41,11 +41,11 @@ class ReportComparison(Summarised):
 
     @property
     def sure(self) -> bool:
-        """Return whether both ends of the interval lie on one side of 1."""
+        """Return whether the interval excludes 1."""
         return not holds_one(self.low_ratio, self.high_ratio)
 
     def summary(self) -> Summary:
-        """Return both jobs beside each other, with the ratio of what they need per token."""
+        """Return a summary of both jobs, with the ratio of their time, cost and energy per token."""
         from flopcast.render.page.table import Cell, rate, seconds, share, size
 
         both = (self.first, self.second)

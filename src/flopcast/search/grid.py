@@ -1,8 +1,7 @@
 """All plans of a space, as columns of arrays, in batches of plans with the same structure.
 
 Answers: which plans does a space hold for a job, how many, and what is the plan of a row?
-Elsewhere: what may vary (space.py), which of them satisfy all rules and how long their steps are
-(screen.py).
+Elsewhere: what may vary (space.py), which plans are possible and how fast they are (screen.py).
 
 Degrees are joined axis by axis: a table of ways to cut the devices, each row repeated for every value of
 the next axis, rows without sense dropped at once (degrees that do not divide, chunks of one stage). Tables

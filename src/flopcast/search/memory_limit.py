@@ -68,7 +68,7 @@ def with_outside(ratio: Counts, outside_ratio: Floats, headroom_fraction: Number
 
 
 def used_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
-    """Return the ratio of used to usable memory for a plan that was played, of the fullest memory."""
+    """Return the ratio of used to usable memory of a simulated plan, for the fullest memory."""
     own, outside = (each(played, headroom_fraction) for each in (device_memory_ratio, outside_memory_ratio))
     return max(own, outside)
 
@@ -79,7 +79,7 @@ def outside_memory_ratio(played: Exact, headroom_fraction: float | None) -> floa
 
 
 def device_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
-    """Return the ratio of used to usable memory of the device for a plan that was played."""
+    """Return the ratio of used to usable device memory of a simulated plan."""
     used, high, fits = (
         np.array(each)
         for each in (played.device_used_bytes, played.high_bytes, played.device_verdict != VERDICTS[-1])

@@ -42,7 +42,7 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeOrder:
-    """The best order of nodes that was found, and its step beside that of the default order.
+    """The best order of nodes that was found, with its step time and that of the default order.
 
     Attributes
     ----------

@@ -98,7 +98,7 @@ class Objective:
 
     @property
     def superlative(self) -> str:
-        """Return what the plan with the smallest loss is called.
+        """Return the word for the plan with the smallest loss, such as "fastest".
 
         >>> [OBJECTIVES[name].superlative for name in ("step_time", "cost", "time_to_train")]
         ['fastest', 'cheapest', 'fastest']

@@ -76,7 +76,7 @@ class PerLayer:
 
     @property
     def speedup_ratio(self) -> float:
-        """Return the step of the best plan whose blocks are alike over the step of the best plan."""
+        """Return the step time of the best plan with equal blocks, divided by that of the best plan."""
         return self.uniform.step_time_s / self.best.step_time_s
 
 
@@ -107,7 +107,9 @@ class _Search:
         return self.tried[plan]
 
     def mixed(self, base: Plan, choice: Choice) -> Plan:
-        """Return a plan whose blocks have the options of a choice, without what the plan itself says."""
+        """Return a plan whose blocks have the chosen options, except those that the plan itself already
+        has.
+        """
         found, before = [], 0
         for option, blocks in groupby(choice):
             number = len(list(blocks))

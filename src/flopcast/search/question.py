@@ -104,7 +104,7 @@ class Question:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Return what neither the jobs nor the space say, each text once.
+        """Return the assumptions of a search, each text once.
 
         These are the assumptions of the jobs, the usual global batch (one text for each number of devices
         if they differ), and the precision. Reports print them, so that a reader can set any of them.

@@ -143,7 +143,7 @@ def _recomputes_parts(job: Job) -> bool:
 
 
 def variants(one: Refinement, asked: Refining, book: CurveBook, kept: KeptResults) -> Variants:
-    """Return the variants of one plan that keep every rule and fit as far as `asked`.
+    """Return the variants of one plan that satisfy all rules and fit as `asked` requires.
 
     Parameters
     ----------

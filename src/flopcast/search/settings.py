@@ -217,7 +217,8 @@ class ToRefine:
 
 
 def to_refine(candidates_by_setting: CandidatesBySetting, asked: Refining) -> tuple[ToRefine, ...]:
-    """Return the plans to make variants of: the best overall, then those of each of several settings.
+    """Return the plans whose variants are tried: the best overall, then the best of each of several
+    settings.
 
     A plan that lacks memory may become slower by recompute. It is refined only to the point where it is as
     slow as the best feasible plan; that ratio is stored with it.

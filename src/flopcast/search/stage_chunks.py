@@ -111,7 +111,9 @@ def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
 
 
 def counted(chunks: Chunks, tracks: Tracks) -> tuple[Integers, Integers]:
-    """Return the blocks before every cut, (cuts,): all of them, and those of the most common run."""
+    """Return the number of blocks before every boundary, (cuts,): of all blocks, and of the most common
+    run.
+    """
     cuts = np.arange(chunks.blocks + 1)
     return cuts, np.clip(cuts, tracks.low, tracks.high) - tracks.low
 

@@ -25,7 +25,7 @@ REFINE_RATIO = 2.0  # processor time of refining a plan, over that of simulating
 
 
 def left_text(left_s: float) -> str:
-    """Return the time left as a part of a line.
+    """Return the remaining time as text for a progress line.
 
     >>> left_text(0.4), left_text(38.2), left_text(200.0)
     (', about 1 s left', ', about 38 s left', ', about 3 min left')
@@ -36,7 +36,7 @@ def left_text(left_s: float) -> str:
 
 
 def left(since_s: float, done: int, kept: int, total: int) -> str:
-    """Return the time left at the present rate, or "" if this process has done nothing yet.
+    """Return the remaining time at the present rate, or "" if this process has done nothing yet.
 
     `done` counts finished parts, `kept` those that a ledger had already.
 
@@ -63,7 +63,7 @@ class SearchTime:
         self._seen: dict[str, Progress] = {}
 
     def left_s(self, progress: "Progress", now_s: float, processor_s: float) -> float | None:
-        """Return the seconds left, or None as long as nothing is screened.
+        """Return the remaining seconds, or None as long as nothing is screened.
 
         Parameters
         ----------

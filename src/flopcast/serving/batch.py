@@ -1,7 +1,6 @@
 """The sequences in an engine: prompts in progress, decoding sequences, and their KV blocks.
 
-Answers: which sequences are in the engine, how many of their tokens are complete, and which of them end in
-a pass?
+Answers: which sequences are in the engine, how far are they, and which of them end in a pass?
 Elsewhere: which request is admitted and how long passes take (scheduler.py), counts of blocks
 (kv_blocks.py).
 
@@ -97,7 +96,7 @@ class EngineBatch:
     # admission
 
     def pad(self, requests: Iterable[int]) -> None:
-        """Make the prompts of the requests that may join a static batch as long as the longest of them."""
+        """Pad the prompts of the requests that may join a static batch to the longest of them."""
         joining = list(requests)
         longest = max((self._own[request] for request in joining), default=0)
         for request in joining:
@@ -210,7 +209,7 @@ class EngineBatch:
         return Chunk(tokens, sequences, contexts, pairs, finished)
 
     def finish_prompts(self, requests: list[int], now_s: float) -> tuple[int, list[int]]:
-        """Let each computed prompt yield a token; return the number of tokens and the ended requests."""
+        """Record the first token of each prompt; return the number of tokens and the ended requests."""
         ended = []
         for request in requests:
             generated = self._generated[request]

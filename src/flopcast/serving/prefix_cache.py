@@ -110,7 +110,7 @@ class PrefixCache:
         return freed
 
     def trim(self, most_blocks: int) -> None:
-        """Evict idle blocks until at most so many are left."""
+        """Evict idle blocks until at most this many are left."""
         while self._idle_blocks > most_blocks:
             key = next(iter(self._idle))
             evicted = min(self._blocks[key], self._idle_blocks - most_blocks)

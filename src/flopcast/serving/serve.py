@@ -117,7 +117,7 @@ def simulation_of(
     *,
     steady: bool = True,
 ) -> Simulation:
-    """Return what `serve` plays.
+    """Return the simulation that `serve` runs.
 
     Parameters
     ----------

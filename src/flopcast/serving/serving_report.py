@@ -22,7 +22,7 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A number with the interval that holds it in nine of ten cases.
+    """A number with its 90 % interval.
 
     Intervals of times and rates are those of a log-normal distribution (`log_normal`), so that they are not
     symmetric: the upper half is wider.

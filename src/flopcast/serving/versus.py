@@ -48,7 +48,7 @@ class ServingComparison:
     ratios: Mapping[str, Estimate]
 
     def settled(self, name: str) -> bool:
-        """Return whether the interval of a ratio excludes 1, so that the order is sure."""
+        """Return whether the interval of a ratio excludes 1, so that the order is certain."""
         ratio = self.ratios[name]
         return not ratio.low <= 1.0 <= ratio.high
 

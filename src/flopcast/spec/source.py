@@ -8,7 +8,7 @@ from flopcast.strict_model import StrictModel
 
 
 class Source(StrictModel):
-    """Where the numbers of an entry come from.
+    """The source of numbers of a catalogue entry.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ def entries_of(
     of_word: Callable[[str], object],
     of_mapping: Callable[[Mapping[object, object]], Iterable[object]],
 ) -> object:
-    """Return the entries of a list as a tuple; anything else unchanged.
+    """Return the entries of a list as a tuple; other values unchanged.
 
     Parameters
     ----------

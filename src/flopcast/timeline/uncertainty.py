@@ -180,7 +180,8 @@ def holds_one(low_ratio: float, high_ratio: float) -> bool:
 
 
 def own_log_sigma_factor(first: tuple[Sensitivity, ...], second: tuple[Sensitivity, ...]) -> float:
-    """Return the sigma of the ratio of two steps that factors do not explain; 0 if all shares agree.
+    """Return the sigma of the ratio of two step times that factors do not explain; 0 if all shares are
+    equal.
 
     The error of a curve differs between shapes, and that of a message between sizes, but a factor has one
     level for all of them. These errors cancel only where two plans run the same kernels. Each step thus

@@ -12,7 +12,7 @@ from flopcast.workers.tasks import Task, done
 
 
 class AbstractExecutor(ABC):
-    """Workers that do tasks, in any order.
+    """Workers that run tasks, in any order.
 
     `processor_s` is the processor time of the tasks that are done, or None where it is not known.
     """
@@ -30,7 +30,7 @@ class AbstractExecutor(ABC):
 
     @abstractmethod
     def next_done(self) -> tuple[str, str]:
-        """Wait for any task that was handed over: its name, and what it left.
+        """Wait for any submitted task, and return its name and its result.
 
         Raises
         ------
@@ -48,7 +48,7 @@ class AbstractExecutor(ABC):
 
 
 class SerialExecutor(AbstractExecutor):
-    """No workers: each task is done here when its result is asked for."""
+    """An executor without workers: it runs each task in this process when the result is needed."""
 
     def __init__(self) -> None:
         """Start without tasks."""
@@ -61,7 +61,7 @@ class SerialExecutor(AbstractExecutor):
         return 1
 
     def submit(self, task: Task) -> None:
-        """Put it behind the others."""
+        """Add a task to the end of the queue."""
         self._tasks.append(task)
 
     def next_done(self) -> tuple[str, str]:
@@ -72,7 +72,7 @@ class SerialExecutor(AbstractExecutor):
         return task.name, result
 
     def forget(self) -> None:
-        """Drop what is left."""
+        """Drop all remaining tasks."""
         self._tasks.clear()
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class Search:
         return screen_task(task.name, task.question, chunk, self._known(chunk.place))
 
     def learn(self, task: Task, text: str) -> None:
-        """Take note of what a task left, if it screened a chunk."""
+        """Store the result of a task that screened a chunk."""
         if task.kind == SCREEN:
             place = self._chunk_of(task).place
             found = read_candidates(text, tuple(self.question.sized())[place])

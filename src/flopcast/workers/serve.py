@@ -37,14 +37,16 @@ def serve(lines: Iterable[str], answers: TextIO) -> None:
 
 
 def print_to_stderr() -> None:
-    """Let what a task prints go to stderr, so that it does not mix with results; to nowhere without one."""
+    """Redirect the output of tasks to stderr, or discard it if there is no stderr, so that it does not mix
+    with results.
+    """
     if sys.__stderr__ is None:  # closed when this process started; its number may be that of another file
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.dup2(2, 1)
 
 
 def main() -> None:
-    """Serve what stdin asks for."""
+    """Run the tasks that arrive on stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # first: what is imported next takes a while
     collect_rarely()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")

@@ -59,7 +59,7 @@ def beside_reference(layers: Layers, model: Model, reference: Layers) -> Layers:
 
 
 def beside_teacher(layers: Layers, teacher: Layers) -> Layers:
-    """Return the layers, with all layers of the teacher beside the last one."""
+    """Return the layers, with all layers of the teacher attached to the last one."""
     *first, last = layers
     weights = [
         weight for layer in teacher for weight in _weights(layer, "teacher", layer.count) if not weight.tied

@@ -41,7 +41,7 @@ def _of_inference(item: Item) -> Item:
 def without_update(programs: Programs) -> Programs:
     """Return programs without backward pass, reduction, optimizer and trained weights.
 
-    All parameters count as frozen, so that no gradient and no optimizer state is held. Messages between
+    All parameters count as frozen, so no gradients and no optimizer states are stored. Messages between
     stages go forward only.
     """
     backward = tuple(replace(segment, items=()) for segment in programs.backward)

@@ -63,7 +63,7 @@ class Matrices:
 
     @property
     def elements(self) -> Counts:
-        """Return the elements of all of them."""
+        """Return the number of elements of all matrices."""
         return self.number * self.short * self.long
 
 

@@ -1,8 +1,7 @@
 """The program of one rank: layers as forward and backward items, divided over stages.
 
-Answers: which items form the forward pass of a chunk, its backward pass, a transfer between stages, and the
-end of a step? Hardware is unknown here. Arrays are over plans, and over chunk or stage classes if
-documented.
+Answers: which items form a forward pass, a backward pass, a transfer between stages, and the end of a step?
+Hardware is unknown here. Arrays are over plans, and over chunk or stage classes if documented.
 
 A program is keyed by (rank class, chunk class, position of the micro-batch); there is one rank class
 for now. All programs are segments: the items of one layer, repeated as often as a chunk holds it.

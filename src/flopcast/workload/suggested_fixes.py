@@ -151,7 +151,9 @@ def _of_edited_fields(fix: _Fix) -> list[Problem]:
 
 
 def lasting(problems: Sequence[Problem], given: Fields) -> tuple[Problem, ...]:
-    """Return the faults that are not mended by fields which the user left to flopcast, such as stages."""
+    """Return the faults that flopcast cannot fix by choosing the fields that the user omitted, such as
+    stages.
+    """
 
     def mended(names: Iterable[str]) -> bool:
         return all(name in Plan.model_fields and name not in given for name in names)
@@ -160,7 +162,7 @@ def lasting(problems: Sequence[Problem], given: Fields) -> tuple[Problem, ...]:
 
 
 def impossible_degrees(job: Job, given: Fields) -> tuple[Problem, ...]:
-    """Return the faults of degrees that no choice of all other fields of the plan mends.
+    """Return the faults of degrees that no choice of the other fields of the plan can fix.
 
     Their fixes also mend what contradicts them among the given fields.
     """

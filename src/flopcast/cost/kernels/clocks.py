@@ -120,7 +120,7 @@ def clock_factors(
 
 
 def clock_warnings(site: Site, device: Device) -> list[str]:
-    """Return warnings about clocks and power limits that measurements hardly test.
+    """Return warnings about clocks and power limits for which there are hardly any measurements.
 
     There are three: a power limit above the board's power, which has no effect; one below half of it, where
     the formula was up to 15 % off; and a clock that the site sets, which no measurement covers.

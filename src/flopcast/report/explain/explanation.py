@@ -11,10 +11,7 @@ from flopcast.units import show, show_memory, show_seconds
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
-    """One number or word of a formula, with its source.
-
-    `number` is the same in SI units, where it is one.
-    """
+    """One input of a formula, with its source. If the input is a number, `number` contains it in SI units."""
 
     name: str
     text: str

@@ -1,7 +1,6 @@
 """Explanation of the step: its components, operators, factors, and MFU.
 
-Answers: which operators does a component consist of, how often does each run, and how long does one
-execution take?
+Answers: which operators does a component consist of, how often do they run, and how long does each take?
 Elsewhere: one kernel (kernels.py), one message (messages.py), memory (memory.py).
 
 Components and operators are those of the breakdown: what the busiest stage does all step long. Factors are

@@ -49,7 +49,7 @@ class ServingObjective:
     needs_price: bool = False
 
     def loss(self, value: Number) -> Number:
-        """Return what to minimise for a value; infinite where nothing is served."""
+        """Return the loss of a value, which a search minimises; infinite if nothing is served."""
         if not self.inverse:
             return value
         return 1 / value if value > 0 else float("inf")
