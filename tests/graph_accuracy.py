@@ -99,45 +99,42 @@ REMARKS = """\
   (diffusion transformers) and 60 % (MLPerf).
 - The tables contain only one device for training, one for compiled models, and one CPU. If this device is
   left out of the fit, flopcast predicts its times from benchmarks of single kernels.
+- We chose four times and counts after we had seen the errors: the host time of diffusion transformers
+  (40 us for each kernel, `host_s`), their time for each all-to-all and each step of ring attention
+  (0.1 ms, `hop_s`), the time of each kernel on a CPU (30 us, `call_s`), and the numbers of instructions of
+  eager kernels.
+- The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
+  contain, flopcast uses the published multiply-adds and activations.
 
 ### What the predictions contain
 
-- flopcast assumes that the clock of a busy device is proportional to the fifth root of (board power /
-  peak FLOP/s).
+The table lists effects that flopcast predicts for graphs, and the median errors with and without the
+effect. These errors were computed with the device left out of the fit:
+
+| effect | median error, with the effect | without |
+|---|--:|--:|
+| In training, cuDNN's batch norm reaches about half as many bytes per second in NCHW layout as in NHWC \
+layout (benchmark on an RTX 2070 SUPER, an A100 and a V100). | 13 % (training in NCHW) | 22 % |
+| If a model multiplies a tensor by a gate or a scale, the backward pass runs several kernels for the \
+gradient of this tensor. In training, activations such as SiLU copy their input if they run in place. | \
+12 % (training in NHWC) | 15 % |
+| In NeuSight's tables, the accumulation of gradients (`sum_acc_ms`) runs one kernel for each parameter, \
+as in PyTorch. | 14 % | 16 % |
+| In eager PyTorch, kernels that broadcast or transpose a tensor execute about 36 instructions for each \
+element, and kernels of rotary embeddings and RMS norms about 51, instead of 6. | 14 % (images) | 21 % |
+
+Further assumptions:
+
+- The clock of a busy device is proportional to the fifth root of (board power / peak FLOP/s).
 - The time of a memory-bound kernel is the sum of the time to move its bytes and the time to execute its
   instructions.
 - A 16-bit convolution in NCHW layout also transposes its input and its output.
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
-- In training, cuDNN's batch norm reaches only about half as many bytes per second in NCHW layout as in
-  NHWC layout. This ratio comes from a benchmark on an RTX 2070 SUPER, an A100 and a V100
-  (`cost/graph_kernels/priors.py` names the source). If flopcast assumed equal rates in both layouts, the
-  median error of training in NCHW (device left out) would be 22 % instead of 13 %.
-- If a model multiplies a tensor by a gate or a scale, the backward pass runs several kernels to compute
-  the gradient of this tensor. In training, activations such as SiLU copy their input if they run in place
-  (tools/autograd of PyTorch). If flopcast omitted these kernels and copies, the median error of training
-  in NHWC (device left out) would be 15 % instead of 12 %.
-- For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
-  for each kernel (`host_s`), and 0.1 ms for each all-to-all and for each step of ring attention
-  (`hop_s`). Without these two times, the predicted times to generate images would be 37 % too short.
-- On a CPU, flopcast adds 30 us to the time of each kernel (`call_s`), because PyTorch calls each kernel
-  of a compiled graph from Python. We chose these 30 us after we had seen the measurements.
-- In NeuSight's tables, the accumulation of gradients (`sum_acc_ms`) runs one kernel for each parameter,
-  as in PyTorch. If flopcast assumed one kernel for all parameters, the median error (device left out)
-  would be 16 % instead of 14 %. We chose one kernel for each parameter after we had seen the errors.
 - The measured diffusion transformers ran in xDiT with FlashAttention-2, whose kernels use only
-  instructions of Ampere. flopcast assumes that multiprocessors of the B200 and of the H100 execute these
-  instructions equally fast at the same clock.
-- FlashAttention-2 pads the width of a head to a multiple of 32, as in PixArt (72) and HunyuanDiT (88).
-- In diffusion transformers, rotary embeddings, norms and SANA's linear attention run in fp32, and
-  flopcast predicts their times in fp32.
-- In eager PyTorch, kernels that broadcast or transpose a tensor execute about 36 instructions for each
-  element, and each kernel of a rotary embedding or an RMS norm about 51. These numbers come from kernels
-  that were measured alone on an A100 and a GH200 (`cost/graph_kernels/priors.py`). A B200 executes only
-  1.1 times as many instructions per second as an H100. If flopcast counted 6 instructions for each
-  element of each kernel, the median error of images (device left out) would be 21 % instead of 14 %. We
-  chose these counts after we had seen the errors.
-- The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
-  contain, flopcast uses the published multiply-adds and activations.
+  instructions of Ampere. The multiprocessors of a B200 and an H100 execute these instructions equally fast
+  at the same clock. FlashAttention-2 pads the width of a head to a multiple of 32, as in PixArt (72) and
+  HunyuanDiT (88).
+- In diffusion transformers, rotary embeddings, norms and SANA's linear attention run in fp32.
 
 ### Known causes of large errors
 
@@ -152,18 +149,14 @@ REMARKS = """\
   no benchmarks of single kernels on a CPU.
 - Submissions of DLRM state the throughput of the whole run, including the time of 20 evaluations per epoch.
   On two nodes, the predicted times of DLRM are 15 % too short.
-- In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
-  example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
+- In five submissions of RetinaNet, something other than the devices limits the speed. For example, a step
+  with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
 - If the H100 or the B200 is left out of the fit, the predicted times to generate images are 14 % too long
-  on the H100 and 11 % too short on the B200 (median). The error grows with the batch: with 16 images or
-  more, the predicted times are about 19 % too long and 19 % too short. With batches of four or more images
-  on one device, the B200 is measured to be only 1.31 to 1.48 times as fast as the H100. In benchmarks of
-  single GEMMs, it is 2.05 times as fast, and its memory bandwidth is 2.3 times as high. The instructions
-  of eager kernels explain a part of this difference. The tables contain no third device.
-- flopcast does not predict R-GAT. In the published
-  [configurations](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/benchmarks/rgat),
-  devices sample up to 5, 10 and 15 neighbours of a vertex. The submissions do not state how many different
-  vertices a batch contains, so we do not know how many features a step fetches and multiplies.
+  on the H100 and 11 % too short on the B200 (median). The measured B200 is only 1.31 to 1.48 times as fast
+  as the H100, although its GEMMs are 2.05 times as fast and its memory bandwidth is 2.3 times as high. The
+  instructions of eager kernels explain a part of this difference.
+- flopcast does not predict R-GAT, because the submissions do not state how many different vertices a batch
+  contains ([configurations](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/benchmarks/rgat)).
 """
 
 
