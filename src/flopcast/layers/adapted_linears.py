@@ -39,7 +39,7 @@ class Linear:
 
     @property
     def leaves_region(self) -> bool:
-        """Return whether the linear layer is divided along its input, so that its output is a partial sum."""
+        """Return whether the layer is divided along its input, so that its output is a partial sum."""
         return self.item in ("attention.out", "cross.out", "mlp.down")
 
 

@@ -69,7 +69,7 @@ class AbstractRecurrentMixer(AbstractMixer):
     @property
     @abstractmethod
     def last_tokens(self) -> int:
-        """Return the number of earlier tokens whose channels a new token reads, in addition to the states."""
+        """Return the number of earlier tokens whose channels a new token reads, besides the states."""
 
     @property
     @abstractmethod

@@ -36,7 +36,7 @@ def release_age(engine: Engine) -> float:
 
 
 def release_factor(job: ServingJob) -> Factor | None:
-    """Return the factor that scales all iterations of an older release; None if the release is not older."""
+    """Return the factor that scales all iterations of an older release; None for other releases."""
     age = release_age(job.engine)
     if not age:
         return None

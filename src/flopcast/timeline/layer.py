@@ -193,7 +193,7 @@ class _Running:
         return start
 
     def later(self, start: Start, name: str) -> Start:
-        """Return the later of two times: a given time, and the time at which another stream becomes free."""
+        """Return the later of two times: a given time, and the time at which another stream is free."""
         start_s, counts = start
         free_s = self.free_s[name]
         if not self.columns.number:

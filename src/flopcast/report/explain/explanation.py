@@ -11,7 +11,7 @@ from flopcast.units import show, show_memory, show_seconds
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
-    """One input of a formula, with its source. If the input is a number, `number` contains it in SI units."""
+    """One input of a formula, with its source. `number` is the input in SI units, if it is a number."""
 
     name: str
     text: str
