@@ -7,13 +7,18 @@ from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import constant
-from flopcast.lab.calibration import collective_files
+from flopcast.lab.calibration.collective_files import WITH_LATENCY
 from flopcast.lab.calibration.curve_fit import fabric_samples, fit_fabric
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 from flopcast.operators.exchanges import Combine, Dispatch
 
-BY_NAME = {(file.fabric, file.collective): file for file in collective_files.EXCHANGES}
+BY_NAME = {
+    (file.fabric, file.collective): file
+    for file in WITH_LATENCY
+    if file.collective in ("dispatch", "combine")
+}
+MULTIPROCESSORS = 20  # the default of `Buffer.num_sms` of DeepEP
 EVERY_EXCHANGE = pytest.mark.parametrize("name", BY_NAME, ids=":".join)
 HOPPER_AND_BLACKWELL = {"h100_sxm": 8, "b200_sxm": 8, "b300_sxm": 8, "gb200": 4, "gb300": 4}
 EXPERTS, TOP_K, HIDDEN = 256.0, 8.0, 7168.0  # DeepSeek-V3, arXiv:2412.19437, section 4.2
@@ -23,7 +28,7 @@ COPIES = 8 * (1 - np.prod([(224 - i) / (256 - i) for i in range(8)]))  # ranks t
 @pytest.fixture(scope="module")
 def table(shared):
     """Columns of the dispatches and combines."""
-    return read_columns(shared / "data" / collective_files.DEEPEP_TABLE).columns
+    return read_columns(shared / "data" / "peers/aiconfigurator/deepep_normal.csv.gz").columns
 
 
 def tier_of(file):
@@ -131,7 +136,7 @@ def test_older_rows_of_h200_are_those_of_h100_under_another_name(table):
 
 @EVERY_EXCHANGE
 def test_an_entry_takes_every_shape_once_at_the_librarys_own_number_of_multiprocessors(table, name):
-    """18 models of 9 token counts, one model more with Grace; `Buffer.num_sms` of DeepEP is 20."""
+    """18 models of 9 token counts, one model more with Grace."""
     file = BY_NAME[name]
 
     rows = file.keep(table)
@@ -139,7 +144,7 @@ def test_an_entry_takes_every_shape_once_at_the_librarys_own_number_of_multiproc
     shapes = {key: table[key][rows] for key in ("num_token", "hidden_size", "num_topk", "num_experts")}
     assert rows.sum() == 9 * (19 if name[0].startswith("gb") else 18)
     assert len(set(zip(*shapes.values(), strict=True))) == rows.sum()
-    assert collective_files.MULTIPROCESSORS == 20
+    assert set(table[f"{name[1]}_sms"][rows]) == {MULTIPROCESSORS}
     assert table["num_token"][rows].min() == 512
     assert set(table["node_num"][rows]) == {1.0}
 
@@ -150,20 +155,11 @@ def test_other_numbers_of_multiprocessors_are_slower_or_take_more_from_what_runs
 
     few, chosen, many = (
         table["dispatch_transmit_us"][row(table, "b200_sxm", dispatch_sms=number, **shape)].item()
-        for number in (4, collective_files.MULTIPROCESSORS, 24)
+        for number in (4, MULTIPROCESSORS, 24)
     )
 
     assert 4 < few / chosen < 5
     assert many / chosen == pytest.approx(6 / 7, abs=0.02)
-
-
-def test_every_exchange_is_fitted_with_a_latency_of_its_own():
-    assert set(collective_files.EXCHANGES) <= set(collective_files.WITH_LATENCY)
-    assert (
-        {file.collective for file in collective_files.EXCHANGES}
-        == set(collective_files.TOKEN_BYTES)
-        == {"dispatch", "combine"}
-    )
 
 
 # Curves

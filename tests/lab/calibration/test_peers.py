@@ -8,6 +8,7 @@ from all_cases import all_cases
 
 from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
+from flopcast.files.package_table import read_table
 from flopcast.lab.calibration import collective_files, peer_fit
 from flopcast.lab.calibration.curve_fit import fit_fabric, predicted_s
 from flopcast.lab.calibration.efficiency_table import Rows
@@ -28,7 +29,14 @@ SMALL = (
     "infersim/grouped_gemm_prefill.csv",
     "infersim/grouped_gemm_decode.csv",
 )
-FABRICS = {fabric: (cluster, tier, system) for fabric, cluster, tier, system in collective_files.SYSTEMS}
+FABRICS = {  # cluster and aiconfigurator's name of the system, by fabric
+    row["fabric"]: (row["cluster"], row["system"])
+    for row in read_table(collective_files.__package__, "collectives.yaml")["systems"]
+}
+NCCL_TABLE = "peers/aiconfigurator/nccl_collectives.csv.gz"
+OPERATIONS = {"all_to_all": "alltoall"} | {
+    name: name for name in ("all_reduce", "all_gather", "reduce_scatter")
+}
 BUS_SHARE = {"all_reduce": lambda n: 2 * (n - 1) / n} | dict.fromkeys(
     ("all_gather", "reduce_scatter", "alltoall"), lambda n: (n - 1) / n
 )
@@ -74,7 +82,7 @@ def gemm_samples(gemms):
 @pytest.fixture(scope="module")
 def nccl(shared):
     """Columns of the table of collectives."""
-    return read_columns(shared / "data" / collective_files.NCCL_TABLE).columns
+    return read_columns(shared / "data" / NCCL_TABLE).columns
 
 
 # Operators
@@ -409,8 +417,9 @@ def test_devices_of_a_table_are_found_by_its_path():
     ],
 )
 def test_large_messages_reach_the_bus_bandwidth_of_the_notes(nccl, system, version, bus_gb_per_s):
-    here = collective_files.rows_of_table(system, version, "all_reduce")(nccl) & (nccl["num_gpus"] == 8)
-    here &= nccl["num_elements"] >= 2**27
+    words = (f"system={system}", f"nccl_version={version}", "op=all_reduce", "dtype=half")
+    here = np.all([nccl[word] == 1 for word in words], axis=0)
+    here &= (nccl["num_gpus"] == 8) & (nccl["num_elements"] >= 2**27)
 
     bus = 1.75 * 2 * nccl["num_elements"][here] / (nccl["latency_ms"][here] * 1e-3)
 
@@ -430,7 +439,7 @@ def test_each_collective_of_an_a100_reads_its_own_rows_in_half_precision(collect
     words = {
         name: np.zeros(4) for c in ("all_gather", "reduce_scatter", "alltoall") for name in (f"op={c}",)
     }
-    words[f"op={collective_files.COLLECTIVES[collective]}"] = np.array([1.0, 1.0, 0.0, 1.0])
+    words[f"op={OPERATIONS[collective]}"] = np.array([1.0, 1.0, 0.0, 1.0])
     words |= {"dtype=half": np.array([1.0, 0.0, 1.0, 1.0]), "nccl_version=2.27.3": np.ones(4)}
     words |= {"system=a100_sxm": np.array([1.0, 1.0, 1.0, 0.0])}
     (entry,) = [
@@ -442,7 +451,7 @@ def test_each_collective_of_an_a100_reads_its_own_rows_in_half_precision(collect
     assert entry.keep(words).tolist() == [True, False, False, False]
 
 
-@all_cases("entry", [f for f in collective_files.WITH_LATENCY if f.path == collective_files.NCCL_TABLE])
+@all_cases("entry", [f for f in collective_files.WITH_LATENCY if f.path == NCCL_TABLE])
 def test_each_version_gives_twenty_one_sizes_for_each_number_of_devices(nccl, entry):
     rows = entry.keep(nccl)
 
@@ -455,12 +464,12 @@ def test_elements_of_half_precision_are_two_bytes():
 
 
 @pytest.mark.parametrize("fabric", FABRICS)
-@pytest.mark.parametrize("name", collective_files.COLLECTIVES)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_messages_of_1_kb_to_1_gb_inside_a_node_are_predicted(nccl, fabric, name):
     """Every other version of NCCL from 2.26 on, which the fit has not seen; else the fitted one."""
-    cluster_name, _, system = FABRICS[fabric]
+    cluster_name, system = FABRICS[fabric]
     others = [f"nccl_version={v}" for v in ("2.26.2", "2.27", "2.27.3", "2.27.5", "2.28.9")]
-    here = (nccl[f"system={system}"] == 1) & (nccl[f"op={collective_files.COLLECTIVES[name]}"] == 1)
+    here = (nccl[f"system={system}"] == 1) & (nccl[f"op={OPERATIONS[name]}"] == 1)
     here &= (nccl["dtype=half"] == 1) & (nccl["num_elements"] >= 512)
     unseen = here & np.any([nccl[version] == 1 for version in others], axis=0)
     rows = unseen if unseen.any() else here & (nccl["nccl_version=2.29.2"] == 1)

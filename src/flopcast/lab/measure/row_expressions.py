@@ -23,6 +23,7 @@ from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.exchanges import expected_copies
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.gated_delta import GatedDelta
@@ -53,14 +54,13 @@ OPERATIONS: Mapping[type[ast.AST], Callable[..., np.ndarray]] = {
 FUNCTIONS: Mapping[str, Callable[..., np.ndarray]] = {
     "abs": np.abs,
     "ceil": np.ceil,
+    "expected_copies": lambda experts, top_k, n: expected_copies(experts, top_k, np.full_like(top_k, n)),
     "floor": np.floor,
     "isfinite": np.isfinite,
     "isnan": np.isnan,
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
-
-
 OPERATORS: Mapping[str, type[Any]] = {
     "batched_matmul": BatchedMatmul,
     "decode_attention": DecodeAttention,
