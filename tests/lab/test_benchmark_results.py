@@ -1,6 +1,7 @@
 """Results of serving benchmarks: what the formats state, and measured numbers beside predicted ones."""
 
 import json
+import re
 
 import pytest
 from command_line import flopcast
@@ -220,3 +221,12 @@ def test_the_release_of_a_server_is_a_note_and_several_results_are_told():
         assert sum("engine.release" in note for note in notes) == 1
     with pytest.raises(SpecError, match="2 results"):
         read_result(f"{json.dumps(VLLM)}\n{json.dumps(VLLM)}\n".encode(), "runs.jsonl")
+
+
+def test_commands_that_read_no_result_lead_to_the_option_that_does(tmp_path):
+    for numbers_of in (VLLM, GENAI):
+        file = tmp_path / "result.json"
+        file.write_text(json.dumps(numbers_of), encoding="utf-8")
+        for command in (("predict",), ("validate", "--runs")):
+            told = flopcast(*command, str(file)).err
+            assert re.search(r"--model NAME --engine vllm --log \S*result.json\n", told)

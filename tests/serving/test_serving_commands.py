@@ -155,3 +155,11 @@ def test_files_of_training_are_refused(tmp_path):
     log.write_text("step 1 loss 2.0\n", encoding="utf-8")
     told = flopcast("predict", *JOB, "--log", log)
     assert "the file is not the result of a serving benchmark that flopcast knows" in told.err
+
+
+def test_a_number_that_serving_does_not_have_is_one_error_with_the_names_of_serving():
+    for word, meant in (("tpt", "tpot"), ("step", "tpot")):
+        told = flopcast("explain", word, *JOB, "--plan", "tp=1").err
+        assert told.count("allowed:") == 1
+        assert f"did you mean {meant}?" in told
+        assert "allowed: ttft, tpot, iteration, memory" in told

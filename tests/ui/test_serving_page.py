@@ -9,7 +9,7 @@ from command_line import flopcast
 from server_at_hand import data
 
 from flopcast import predict_serving, serving_job
-from flopcast.ui.serving import serve_page
+from flopcast.ui.serving import serve_page, serving_job_from
 
 SMALL = {
     "model": "llama-3.1-8b",
@@ -73,6 +73,8 @@ def test_other_settings_are_those_of_the_command_line(server):
     assert means[1] < means[0]
     assert wrong[0] == 400
     assert "colour" in str(wrong[1])
+    job = serving_job_from(SMALL | {"settings": "draft=eagle drafted=3 engine.memory_fraction=0.8"})
+    assert (job.engine.memory_fraction, job.plan.drafting is None) == (0.8, False)
 
 
 def test_the_best_deployment_is_chosen_into_the_form(browser, server):

@@ -39,7 +39,8 @@ def _check(what: str, request: JobRequest) -> None:
 
     known, problems = {*USUAL, *OF_SERVING, *COMPONENTS}, list[Problem]()
     is_job = exists(what) or is_model(what)
-    near = [] if what in known or re.search(r"[.\[]", what) else nearest(what, known, least_ratio=NEAR)
+    only_predicted = serves(request) or what in known or re.search(r"[.\[]", what)
+    near = [] if only_predicted else nearest(what, known, least_ratio=NEAR)
     if near and not is_job:
         because, fix = "a prediction contains no number with this name", f"did you mean {near[0]}?"
         problems.append(Problem("WHAT", what, ", ".join(sorted(known)), because, fix))
@@ -71,7 +72,7 @@ def _misspelt(what: str) -> list[Problem]:
 
 
 @click.command("explain")
-@click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
+@click.argument("what", metavar="WHAT", shell_complete=words(*USUAL, *OF_SERVING))
 @job_options(
     without=OF_RUN,
     samples=SAMPLES,

@@ -62,11 +62,14 @@ def serving_job_from(words: Words, complete: Complete = with_best_degrees) -> Se
     words, problems = checked(words, OF_SERVING)
     stated = {name: text_of(words, name) for name in OF_SERVING}
     words_of_plan = [f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None]
-    plan = " ".join([*words_of_plan, *([stated["settings"]] if stated["settings"] else [])])
+    settings = (stated["settings"] or "").split()
+    of_engine = tuple(word for word in settings if word.startswith("engine."))
+    plan = " ".join([*words_of_plan, *(word for word in settings if word not in of_engine)])
     # field by field, as a text could name further fields of a traffic: a trace is a path
     traffic = {name: resolve(value) for name in OF_TRAFFIC if (value := stated[name]) is not None}
     request = JobRequest(
         source=JobSource(document=Document("request", {}, {})),
+        changes=of_engine,
         model=stated["model"],
         cluster=stated["cluster"],
         gpus=count(words, "gpus"),

@@ -50,6 +50,7 @@ FEWEST_SIGNS = 2
 LEAST_KNOWN_FRACTION = 0.4  # of a file's keys, from which a format is proposed
 MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program
 NO_FIT = (-2.0, 0)
+RESULTS = {"mean_ttft_ms", "time_to_first_token"}  # keys of the results of benchmarks of servers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,6 +257,8 @@ def known_kind(kind: str | None, document: Document) -> str:
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1, cutoff=0.7)
     fix = f"did you mean {near[0]}?" if near else _way_out(document)
+    if isinstance(document.data, dict) and RESULTS & document.data.keys():
+        fix = f"compare the result with a prediction: --model NAME --engine vllm --log {document.name}"
     fault = "" if name else "is not recognised"
     raise spec_error("format", name, allowed, because, fix, where=where, fault=fault)
 

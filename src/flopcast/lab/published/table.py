@@ -79,9 +79,14 @@ def read_table(path: Path) -> RunTable:
     SpecError
         The file cannot be read, or its header belongs to no known kind of table.
     """
+    allowed = "a table with a row for each run"
+    if path.suffix == ".json":
+        fix = "compare the result of one benchmark with a prediction: flopcast predict --model NAME"
+        fix = f"{fix} --engine vllm --log {path}"
+        raise spec_error("--runs", str(path), allowed, "the file is JSON, not CSV or YAML", fix)
     rows = list(read_rows(path))
     if not rows:
-        allowed, fix = "a table with a row for each run", "give a file with rows"
+        fix = "give a file with rows"
         raise spec_error("--runs", str(path), allowed, "the file has a header but no rows", fix)
     columns = tuple(name for name in rows[0][1] if name)
     header = header_of(columns)
