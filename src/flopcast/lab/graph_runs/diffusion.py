@@ -17,8 +17,10 @@ for each hop of a ring.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from flopcast.cost.graph_kernels.priors import BROADCAST, CHAIN
+from flopcast.files.package_table import read_table
 from flopcast.lab.catalog_facts import catalog_facts
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
@@ -27,14 +29,8 @@ from flopcast.lab.run_tables import RunTable
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
-DEVICES: Mapping[str, str] = {"H100": "h100-sxm5-80gb", "B200": "b200-sxm-180gb"}
-LINK_BYTES_PER_S: Mapping[str, Number] = {"H100": 450e9, "B200": 900e9}
+DEVICES: Mapping[str, Mapping[str, Any]] = read_table(__package__, "names.yaml")["diffusion"]
 LINK_FRACTION = 0.7  # that all-to-alls and sends reach
-ATTENTION_TIME: Mapping[str, Number] = {
-    "H100": 1.73,
-    "B200": 1.73 * (2250 / 148 / 1.85) / (989 / 132 / 1.755),
-}
-"""Of FlashAttention-2 over the newest kernels: peaks in TFLOP/s, multiprocessors and GHz of data sheets."""
 EXCHANGES = 4
 MERGE_KERNELS = 5  # that add the partial results of a hop, in fp32 (feifeibear/long-context-attention)
 SOFTWARE = Software(precision="half")
@@ -97,13 +93,14 @@ class DiffusionModels(StrictModel):
 def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
     """Yield the run of one row."""
     known = catalog_facts("diffusion", DiffusionModels).models
-    model, device = known.get(row["model_id"]), DEVICES.get(row["gpu_model"], "")
+    model, machine = known.get(row["model_id"]), DEVICES.get(row["gpu_model"])
+    device = machine["device"] if machine else ""
     names = ("model_id", "gpu_model", "num_gpus", "ulysses_degree", "ring_degree", "batch_size")
     reason, rows, fixed_s = "", None, 0.0
-    if model is None or not device:
+    if model is None or machine is None:
         reason = f"{row['model_id']} on {row['gpu_model']} is not described"
     else:
-        sketch = Sketch(element_bytes=2.0, attention_time_ratio=ATTENTION_TIME[row["gpu_model"]])
+        sketch = Sketch(element_bytes=2.0, attention_time_ratio=machine["attention_time_ratio"])
         fixed_s = _transformer(sketch, model, row)
         _ends(sketch, model, row)
         rows = sketch.rows()
@@ -150,7 +147,8 @@ def _transformer(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> Nu
             sketch.one_pass("elementwise", elements, tensors=4.0, calls=MERGE_KERNELS * merges)
         sent += calls * 4.0 * sequences * tokens / devices * blocks.hidden * sketch.element_bytes
     share = (devices - 1) / devices
-    return sent * share / (LINK_BYTES_PER_S[row["gpu_model"]] * LINK_FRACTION)
+    link_bytes_per_s: Number = DEVICES[row["gpu_model"]]["link_bytes_per_s"]
+    return sent * share / (link_bytes_per_s * LINK_FRACTION)
 
 
 def _hops(model: Diffusion, row: Mapping[str, str]) -> Number:

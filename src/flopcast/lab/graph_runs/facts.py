@@ -8,31 +8,21 @@ A file lists each distinct operator once, in tables by kind; models refer to the
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
+from flopcast.files.package_table import read_table
 from flopcast.library.catalog import folder
 from flopcast.records import dataclass
 from flopcast.units import Number
 
 TIMM = "timm.json.gz"
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "convolution": (
-        *("images", "in_channels", "out_channels", "in_height", "in_width", "out_height", "out_width"),
-        *("filter_height", "filter_width", "stride", "groups", "channels_last", "transposed", "of_samples"),
-        "bias",
-    ),
-    "product": ("scales", "batch", "rows", "columns", "depth"),
-    "attention": ("heads", "queries", "keys", "width", "value_width", "masked"),
-    "pass": ("operator", "read", "written", "read_bytes", "written_bytes", "fixed_bytes", "row", "strided"),
-    "fused": ("reduces", "read", "written", "fixed", "row", "operators"),
+KINDS: Mapping[str, Sequence[str]] = {  # columns of each kind
+    kind: columns.split() for kind, columns in read_table(__package__, "names.yaml")["columns"].items()
 }
-"""Columns of each kind. Sizes are those of one sample; `scales` says what the batch multiplies: 0 nothing,
-1 the rows, 2 the batch of products, 3 the columns. A pass is an operator that the memory bounds; its bytes
-are those under automatic mixed precision. What several compiled operators read and write is `fused`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

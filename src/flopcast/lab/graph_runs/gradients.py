@@ -4,35 +4,18 @@ Answers: which kernels compute gradients, and what does the optimizer move?
 Elsewhere: the forward pass (kernels.py).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS, NUMBERS
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, kernel_rows
 from flopcast.dtypes import Counts, Flags
+from flopcast.files.package_table import read_table
 from flopcast.records import replace
 
-PASSES_OF_GRADIENTS = {  # tensors that gradients move, over those of the forward pass
-    **dict.fromkeys(("batch_norm", "planar_batch_norm"), 2.5),  # x and dy twice, dx
-    "layer_norm": 1.5,
-    "group_norm": 5.0 / 3.0,  # the same, over three tensors of the forward pass
-    "softmax": 1.5,
-    "elementwise": 1.5,  # an activation and its gradient, both read; two gradients of a fork, added
-    "cast": 1.0,
-    "weight_cast": 1.0,
-    "copy": 1.0,
-    "concatenate": 1.0,
-    "pool": 2.5,  # positions of eight bytes
-    "reduce": 1.0,
-    "gather": 1.5,
-    "pad": 1.0,
-    "interpolate": 1.5,
-    "bias": 0.5,
-}
-PASSES_OF_TRAINING = dict.fromkeys(
-    ("batch_norm", "planar_batch_norm"), 1.5
-)  # statistics need a pass of their own
+PASSES_OF_GRADIENTS: Mapping[str, float] = read_table(__package__, "names.yaml")["passes_of_gradients"]
+PASSES_OF_TRAINING = {"batch_norm": 1.5, "planar_batch_norm": 1.5}  # statistics need a pass of their own
 BOTH = 1.5  # inputs over outputs, in elements, above which two whole tensors enter an operator
 OF_PRODUCTS = 2.0  # gradients of both factors
 FLOP_OF_GRADIENTS = {"attention": 2.5, "masked_attention": 2.5}  # scores are computed again

@@ -11,8 +11,10 @@ the efficiency of kernels measured alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
+from flopcast.files.package_table import read_table
 from flopcast.lab.graph_runs.diffusion import Blocks, add_blocks
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.gradients import with_gradients
@@ -23,13 +25,7 @@ from flopcast.lab.run_tables import RunTable
 from flopcast.records import replace
 from flopcast.units import Number
 
-DEVICES: Mapping[str, tuple[str, Number]] = {  # in the accelerator's name → device, bytes/s of its links
-    "B200-SXM": ("b200-sxm-180gb", 900e9),
-    "B300-SXM": ("b300-sxm-288gb", 900e9),
-    "H200-SXM": ("h200-sxm-141gb", 450e9),
-    "GB300": ("gb300-288gb", 900e9),
-    "RTX Pro 6000": ("rtx-pro-6000-96gb", 64e9),
-}
+DEVICES: Mapping[str, Mapping[str, Any]] = read_table(__package__, "names.yaml")["mlperf"]
 LINK_FRACTION = 0.7
 SOFTWARE = Software(precision="half", compiled=True, trains=True)
 FLUX = (
@@ -72,9 +68,9 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
     samples, devices = float(row["global_batch_size"]), int(row["devices"])
     reason = WHY_NOT.get(name, "") or ("" if known else f"{row['accelerator']} is not known")
     rows, fixed_s = None, 0.0
-    device, link_bytes_per_s = known or ("", 1.0)
-    if not reason:
-        rows, fixed_s = STEPS[name](samples / devices, devices, link_bytes_per_s)
+    device = known["device"] if known else ""
+    if known and not reason:
+        rows, fixed_s = STEPS[name](samples / devices, devices, known["link_bytes_per_s"])
     yield GraphRun(
         id="/".join((row["org"], row["system"], name)),
         source="MLPerf Training",

@@ -18,7 +18,8 @@ from flopcast.lab.graph_runs.sketch import Sketch
 from flopcast.lab.run_tables import RunTable
 from flopcast.records import dataclass, replace
 
-DEVICES: Mapping[str, str] = read_table(__package__, "names.yaml")["neusight"]
+_NAMES = read_table(__package__, "names.yaml")
+DEVICES: Mapping[str, str] = _NAMES["neusight"]
 ACCUMULATED = 3.0  # tensors: a gradient and the sum so far are read, the sum is written
 
 
@@ -40,18 +41,7 @@ class Layer:
     is_bert: bool = False
 
 
-MODELS: Mapping[str, Layer] = {  # sizes of Hugging Face's configurations, and of arXiv:2005.14165
-    "bert_large": Layer(
-        hidden=1024, heads=16, vocabulary=30522, positions=512, activation=1, scores=2, joins_qkv=False,
-        is_bert=True,
-    ),
-    "gpt2_large": Layer(hidden=1280, heads=20, vocabulary=50257, positions=1024, activation=8, scores=2),
-    "gpt3_xl": Layer(hidden=3072, heads=24, vocabulary=50257, positions=2048, activation=8, scores=2),
-    "gpt3_27": Layer(hidden=2560, heads=32, vocabulary=50257, positions=2048, activation=8, scores=2),
-    "opt_13": Layer(
-        hidden=2048, heads=32, vocabulary=50272, positions=2050, activation=1, scores=2, joins_qkv=False
-    ),
-}  # fmt: skip
+MODELS = {name: Layer(**sizes) for name, sizes in _NAMES["models_of_neusight"].items()}
 SOFTWARE = Software(precision="fp32", fuses_attention=False)
 
 
