@@ -28,7 +28,8 @@ PARTS = ("model", "cluster", "plan", "stack", "batch")  # of a job, each with a 
 
 
 def job_field(name: str) -> str:
-    """Return the field of a plan or a batch that has a name, here or in other programs; "" if none has.
+    """Return the field of a plan or a batch that has this name in flopcast or in another program; "" if
+    there is none.
 
     >>> job_field("microbatch"), job_field("seq_len"), job_field("zero"), job_field("gpus")
     ('micro_batch', 'sequence_length', 'zero', '')

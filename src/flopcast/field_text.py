@@ -17,7 +17,7 @@ _SECTION = re.compile(r"^\w+\n-+\n", flags=re.MULTILINE)
 def field_text(noun: type[BaseModel], name: str) -> str:
     """Return what a field means: its entry under "Attributes" in the docstring, or its description.
 
-    The field `kind` of a noun has only one value, and so no entry. "" if nothing says what a field means.
+    The field `kind` of a noun has only one value, and therefore no entry. "" if a field has no description.
     """
     for owner in noun.__mro__:
         for entry in _ENTRY.finditer(inspect.cleandoc(vars(owner).get("__doc__") or "") + "\n"):

@@ -14,8 +14,8 @@ class Fix(str):
     """The sentence that states how to correct the input, and the same as data.
 
     `edits` are alternatives; the field of an error itself may be named "". `part` is the part of the wrong
-    value that the new one replaces; "" for the whole value. `is_example` tells whether a new value stands
-    for many that are allowed.
+    value that the new one replaces; "" for the whole value. `is_example` states whether a new value is only
+    one example of many allowed values.
 
     >>> fix = set_to({"zero": 0}, {"optimizer": "adamw"}, "choose another stack")
     >>> print(fix, fix.edits, sep="; ")

@@ -1,7 +1,7 @@
 """The prediction of a training job: from the job to the report. It reads as the table of contents of
 flopcast.
 
-Nothing here opens a file: the curves come from `library.curves.load_book` (or a calibration of your own).
+This module opens no file: the curves come from `library.curves.load_book` (or a calibration of your own).
 """
 
 from flopcast.cost.factors import FactorBook

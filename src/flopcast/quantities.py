@@ -4,10 +4,11 @@ Answers: which number does a text mean?
 Elsewhere: which units a field takes, and how numbers are shown (units.py), texts that cannot be read
 (meant_quantities.py).
 
-All interfaces read quantities here: options, plans, files, requests and Python. A quantity is a number,
-which may have thousands separators, and a prefix with a unit, which may be spelled out. Decimal prefixes
-are powers of ten, binary ones ("GiB") of two, and bits are eighths of bytes. In lengths of sequences, k is
-1,024 tokens, as in the names of models; in all other counts it is 1,000. The core sees SI floats only.
+All interfaces use this module to read quantities: options, plans, files, requests and Python. A quantity is
+a number, which may have thousands separators, and a prefix with a unit, which may be spelled out. Decimal
+prefixes are powers of ten, binary ones ("GiB") of two, and bits are eighths of bytes. In lengths of
+sequences, k is 1,024 tokens, as in the names of models; in all other counts it is 1,000. The core sees SI
+floats only.
 """
 
 import math
@@ -166,7 +167,7 @@ def _usual(unit: str) -> str:
 def without_separators(text: str) -> str:
     """Return a number without thousands separators, which are commas before every third digit.
 
-    Other commas stay, so that a list or a decimal comma is not taken for another number.
+    Other commas are kept, so that a list or a decimal comma is not read as another number.
 
     >>> without_separators("52,000"), without_separators("1,234.5 M"), without_separators("5,2")
     ('52000', '1234.5 M', '5,2')
@@ -237,7 +238,8 @@ def fraction_of(text: str) -> float | None:
 
 
 def number_of(text: str, field: str) -> object:
-    """Return the number that a text means in a field, whose name says what it counts, or else the text.
+    """Return the number that a text means in a field, or the text if it is no number. The name of the field
+    states the unit.
 
     >>> number_of("8k", "rank_tokens"), number_of("10k", "requests"), number_of("50 %", "memory_fraction")
     (8192, 10000, 0.5)

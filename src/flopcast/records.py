@@ -1,6 +1,6 @@
 """Dataclasses whose methods are written when they are first needed.
 
-Answers: why does flopcast import `dataclass`, `field` and `replace` from here?
+Answers: why does flopcast import `dataclass`, `field` and `replace` from this module?
 Elsewhere: nouns that users write (strict_model.py).
 
 `dataclasses.dataclass` writes and compiles six functions for each class. flopcast has hundreds of classes,

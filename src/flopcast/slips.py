@@ -1,6 +1,6 @@
 """Values that a slip of the pen made wrong: which value was meant?
 
-Answers: which number or word do "4096 GB", [8], -64, "8,192" or "ture" stand for, if it is allowed?
+Answers: which allowed number or word do "4096 GB", [8], -64, "8,192" or "ture" mean?
 Elsewhere: quantities (quantities.py), names of the catalogue (files/nearest_names.py).
 
 A wrong value is compared with the text of what is allowed, which all errors state in the same words.

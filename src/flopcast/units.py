@@ -159,7 +159,7 @@ def counted(number: int, noun: str) -> str:
 def show_usd(value: Number) -> str:
     """Return dollars as text with three significant digits.
 
-    M, B and T stand for millions, billions and trillions, as in `--budget`.
+    M, B and T mean millions, billions and trillions, as in `--budget`.
 
     >>> show_usd(0.0123), show_usd(4.5), show_usd(91437.2), show_usd(2.5e6), show_usd(1e9)
     ('$0.0123', '$4.50', '$91,400', '$2.50 M', '$1.00 B')

@@ -1,4 +1,4 @@
-"""Options whose help stands in help.toml, in one section for each module.
+"""Options whose help texts are in help.toml, in one section for each module.
 
 Answers: where is the text about an option that `flopcast COMMAND --help` prints?
 Elsewhere: options that describe a job (options.py), what a command does (the docstring of its function).

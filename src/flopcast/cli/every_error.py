@@ -37,8 +37,8 @@ OTHER_SIZE = 64  # times an example value, for a second check: an error of both 
 def every_problem(error: click.ClickException, words: Sequence[str]) -> list[Problem]:
     """Return every error in a command line, of which click raises only the first.
 
-    Each wrong option is corrected as its fix says, so that the job can be checked as well. `words` is the
-    whole command line after the program's name.
+    Each wrong option is corrected with its fix, so that the job can also be checked. `words` is the whole
+    command line after the program's name.
     """
     context = getattr(error, "ctx", None)
     if context is None or isinstance(context.command, click.Group):

@@ -1,6 +1,6 @@
 """Options that people know from other tools, and how flopcast states the same.
 
-Answers: which edit states what an unknown option means elsewhere?
+Answers: which edit has the meaning that an unknown option has in another tool?
 Elsewhere: their names (other_tools.yaml), options whose names are merely misspelt (usage_errors.py), keys
 of other tools' files (interop/).
 

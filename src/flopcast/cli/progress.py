@@ -1,4 +1,4 @@
-"""Progress of a search, a sweep or a validation on the terminal, and what is said after an interrupt.
+"""The progress of a search, a sweep or a validation on the terminal, and the message after an interrupt.
 
 Answers: which progress line is shown, and which message and exit code follow an interrupt?
 Elsewhere: the commands (search.py, sweep.py, validate.py), the time that is left (search/time_left.py).

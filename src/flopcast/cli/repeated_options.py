@@ -69,8 +69,8 @@ def check_option_syntax(group: click.Group, context: click.Context, words: list[
 def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageError, list[str]] | None:
     """Return the error of the first option without its hyphens or its value, or of a flag with a value.
 
-    The second part of the result is the command line without this error; with it if the command has no such
-    option, so that the fix tells how to go on. None if there is none.
+    The second part of the result is the corrected command line. If the command has no such option, it is
+    the unchanged command line. None if there is none.
     """
     parameters = context.command.get_params(context)
     known = {name for each in parameters for name in each.opts}

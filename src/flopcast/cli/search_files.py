@@ -1,7 +1,7 @@
 """The files that `flopcast search` writes: tables of all candidates, and a drawing of the front.
 
 Answers: which files are written, in which format, and which options are refused at the start?
-Elsewhere: what stands in them (render/search_json.py, render/search_drawing.py and their neighbours).
+Elsewhere: their contents (render/search_json.py, render/search_drawing.py and their neighbours).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,8 @@ Elsewhere: how much constants differ between contexts (lab/calibration/variance_
 factors get their sigmas (factors.py).
 
 A context has four parts: the generation of the device, the bits of its products, the family of the model
-and the number of devices. If no run behind a constant has the job's generation, the sigma of the constant
-grows by how much constants differ between generations. The other parts work in the same way.
+and the number of devices. If a constant was fitted to no run on the job's generation, its sigma grows by
+the amount by which constants differ between generations. The other parts work in the same way.
 """
 
 import math
@@ -37,7 +37,7 @@ class FittedLevel:
 
 
 def carried(distance: str) -> str:
-    """Return the name of the constant that says how much constants differ in one part of the context.
+    """Return the name of the constant that states how much constants differ in one part of the context.
 
     >>> carried(GENERATION)
     'carried[generation]'

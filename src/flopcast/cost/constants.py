@@ -65,7 +65,7 @@ class SiteResiduals:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """All constants, ordered by descending change, and the noise of each model family as a log sigma.
+    """All constants, ordered by descending change, and the log-sigma of the noise of each model family.
 
     The noise is what remains between predicted and measured steps of a family after all constants were
     fitted; it is a factor of its own in the interval of every prediction of that family. `sites` contains

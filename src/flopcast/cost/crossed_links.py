@@ -60,7 +60,7 @@ def speeds_of_transfers(nodes_of_stages: Integers, links: LinkMatrix) -> tuple[C
     Returns
     -------
     two arrays (stages,)
-        Infinite where both stages are on the same node. After the last stage comes the first.
+        Infinite where both stages are on the same node. The first stage follows the last.
     """
     relative = links.bytes_per_s / links.mean_bytes_per_s
     after, before = (np.roll(nodes_of_stages, shift, axis=0) for shift in (-1, 1))

@@ -34,7 +34,7 @@ Work = AbstractOperator | AbstractMessage | HostWork | TierCopy | HostUpdate
 class PricedOnce:
     """The items, with one row for all plans of equal splits, and the groups of their ranks.
 
-    `items` are in the caller's order; `narrowed` says which of them have one row for each split. `groups`
+    `items` are in the caller's order. `narrowed` states which of them have one row for each split. `groups`
     contains the groups of plans and of splits, by axis.
     """
 
@@ -55,15 +55,15 @@ def priced_once(
         Items whose arrays have one row for each plan, or one row for all.
     plans : Plans
     cluster : Cluster
-        Decides which links join the ranks of a message.
+        Determines which links connect the ranks of a message.
     kept : KeptResults
         Groups of ranks of earlier plans.
 
     Returns
     -------
     PricedOnce
-        Items that are the same for all plans of an equal split have one row for each split. The others keep
-        one row for each plan, and `narrowed` says which are which.
+        Items that are the same for all plans of an equal split have one row for each split. All other items
+        keep one row for each plan. `narrowed` states which items have one row for each split.
     """
     rows = of_equal_split(plans)
     groups: dict[tuple[str, bool], Group] = {}

@@ -17,7 +17,7 @@ NO_SHARES: Mapping[str, Number] = MappingProxyType({})
 def warnings_of(
     used: Iterable[tuple[Curve, bool]], device: Device, shares: Mapping[str, Number] = NO_SHARES
 ) -> list[str]:
-    """Return warnings about curves, each with a flag that says whether the curve was measured.
+    """Return warnings about curves, each with a flag that states whether the curve was measured.
 
     A curve of a related device transfers its efficiency; without such a curve, times are estimated from
     data sheets. `shares` are the shares of the step that the kernels of each curve take, if they are known.

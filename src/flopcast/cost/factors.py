@@ -39,12 +39,13 @@ def unexplained_on(family: str, stack: Stack, cluster: Cluster) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
-    """A multiplier of times, 1 unless a site says otherwise, with the sigma of its logarithm.
+    """A multiplier of times, with the sigma of its logarithm. It is 1 unless a site states another value.
 
     A `log_sigma_factor` of 0.1 means that two thirds of machines lie within 10 % of `ratio`; it is the
-    sigma of a log-normal distribution, so half and double are equally far. `below_log_sigma_factor` is the
-    sigma below `ratio`; None: the same as above. `faster_side_ratio` multiplies the sigmas of all factors
-    below a predicted step; only a factor of whole steps has a ratio other than 1.
+    sigma of a log-normal distribution, in which half and double the ratio are equally probable.
+    `below_log_sigma_factor` is the sigma below `ratio`; None: the same as above. `faster_side_ratio`
+    multiplies the sigmas of all factors below a predicted step; only a factor of whole steps has a ratio
+    other than 1.
     """
 
     name: str

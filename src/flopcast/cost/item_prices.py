@@ -1,4 +1,5 @@
-"""Prices of items: seconds of each item alone, the factors that scale them, the link of a message.
+"""Prices of items: the seconds of each item if nothing else runs, the factors that scale these seconds, and
+the link of a message.
 
 Answers: which numbers does the simulation need for each item?
 Elsewhere: how prices are computed (price.py).
@@ -58,7 +59,7 @@ class LinkUse:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ItemPrice:
-    """The price of one item: the seconds of one execution alone, broadcast over plans.
+    """The price of one item: the seconds of one execution if nothing else runs, broadcast over plans.
 
     `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. The seconds
     include all factors: those of `wholly` scale them in all plans, and those of `partly` in some plans,
@@ -95,7 +96,7 @@ class ItemPrice:
         Parameters
         ----------
         rows : array of int
-            Places of the plans. Arrays with a single row are the same for all plans and stay as they are.
+            Places of the plans. Arrays with a single row are the same for all plans and are not changed.
         """
         return replace(
             self,

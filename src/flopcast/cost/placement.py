@@ -1,14 +1,15 @@
 """Placement of ranks: which ranks form an axis, and which links connect them.
 
-Answers: how many ranks of a group share a node, and how many nodes does the group span? A node here is a
-scale-up domain: all devices that the innermost tier joins, often one server. Ranks are numbered along the
-plan's rank order, the first axis fastest; nodes take consecutive ranks.
+Answers: how many ranks of a group share a node, and how many nodes does the group span? In this module, a
+node is a scale-up domain: all devices that the innermost tier connects, often one server. Ranks are
+numbered along the plan's rank order, the first axis fastest; nodes take consecutive ranks.
 Elsewhere: how long a collective over such a group takes (cost/collectives).
 
-With order tp-cp-dp-pp, rank = tp + TP · (cp + CP · (dp + DP · pp)): the ranks of one axis lie a fixed
-stride apart, the product of the degrees before it. The count for a group at one distance is exact, for the
-group of this kind that spans the most nodes. For two axes with others between them, the counts are
-multiplied, which is exact if degrees and nodes are powers of two, and otherwise never too small.
+With order tp-cp-dp-pp, rank = tp + TP · (cp + CP · (dp + DP · pp)): the numbers of neighbouring ranks of
+one axis differ by a fixed stride, the product of the degrees of the earlier axes. The count for a group at
+one distance is exact, for the group of this kind that spans the most nodes. For two axes with others
+between them, the counts are multiplied, which is exact if degrees and nodes are powers of two, and
+otherwise never too small.
 
 A job that does not fill its domains takes equally many devices of each, where that is more than half: 512
 ranks on NVL72 are 8 domains of 64 (`ranks_per_domain`), as schedulers place jobs of such machines (Slurm,
@@ -42,9 +43,9 @@ class Group:
 
     Every rank inside drives its own network card, so `inside` is also the number of rails. If ranks do not
     fill their nodes evenly, it is the mean: for 9 ranks on 3 nodes of 4, it is 3. `depth` counts the tiers
-    below that of the node that also join all ranks, such as the tier of two dies on one package. It is
-    negative if wider tiers do not join them: minus the number of tiers from that of the node on that do
-    not, if there are several networks between nodes.
+    below the node's tier that also connect all ranks, such as the tier of two dies in one package. It is
+    negative if wider tiers do not join them: minus the number of these tiers, counted from the node's tier,
+    if there are several networks between nodes.
     """
 
     inside: Counts
@@ -58,7 +59,7 @@ class Group:
 
 
 def group_on(cluster: Cluster, axis: str, plans: Plans) -> Group:
-    """Return the group of a rank along `axis` on a cluster, with the tiers that join it.
+    """Return the group of a rank along `axis` on a cluster, with the tiers that connect it.
 
     The widest tier that a transfer between stages crosses counts for all transfers between stages on
     different nodes.
@@ -79,12 +80,12 @@ def group_on(cluster: Cluster, axis: str, plans: Plans) -> Group:
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     """Return the group of a rank along `axis`.
 
-    "dp" joins the ranks that hold the same parameters: data- and context-parallel ones together. "pp" is a
-    pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model" joins all
+    "dp" contains the ranks that hold the same parameters: data- and context-parallel ranks together. "pp"
+    is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model" contains all
     tensor-parallel ranks and stages of one replica, "stage" all ranks of one stage, "embedding" the first
-    and the last stage, "world" every rank. `crossings` says which of the two pairs a transfer uses. Experts
-    use a second order of the ranks of a stage: first the ranks that share an expert ("etp"), then those
-    over which experts are distributed ("ep"), then those with the same experts ("expert_dp"). With
+    and the last stage, "world" every rank. `crossings` states which of the two pairs a transfer uses.
+    Experts use a second order of the ranks of a stage: first the ranks that share an expert ("etp"), then
+    those over which experts are distributed ("ep"), then those with the same experts ("expert_dp"). With
     sharding, the ranks with the same parameters form two axes: "dp_shard", which share one set of shards,
     and "dp_replicate", which hold the same shard; "expert_dp_shard" and "expert_dp_replicate" of experts.
     LEVEL_AXES are the axes of kinds of state with shard groups of their own.
@@ -168,7 +169,7 @@ class RankLevel:
     """`size` ranks, `stride` apart: one axis, or several that follow each other in the rank order.
 
     The first rank of a level has neighbours at distance `stride`; the last is (size - 1) · stride away. A
-    level lies inside one node if size · stride is at most the ranks of a node.
+    level is inside one node if size · stride is at most the number of ranks on a node.
     """
 
     size: Counts

@@ -1,14 +1,14 @@
-"""The time of each item alone, and the factors that scale it.
+"""The time of each item if nothing else runs, and the factors that scale it.
 
 Answers: how long does every item of the programs take if nothing else runs?
-Elsewhere: when it runs and what overlaps with it (timeline/). Items of one kernel class are priced in one
-evaluation of its curve, whatever layer and plan they come from.
+Elsewhere: when it runs and what overlaps with it (timeline/). All items of one kernel class, of any layer
+and plan, are priced in one evaluation of its curve.
 
-Kernels of exported graphs are priced together (graph_prices.py). Any other kernel takes
-`launch + bound / efficiency`, times its factors; the bound is the roofline's, the efficiency a curve's
-(kernels/unscaled.py). A message takes its hops and its bytes (collectives/collective_time.py). Host work
-takes what the stack says. Contention is no part of a price: two items that share a link are each priced as
-if they had it alone.
+Kernels of exported graphs are priced together (graph_prices.py). Any other kernel takes `launch + bound /
+efficiency`, times its factors; the bound is the roofline's, the efficiency a curve's (kernels/unscaled.py).
+A message takes its hops and its bytes (collectives/collective_time.py). The stack states the time of host
+work. Prices contain no contention: each of two items that share a link is priced as if the other did not
+use it.
 """
 
 import math
@@ -82,7 +82,7 @@ def price(
     Returns
     -------
     Priced
-        A price for every item of `programs.items()`, whatever its plan; shapes as in `ItemPrice`.
+        A price for every item of `programs.items()`, of any plan. Shapes are those of `ItemPrice`.
 
     Raises
     ------

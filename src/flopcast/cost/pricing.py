@@ -1,4 +1,4 @@
-"""The prices of a batch. Equal items are priced only once, here or in an earlier prediction.
+"""The prices of a batch. Equal items are priced only once, in this or in an earlier prediction.
 
 Answers: what does the price of an item depend on, which factors and curves were used, and how are a time
 and factors combined to the price of an item?
@@ -124,7 +124,7 @@ def place_of(
 ) -> object:
     """Return an object that is the same for equal stacks, machines and factors, and the same curves.
 
-    How much messages slow the compute beside them is no part of a price (timeline/contention.py).
+    Prices do not contain how much messages slow down concurrent compute (timeline/contention.py).
     """
     context, kind = tuple(factors.context.items()), graph.kind if graph else None
     numbers = id(book.curves), id(book.graphs), id(factors.levels)

@@ -1,7 +1,7 @@
 """The members of a group of ranks, one by one.
 
 Answers: with which ranks does rank r share a collective along an axis?
-Elsewhere: how many of them share a node (placement.py), which knows groups by size and stride alone. Both
+Elsewhere: how many of them share a node (placement.py, where a group is only a size and a stride). Both
 follow the same rules; tests hold the one against the other.
 
 A rank has a place on each axis, the first of the plan's rank order the fastest. Experts fold the ranks of a

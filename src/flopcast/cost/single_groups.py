@@ -38,7 +38,7 @@ class Single:
 
 
 def single_groups(items: Iterable[Item], kept: KeptResults = NOTHING_KEPT) -> tuple[Single, ...]:
-    """Return the items whose experts are alone on their rank in some plan of the batch."""
+    """Return the items that, in some plan of the batch, contain only one expert on each rank."""
     found = []
     for item in items:
         work = item.work

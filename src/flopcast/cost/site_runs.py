@@ -1,7 +1,7 @@
 """How measured runs of a site change its factors, and predictions of other steps on this site.
 
-Answers: given some measured times, what are the factors here, and how much of the unexplained part of a run
-does another step share?
+Answers: given some measured times, what are the factors at this site, and how much of the unexplained part
+of a run does another step share?
 Elsewhere: how a run is measured and written (lab/validation/from_run.py), factors (factors.py), the runs
 as a noun (spec/site.py).
 

@@ -85,8 +85,8 @@ def storage_rates(cluster: Cluster, tier: str) -> tuple[float, float]:
 def update_rate(memory: HostMemory, time_ratio: Number = 1.0) -> float:
     """Return the bytes of states and gradients per second that all ranks of a node process together.
 
-    One rank alone is as fast as four: its update runs on all processors of the node. `time_ratio` is the
-    constant `host_updates`; a rate that is measured needs none.
+    One rank is as fast as four ranks, because its update runs on all processors of the node. `time_ratio`
+    is the constant `host_updates`; a rate that is measured needs none.
 
     >>> update_rate(HostMemory(capacity_bytes=1e12, bytes_per_s=200e9), 2.0) / 1e9
     100.0

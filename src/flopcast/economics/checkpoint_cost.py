@@ -81,8 +81,8 @@ def checkpoint_cost(
     Returns
     -------
     CheckpointCost
-        After a failure, a run reads the last checkpoint that is written; it repeats the steps since then,
-        those beside an unfinished write, too. Both are part of `restart_s`.
+        After a failure, a run reads the last complete checkpoint and repeats all steps since then,
+        including steps during an unfinished write. Both are part of `restart_s`.
     """
     cluster = job.cluster
     saved = saved_states(programs, checkpoint, cluster.node.devices)

@@ -3,9 +3,9 @@
 Answers: how much longer than its steps does a run take, and how often should it save a checkpoint?
 Elsewhere: how often devices fail (spec/operations.py), what the lost time costs (run.py).
 
-Failures are a Poisson process that never pauses: they strike work, checkpoints and restarts alike, and one
-of them takes back everything since the last checkpoint. The expectations below are exact for that process
-(Daly 2006), for any interval; Young's interval is the limit of rare failures.
+Failures are a Poisson process that never pauses: they also occur during checkpoints and restarts. Each
+failure loses all work since the last checkpoint. The expectations below are exact for that process (Daly
+2006), for any interval; Young's interval is the limit of rare failures.
 """
 
 import math

@@ -46,7 +46,7 @@ class PowerDraw:
     least_energy_limit_w : float
         The limit, in steps of a twentieth of the board power, at which a step takes the fewest joules with
         the rest of the node included; and the step's time and joules there, over those at full power. They
-        are estimates: the critical path is taken to stay as it is.
+        are estimates that assume an unchanged critical path.
     least_energy_time_ratio, least_energy_ratio : float
     """
 

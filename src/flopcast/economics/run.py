@@ -102,8 +102,8 @@ def phase_of(
     Returns
     -------
     Phase
-        Devices are paid for all the time. They draw the step's power while steps run, those that a failure
-        takes back too, and the power of standing still while they save and restart.
+        Devices are paid for all the time. Devices draw the power of a step while steps run, including steps
+        that are repeated after a failure, and idle power while they save and restart.
 
     Raises
     ------

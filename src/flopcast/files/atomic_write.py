@@ -31,7 +31,7 @@ def being_written(path: Path, mode: str = "w", newline: str | None = None) -> It
 
     The content is written to a file in the same folder, whose name ends in PARTIAL, and is on the disk
     before the file is renamed. A path that is not a regular file (a device, a pipe) is written directly; a
-    link is followed. A full disk leaves no partial file behind.
+    link is followed. If the disk is full, no partial file remains.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The result of an exporter: files, and notes on what they cannot express.
 
 Answers: which files does a kind of export write, with which notes?
-Elsewhere: the kinds (interop/exports/kinds.py), whether a file says the same job
+Elsewhere: the kinds (interop/exports/kinds.py), whether a file describes the same job
 (interop/exports/same_job.py).
 """
 

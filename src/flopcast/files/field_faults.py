@@ -334,7 +334,8 @@ def _choice(value: object, allowed: str, usual: str) -> str:
 
 
 def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
-    """Return a field with what it means, as its noun's docstring or description says; "" if neither does.
+    """Return a field with its meaning from the docstring or the description of its noun; "" if there is
+    none.
 
     A description of what happens without the field is none.
     """

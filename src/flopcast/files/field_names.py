@@ -1,7 +1,7 @@
 """Unknown keys of job files: which known key was meant?
 
 Answers: which field do other programs call `tp_size`, and what does a key such as "batch = {seq" mean?
-Elsewhere: keys that stand in the wrong section (misplaced_keys.py), unknown keys of other programs' files
+Elsewhere: keys in the wrong section (misplaced_keys.py), unknown keys of other programs' files
 (unknown_keys.py).
 """
 

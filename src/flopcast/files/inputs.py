@@ -100,7 +100,9 @@ def exists(text: str) -> bool:
 
 
 def similar_files(path: Path, most: int = 1) -> list[Path]:
-    """Return files beside a missing one with a similar name, the nearest first; the ending may differ."""
+    """Return files in the folder of a missing file with a similar name, the most similar first. Their
+    endings may differ.
+    """
     try:
         others = sorted(path.parent.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""Keys of a job file that stand in the wrong section, or beside the section to which they belong.
+"""Keys of a job file that are in the wrong section, or on the same level as their section.
 
 Answers: into which section does an unknown key belong?
 Elsewhere: misspelt keys and keys of other programs (field_names.py).

@@ -18,8 +18,8 @@ def read_named(
 
     Parameters
     ----------
-    name : sought beside a job file that states it; one of the command line, from where this runs
-    read : the bytes of a path, at most one more than `most`
+    name : searched in the folder of the job file that states it. A name on the command line is searched in
+    the current folder read : reads the bytes of a path, at most `most` + 1
     """
     parents = [at[:depth] for depth in range(len(at), 0, -1)]
     in_file = any(path in document.lines for path in parents)

@@ -72,7 +72,7 @@ def with_other_numbers(written: str, known: Iterable[str]) -> list[str]:
 
 
 def letters(name: str) -> str:
-    """Return the letters and numbers of a name; a decimal point stays, as 1.3 is not 13."""
+    """Return the letters and numbers of a name. A decimal point is kept, because 1.3 is not 13."""
     return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
 
 
@@ -106,7 +106,8 @@ def begun_words(written: str, found: Collection[str]) -> list[str]:
 
 
 def counted_name(name: str, devices: Collection[str] = ()) -> tuple[int, str]:
-    """Return a number beside the name of a cluster or a device, and the name without an instance's size.
+    """Return a number next to the name of a cluster or a device, and the name without the size of an
+    instance.
 
     A number that is the memory of one of `devices`, which the name may mean, is part of the name.
 

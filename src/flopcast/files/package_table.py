@@ -1,4 +1,4 @@
-"""Files that stand in a package, beside the code that uses them: tables in YAML, scripts and styles.
+"""Files of a package that are next to the code that uses them: tables in YAML, scripts and styles.
 
 Answers: what does a table of a package say, which text does a file hold?
 Elsewhere: what the tables mean (in interop: configs/keys.py, configs/formats.py, megatron/flags.py,

@@ -40,8 +40,8 @@ MANY_EDITS = 3  # a misspelling differs from the right name in fewer letters
 class UnknownKey:
     """The verdict on an unknown key.
 
-    `near` is the nearest known key, or None. `because` says why the key is an error; it is "" for a note.
-    `slip` says whether the key is certainly a misspelling of `near`.
+    `near` is the nearest known key, or None. `because` states why the key is an error. It is "" for a note.
+    `slip` states whether the key is certainly a misspelling of `near`.
     """
 
     near: str | None

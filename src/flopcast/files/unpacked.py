@@ -31,7 +31,7 @@ def unpacked(path: Path, most_bytes: int) -> Iterator[Bounded]:
     ------
     OSError
         The file is not a regular file, may not be read, is damaged, or holds more than `most_bytes` when
-        unpacked. The error is raised when the file is opened or read; its text is the reason alone.
+        unpacked. The error is raised when the file is opened or read. Its text contains only the reason.
     """
     try:
         with opened(path) as raw:

@@ -37,7 +37,7 @@ Noun = TypeVar("Noun", bound=BaseModel)
 
 
 def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -> Noun:
-    """Validate `data`, which stands at `path` of the document, as a `noun`.
+    """Validate `data`, which is at `path` in the document, as a `noun`.
 
     Parameters
     ----------

@@ -3,8 +3,8 @@
 Answers: what does a message of the YAML parser mean, where is the error, and how is the text mended?
 Elsewhere: reading YAML (yaml_text.py).
 
-The parser reports the first character that it cannot read. The error is often before it, as at the end of
-the line above, so that every function here looks for the place to edit.
+The parser reports the first character that it cannot read. The error is often earlier, for example at the
+end of the previous line, so every function in this module searches for the place to edit.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Our safe reader of YAML and JSON text: plain data, with the line of every value.
 
-Answers: what does this text say, and where does it say it?
-Only plain data is read: no tags, anchors, aliases or duplicate keys; bounded size and depth. It works on
-the parser's events, because PyYAML's composer recurses and dies on deeply nested input. JSON is read by
-the same code, as it is a subset of the YAML that is read here.
+Answers: what does this text say, and where does it say it? Only plain data is read: no tags, anchors,
+aliases or duplicate keys; bounded size and depth. It works on the parser's events, because PyYAML's
+composer recurses and dies on deeply nested input. The same code reads JSON, because JSON is a subset of
+this YAML.
 """
 
 import math
@@ -39,10 +39,10 @@ _WORDS |= {word.capitalize(): value for word, value in _WORDS.items() if word.is
 class Document:
     """Plain data, and the line (from 1) on which each value of it begins.
 
-    A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`.
-    A mapping or list begins where its key stands. `places` holds values that were given
-    elsewhere than in the file, by what a reader can find them: "--plan", "argument plan.tp=8". `keys` holds
-    the keys of another program from whose file values follow: "gradient_accumulation_steps".
+    A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`. A
+    mapping or list begins at its key. `places` holds values that were given elsewhere than in the file, by
+    what a reader can find them: "--plan", "argument plan.tp=8". `keys` holds the keys of another program
+    from whose file values follow: "gradient_accumulation_steps".
 
     Examples
     --------
@@ -324,9 +324,9 @@ class _Builder:
 def resolve(text: str) -> object:
     """Return the value of a plain scalar: null, a truth value, a number, else the text itself.
 
-    Narrower than YAML 1.1 on purpose: `no`, `on`, `12:30` and `2024-09` stay text, leading zeros make
-    nothing octal, and nothing is read as not-a-number or infinity. A whole number of forty digits or
-    more becomes a float.
+    The rules are stricter than those of YAML 1.1: `no`, `on`, `12:30` and `2024-09` stay text, leading
+    zeros make nothing octal, and nothing is read as not-a-number or infinity. A whole number of forty
+    digits or more becomes a float.
 
     Examples
     --------

@@ -5,8 +5,9 @@ does autograd save?
 Elsewhere: the tensors that are kept (saved.py), the graph itself (operator_graph.py), the names of
 operators in files (interop/graphs/), the gradients and times of operators (operators/).
 
-FLOP count only the multiply-adds of products, as everywhere in flopcast. A causal mask is not subtracted
-here. The saved tensors follow the rules of PyTorch (tools/autograd/derivatives.yaml).
+FLOP count only the multiply-adds of products, as everywhere in flopcast. The masked half of causal
+attention is not subtracted. The saved tensors follow the rules of PyTorch
+(tools/autograd/derivatives.yaml).
 """
 
 from collections.abc import Callable

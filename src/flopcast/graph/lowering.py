@@ -56,7 +56,7 @@ class Lowering:
         return self.roots.get(name, name)
 
     def is_weight(self, name: str) -> bool:
-        """Return whether a name stands for a weight, or a view of one."""
+        """Return whether a name is that of a weight, or of a view of a weight."""
         root = self.root(name)
         return root in self.graph.tensors and self.graph.tensors[root].is_parameter
 

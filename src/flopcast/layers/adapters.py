@@ -10,9 +10,9 @@ A frozen linear has no weight gradient, and keeps no input for one; gradients fl
 An adapter adds `B(A(x))` to the linear's result: A narrows the input to `rank` elements, B widens them.
 
 Tensor parallelism cuts an adapter as its linear. Beside a column-parallel linear A is whole on every rank
-and B cut; the gradients of the narrow tensor are summed. Beside a row-parallel one A is cut, its narrow
-partial sums are added over ranks, and B is whole and joins the finished sum. Frameworks differ in these
-messages, which are narrow: this is an estimate.
+and B cut; the gradients of the narrow tensor are summed. Next to a row-parallel layer, A is divided over
+ranks, its narrow partial sums are added over ranks, and each rank holds all of B, whose result is added to
+the finished sum. Frameworks differ in these messages, which are narrow: this is an estimate.
 """
 
 from collections.abc import Iterable, Mapping

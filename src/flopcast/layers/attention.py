@@ -4,11 +4,11 @@ Answers: fields, weights, sharding and forward items of softmax attention over o
 Elsewhere: the score matrix that is never written (workload/rewrites/flash_attention.py).
 Heads are cut over tensor-parallel ranks; fewer key/value heads than ranks are repeated.
 
-Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `qkv` → `q`, `k`, `v` (heads, tokens,
-head size) → `scores`, `capped`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined`
-(tokens, inner) → `partial` (tokens, hidden). `k`, `v` and `gates` are views of `qkv`: no item writes them.
-Where queries and keys are normed, `unnormed` stands between `qkv` and `q`; where a gate multiplies
-`joined`, `gated` stands behind it.
+Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `qkv` → `q`, `k`, `v` (heads, tokens, head
+size) → `scores`, `capped`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined` (tokens,
+inner) → `partial` (tokens, hidden). `k`, `v` and `gates` are views of `qkv`: no item writes them. If
+queries and keys are normed, `unnormed` is between `qkv` and `q`. If a gate multiplies `joined`, `gated`
+follows `joined`.
 """
 
 from collections.abc import Callable
@@ -322,8 +322,8 @@ def core_items(
 ) -> list[Item]:
     """Return scores, what is done to them, and context; `item` makes an item of the part.
 
-    Slopes and cap stand before the mask, which softmax may fuse. The rows of all passes are the keys of
-    one query.
+    The slopes and the cap come before the mask, because the softmax may fuse the mask. The rows of all
+    passes are the keys of one query.
     """
     square, kept = "capped" if softcap else "scores", "dropped" if dropout else "weights"
     steps = (

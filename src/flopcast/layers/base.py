@@ -4,10 +4,10 @@ Answers: which methods does a layer have, and which part of the plan may it see 
 Elsewhere: the layers themselves (one file each), the plan (spec/plan.py), the backward pass, which
 is derived from the forward items (workload/backward.py).
 
-Tensor parallelism is Megatron-LM's: a column-parallel linear (cut along its output) needs its whole
-input on every rank, a row-parallel linear (cut along its input) leaves partial sums on every rank. What
-lies between two such regions is done by all ranks alike or, with sequence parallelism, on a share of
-the tokens each.
+Tensor parallelism is Megatron-LM's: a column-parallel linear (cut along its output) needs its whole input
+on every rank, a row-parallel linear (cut along its input) leaves partial sums on every rank. Between two
+such regions, all ranks do the same work or, with sequence parallelism, each rank processes a part of the
+tokens.
 """
 
 from abc import ABC, abstractmethod
@@ -189,8 +189,8 @@ class AbstractLayer(StrictModel, ABC):
         Returns
         -------
         tuple of Item
-            In the order of execution on one rank; sizes of shape (plans, 1) or (1, 1). Backward,
-            recompute and memory follow from these alone.
+            In the order of execution on one rank; sizes of shape (plans, 1) or (1, 1). The backward pass,
+            recompute and memory follow from these items.
         """
 
 

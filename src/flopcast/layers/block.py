@@ -12,12 +12,12 @@ In formulas, with N a norm, A the mixer and F the feed-forward:
     parallel               y = x + A(N₁(x)) + F(N₂(x))
     parallel_shared_norm   n = N₁(x);  y = x + A(n) + F(n)
 
-Norms of sequential halves stand "before" them as above, "after" (OLMo 2) or "around" them (Gemma 2, 3):
+Norms of sequential halves are "before" them as above, "after" (OLMo 2) or "around" them (Gemma 2 and 3):
 
     after                  m = x + N₁(A(x));  y = m + N₂(F(m))
     around                 m = x + N₁'(A(N₁(x)));  y = m + N₂'(F(N₂(m)))
 
-Blocks of a decoder behind an encoder have cross-attention C over its result s between both halves:
+Blocks of a decoder that reads an encoder's result s have cross-attention C over s between both halves:
 
     before                 m = x + A(N₁(x));  c = m + C(N₃(m), s);  y = c + F(N₂(c))
 """

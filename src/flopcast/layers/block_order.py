@@ -10,7 +10,7 @@ from flopcast.layers.block import Block
 
 
 def encoder_comes_first(blocks: Sequence[Block], pattern: Sequence[int]) -> bool:
-    """Return whether the blocks are those of a decoder alone, or an encoder followed by its decoder.
+    """Return whether the blocks are only a decoder, or an encoder followed by its decoder.
 
     The last block of the encoder ends it, and some block of the decoder reads its result.
 

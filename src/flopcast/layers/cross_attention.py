@@ -44,7 +44,7 @@ class CrossAttention(AbstractLayer):
     Attributes
     ----------
     heads : int
-        Number of heads. Queries, keys and values have the same number.
+        Number of heads. Queries, keys and values have equally many heads.
     head_size : int, optional
         Elements of one head; by default hidden / heads.
     qkv_bias : bool

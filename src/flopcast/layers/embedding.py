@@ -58,9 +58,9 @@ class Embedding(AbstractLayer):
 
     With an `encoder`, the tokens of the encoder are also looked up.
 
-    `vocabulary` counts the tokens that exist, `vocabulary_multiple` says how the table is padded.
-    `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section 3.2); the default is
-    none.
+    `vocabulary` is the number of existing tokens. The rows of the table are padded to a multiple of
+    `vocabulary_multiple`. `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section
+    3.2); the default is none.
     """
 
     kind: Literal["embedding"] = "embedding"

@@ -25,9 +25,9 @@ MOST_LOADS = 16384  # kept; the measured tables of expert layers hold 6,000 diff
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
     """Return the rows of the fullest expert, divided by the mean, if every token chooses experts at random.
 
-    With n rows on each expert on average, the rows of one have a standard deviation of sqrt(n); the
-    largest of E such numbers lies at most sqrt(2 ln E) of them above the mean, on average, and about as
-    much. As a token goes to an expert once, the ratio is at most E / top_k.
+    With n rows on each expert on average, the rows of one have a standard deviation of sqrt(n); the largest
+    of E such numbers lies at most sqrt(2 ln E) of them above the mean, on average, and about as much.
+    Because a token uses an expert only once, the ratio is at most E / top_k.
 
     Parameters
     ----------

@@ -41,10 +41,10 @@ class GatedDeltaNet(AbstractRecurrentMixer):
     ----------
     rule : str
         How a token changes the decayed state of a head. "delta": it replaces the value that the state holds
-        for the key. "channel": the same, in a state in which each element of the key has its own decay, as
-        in KDA. "additive": it adds the product of key and value, as in Mamba-2. The groups of Mamba-2
-        correspond to key heads, and its state size to `key_size`. "gated": it adds the product to a state
-        in which each element of the key has its own decay, as in gated linear attention (GLA).
+        for the key. "channel": the same, but each element of the key has its own decay, as in KDA.
+        "additive": it adds the product of key and value, as in Mamba-2. The groups of Mamba-2 correspond to
+        key heads, and its state size to `key_size`. "gated": it adds the product to a state in which each
+        element of the key has its own decay, as in gated linear attention (GLA).
     heads : int
         Number of value heads. Each has a state of key_size times value_size elements.
     key_heads : int

@@ -49,15 +49,15 @@ class FinalNorm(AbstractLayer):
 class Head(AbstractLayer):
     """Logits over the vocabulary and their cross entropy; `tied` reuses the embedding's table.
 
-    With `score`, one number for each token instead of logits, as the head of a reward model has it: a
-    vector that every rank holds, without a bias.
+    With `score`, the head computes one number for each token instead of logits, as in a reward model. Its
+    weight is a vector that every rank holds, without a bias.
 
-    A tied table counts no further parameters (`total` is 0), yet the last pipeline stage stores a
-    copy of it, and the gradients of both copies are summed every step. `bias` adds one number a token of
-    the vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that
-    keeps them once more (Gemma 2: arXiv:2408.00118, section 2). `predictions` counts the tokens that are
-    predicted at each place: one, and one more for every module of multi-token prediction, each with logits
-    and a loss of its own out of the same table (arXiv:2412.19437, equations 23 to 25).
+    A tied table counts no further parameters (`total` is 0), yet the last pipeline stage stores a copy of
+    it, and the gradients of both copies are summed every step. `bias` adds one number a token of the
+    vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that keeps
+    them once more (Gemma 2: arXiv:2408.00118, section 2). `predictions` counts the tokens that are
+    predicted at each position: one, and one more for every module of multi-token prediction. Each
+    prediction has its own logits and loss, from the same table (arXiv:2412.19437, equations 23 to 25).
     """
 
     kind: Literal["head"] = "head"
@@ -94,8 +94,8 @@ class Head(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from tensor "x" to the loss, and from those of further predictions to theirs.
 
-        What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): the items
-        here keep only the input of the product, and what a soft cap writes.
+        What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): these items
+        keep only the input of the GEMM and the output of a soft cap.
         """
         if self.score:
             return self._one_score(hidden, split)

@@ -27,7 +27,9 @@ class AbstractMixer(AbstractLayer):
 
     @property
     def index_bytes(self) -> int:
-        """Return the bytes of a token in the cache of an indexer (layers/sparse_index.py), 0 here."""
+        """Return the bytes of a token in the cache of an indexer (layers/sparse_index.py); 0 for mixers
+        without an indexer.
+        """
         return 0
 
     @property

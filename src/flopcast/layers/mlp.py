@@ -4,7 +4,7 @@ Answers: fields, weights, sharding and forward items of a dense MLP.
 The inner width is cut over tensor-parallel ranks. A gated MLP computes gate and value in one GEMM.
 
 Tensors, each prefixed "mlp.": `in.full` (tokens, hidden) → `up` (tokens, inner or twice inner) → `inner`
-(tokens, inner) → `partial` (tokens, hidden). In RWKV, `shifted` stands between `in.full` and `up`, and
+(tokens, inner) → `partial` (tokens, hidden). In RWKV, `shifted` is between `in.full` and `up`, and
 `received` → `gate` (tokens, hidden) multiply `down`, the partial sum of each rank.
 """
 

@@ -68,7 +68,8 @@ class MultiTokenPrediction(AbstractLayer):
         return 2 * hidden * hidden + inside
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return norms, projection and block of each module with its own weights, and the table only once.
+        """Return the norms, the projection and the block of each module with its own weights, and the table
+        only once.
 
         The projection is cut along its output.
         """

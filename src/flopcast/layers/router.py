@@ -4,7 +4,7 @@ Answers: which kernels choose a token's experts, and how large are they?
 Elsewhere: the fields that select them, and the experts (layers/experts.py).
 
 Scores are computed in fp32 in every precision of the product (arXiv:2101.03961, section 2.4). All passes
-are small beside the experts; what they cost is mostly their launches.
+are small compared with the experts. Most of their cost is their launches.
 """
 
 from flopcast.dtypes import constant

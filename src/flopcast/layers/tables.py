@@ -2,7 +2,7 @@
 
 Answers: which part of the tables does a rank hold, what does it look up, and which vectors are exchanged?
 Elsewhere: the blocks that contain look-ups (layers/traced.py), the degree and the way of sharding
-(spec/plan.py), what must hold for them (spec/rules_shared_graphs.py).
+(spec/plan.py), their rules (spec/rules_shared_graphs.py).
 
 The ranks of the expert axis share the tables, in one of three ways:
 

@@ -117,7 +117,7 @@ class TimeMix(AbstractRecurrentMixer):
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return projections, weights of sums, vectors of heads, and the norm, which covers all heads.
 
-        Ranks hold whole what comes before the heads. RWKV-6 has a further weighted sum, from which those of
+        Each rank holds all weights before the heads. RWKV-6 has a further weighted sum, from which those of
         the projections are computed.
         """
         inner, tensor, version = self.heads * self.head_size, split.tensor, self.version

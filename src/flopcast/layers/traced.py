@@ -4,7 +4,7 @@ Answers: which weights and items has a block for which flopcast has no layer?
 Elsewhere: how a trace becomes such a block (interop/tracing/blocks.py), how its division is found
 (interop/tracing/division.py), blocks made of halves (block.py).
 
-Tensor parallelism divides the products that the trace marks "column" or "row", and what lies between them.
+Tensor parallelism divides the GEMMs that the trace marks "column" or "row", and the operators between them.
 All other operators run whole on every rank (arXiv:1909.08053, section 3). Neither context, sequence nor
 expert parallelism divides the block (spec/rules_traced.py). Data and pipeline parallelism, ZeRO and
 recompute work as for every block. Tensors have the names of the trace: "x" flows in, "y" flows out.

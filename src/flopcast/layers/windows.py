@@ -5,7 +5,8 @@ Elsewhere: the layer (layers/attention.py), the work of the kernel (operators/fl
 
 A window counts tokens, the query's own among them. "sliding": the last `window` tokens (arXiv:2004.05150,
 section 3.1). "chunked": those of the query's own chunk, sequences being cut into chunks of `window` tokens
-(Llama 4's `attention_chunk_size`). Both are causal. As everywhere, half a square stands for its triangle.
+(Llama 4's `attention_chunk_size`). Both are causal. As everywhere in flopcast, a causal triangle counts as
+half of its square.
 """
 
 from typing import Literal

@@ -1,6 +1,6 @@
 """Measured acceptance lengths of drafted tokens, from `catalog/acceptance_lengths.yaml`.
 
-Answers: how many tokens does a pass yield with this kind of draft if nothing is said?
+Answers: how many tokens does a pass yield with this kind of draft by default?
 Elsewhere: what drafting is (spec/drafting.py).
 """
 

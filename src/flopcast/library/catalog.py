@@ -1,6 +1,6 @@
 """The catalogue: devices, hosts, clusters, models, stacks, sites and prices that ship with flopcast.
 
-Answers: what does a name stand for? Every entry is one YAML file, `catalog/<kind>/<name>.yaml`.
+Answers: which entry does a name mean? Every entry is one YAML file, `catalog/<kind>/<name>.yaml`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -91,8 +91,8 @@ def _by_plain_name(kind: str) -> Mapping[str, str]:
 def known(kind: str, written: str) -> str | None:
     """Return the name of the entry that a written name means, or None.
 
-    Case and separators are ignored. `hub.known_model` tells what the name of a model may leave out. A
-    cluster may be named by its device if no other cluster has this device.
+    Case and separators are ignored. `hub.known_model` defines which parts of a model's name may be omitted.
+    A cluster may be named by its device if no other cluster has this device.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Edits of a job's plain data before it is validated: short forms, `base:` with changes, KEY=VALUE.
 
-Answers: which mapping do these words and changes stand for?
+Answers: which mapping do these words and changes describe?
 Elsewhere: whether that mapping is a valid job (files/validate.py, spec/checks.py).
 """
 
@@ -55,14 +55,14 @@ def _long_names_of(part: str) -> Mapping[str, str]:
 
 
 def plan_words(text: str, where: str = "") -> dict[str, object]:
-    """Return a plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a name alone means true.
+    """Return a plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a name alone is true.
 
     A list continues after a comma, even if the line ends there.
 
     Raises
     ------
     SpecError
-        A name that stands twice, or a name without a value after its "=".
+        A name occurs twice, or has no value after its "=".
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 Answers: how is a job that came from elsewhere written, so that a person reads it and `jobs.load_job` reads
 it back?
-Elsewhere: a model alone (model_yaml.py).
+Elsewhere: models without a job (model_yaml.py).
 """
 
 from collections.abc import Mapping

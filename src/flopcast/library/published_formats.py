@@ -1,6 +1,6 @@
 """Number formats in which models were published, from `catalog/published_formats.yaml`.
 
-Answers: in which formats does an engine load the weights of this model if nothing is said?
+Answers: in which formats does an engine load the weights of this model by default?
 Elsewhere: the formats (spec/published_formats.py), the models (catalog.py), names of copies (hub.py).
 """
 

@@ -4,7 +4,7 @@ Answers: which schedule does this file hold, and what is wrong with it, line by 
 Elsewhere: whether the order can run (schedules/custom.py) and fits the plan (spec/rules_schedule.py).
 
 Columns, in any order, by the names of the first line: stage, kind (F, B, or W), micro_batch, and chunk
-where stages have several. Rows of different stages may stand mixed.
+where stages have several. Rows of different stages may alternate.
 """
 
 import csv

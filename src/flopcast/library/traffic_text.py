@@ -30,7 +30,7 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     Raises
     ------
     SpecError
-        A name that stands twice, or a name without a value; or a text without any name and value.
+        A name occurs twice or has no value, or the text contains no name and value.
     """
     if "=" not in text:
         allowed = "NAME=VALUE for each setting, with spaces between them"
@@ -112,7 +112,8 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     Raises
     ------
     SpecError
-        Words that are no limits, metrics that stand twice, times without a unit: all of them.
+        The text contains words that are no limits, metrics that occur twice, or times without a unit. The
+        error lists all of them.
 
     Examples
     --------

@@ -5,7 +5,7 @@ Elsewhere: which moments can be the fullest (in_flight.py), the bytes of a micro
 other memory (peak.py).
 
 Plans that divide their layers equally, and whose pipelines fill after the same number of micro-batches,
-share their moments, which are computed together for all stage classes.
+have the same peak times. These times are computed together for all stage classes.
 """
 
 from collections.abc import Iterator

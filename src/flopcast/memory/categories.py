@@ -1,4 +1,4 @@
-"""Bytes by category: one function for each, in a dict that says how long the memory is in use.
+"""Bytes by category: a function for each category, in a dict that states how long the memory is in use.
 
 Answers: which categories are there, and how large is each on a rank of every stage class?
 Elsewhere: when memory is fullest (peak.py), how many micro-batches are then in flight (in_flight.py), what

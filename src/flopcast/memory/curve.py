@@ -90,7 +90,7 @@ class StagePeak:
 def memory_curves(
     programs: Programs, memory: PeakMemory, stages: Iterable[int], rank_classes: Iterable[int]
 ) -> Iterator[MemoryCurve]:
-    """Yield the memory over time of the first plan's step, for every rank class of every stage.
+    """Yield the memory over time in the step of the first plan, for every rank class of every stage.
 
     Rank classes are data-parallel ranks whose micro-batches differ (`Workload.rows`). The sizes of
     categories and the order of tasks do not depend on the stage and are computed once; `memory` is that of

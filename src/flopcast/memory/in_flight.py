@@ -1,4 +1,4 @@
-"""Numbers of micro-batches in flight on a stage, from its order of tasks alone.
+"""The number of micro-batches in flight on a stage, computed only from its order of tasks.
 
 Answers: how many micro-batches of every chunk does a stage hold before and after each task; which of these
 moments can be the fullest?

@@ -50,10 +50,10 @@ class Work:
 class Saved:
     """One tensor that the backward pass needs.
 
-    `role` is "input:0", "input:1", … or "output" (a tensor that flows through the layer and is
-    stored once, however many operators keep it), "tensor:NAME" (another such one, by its name in the
-    layer) or any other word (a tensor of this operator alone).
-    Means and variances (one number for each row) are too small to count; log-sums are counted.
+    `role` is "input:0", "input:1", … or "output" (a tensor that flows through the layer and is stored once,
+    even if several operators keep it), "tensor:NAME" (another such tensor, by its name in the layer) or any
+    other word (a tensor of this operator alone). Means and variances (one number for each row) are too
+    small to count; log-sums are counted.
     """
 
     role: str

@@ -1,7 +1,7 @@
 """Convolutions as products: each output place is a row, each output channel a column (implicit GEMM).
 
 Answers: FLOP, bytes, gradients and what is kept of a convolution, grouped, depthwise or transposed.
-Elsewhere: products of plain matrices (matmul.py), the graph in which convolutions stand (graph/).
+Elsewhere: products of plain matrices (matmul.py), the graph that contains convolutions (graph/).
 
 No matrix of patches is written: a kernel reads the input itself (cuDNN, arXiv:1410.0759, section 3). Bytes
 are therefore those of input, filters and output, although the sum of a place has more terms. With one

@@ -155,7 +155,7 @@ class Combine(AbstractExchange):
         return COMBINE[self.library]
 
     def dual(self) -> Dispatch:
-        """Return the message of the sum's gradient, which goes to every rank that gave a summand."""
+        """Return the message of the sum's gradient, which goes to every rank that sent a summand."""
         return self._other_way(Dispatch)
 
 
@@ -173,7 +173,8 @@ def expected_copies(
 
     Group-limited routing (arXiv:2405.04434, section 2.2.2; arXiv:2412.19437, section 2.1.2) makes it
     smaller: experts form `groups` equal groups of neighbours, a token chooses `top_groups` of them, each
-    set equally likely, and its experts inside. A rank's experts then lie in one group, or fill several.
+    set equally likely, and its experts inside. The experts of a rank are then in one group, or fill several
+    groups.
 
     Parameters
     ----------

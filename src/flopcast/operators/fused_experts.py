@@ -7,8 +7,8 @@ the rows are (layers/expert_load.py), exchanges between ranks (exchanges.py), ho
 
 The call sorts rows by expert, multiplies by the gate and up weights, applies the activation, multiplies by
 the down weights, and adds each token's results with their weights; in formats in which both operands are
-multiplied it casts them as well. With few tokens most of its time goes into reading the weights of those
-experts that get a row.
+multiplied it casts them as well. With few tokens, most of its time is needed to read the weights of the
+experts that have rows.
 
 Some engines run separate kernels instead, which need to know the number of rows before the pass runs
 (`padded_rows`). DeepGEMM's grouped products compute a multiple of 128 rows for each expert that the rank

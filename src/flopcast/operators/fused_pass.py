@@ -1,10 +1,10 @@
-"""One kernel over several tensors, which joins elementwise operators that follow each other in a trace.
+"""One kernel over several tensors, which fuses consecutive elementwise operators of a trace.
 
 Answers: what does a run of norms, sums, activations and copies move where it is one kernel?
 Elsewhere: passes of known kinds (memory_bound.py), how runs are found (interop/tracing/fusing.py).
 
-What lies between its passes is never written. The backward reads the gradients of what the forward wrote,
-writes those of what it read, and reads the tensors that were kept for it.
+Intermediate results of its passes are never written to memory. The backward reads the gradients of what the
+forward wrote, writes those of what it read, and reads the tensors that were kept for it.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts

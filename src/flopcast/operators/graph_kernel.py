@@ -1,8 +1,8 @@
 """Memory-bound kernels of an exported graph: passes, norms, pooling, look-ups, sorts, scans.
 
 Answers: which bytes does such a kernel move in both passes, and what does it keep?
-Elsewhere: which operator becomes which kernel (graph/steps.py), how fast each family moves its
-bytes (cost/kernels/fallback_classes.py), how a compiler joins them (workload/rewrites/compiled_graph.py).
+Elsewhere: which operator becomes which kernel (graph/steps.py), how fast each family moves its bytes
+(cost/kernels/fallback_classes.py), how a compiler fuses them (workload/rewrites/compiled_graph.py).
 
 Sizes count elements of the activation dtype; a mask of one byte per element counts half of its elements.
 """

@@ -1,12 +1,12 @@
 """Grouped matrix multiplication: the products of several experts in one kernel.
 
-Answers: how many FLOP and bytes do the products of `groups` weights of one shape need on one rank, when
-every row is multiplied by the weight of its own group?
+Answers: how many FLOP and bytes does one rank need to multiply rows by `groups` weights of one shape, each
+row by the weight of its group?
 Elsewhere: how many rows a rank receives and which experts it holds (layers/), how long it takes
 (cost/kernels), products with one weight (operators/matmul.py).
 
-FLOP and bytes do not depend on how the rows are spread over the groups, as long as no group is empty;
-time does: `imbalance` says how uneven they are, and the curve has a term for it.
+FLOP and bytes do not depend on the distribution of rows over groups as long as no group is empty. The time
+depends on this distribution: `imbalance` states how uneven it is, and the curve has a term for it.
 """
 
 import numpy as np

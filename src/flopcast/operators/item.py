@@ -1,15 +1,15 @@
 """An item: one operator or message, with the tensors that it reads, writes and keeps, and what it waits
 for.
 
-Answers: what runs, in which order, on which stream, and which tensors stay for the backward pass?
+Answers: what runs, in which order, on which stream, and which tensors are kept for the backward pass?
 Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.
 
 Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", "host", which launches the
 work of all others, "updates" of an optimizer on the host beside the passes, and one for each link between
-memories (operators/tier_copies.py). "gathered" holds no work but moments: when a unit of parameters that
-were sharded has come together. An item starts when its own stream and every stream of `waits` have finished
-what was put on them before it. A blocking collective waits for "compute", and what needs its result waits
-for its stream in turn.
+memories (operators/tier_copies.py). "gathered" contains no work, but times: the times at which a unit of
+sharded parameters has been gathered. An item starts when its own stream and every stream of `waits` have
+finished what was put on them before it. A blocking collective waits for "compute", and what needs its
+result waits for its stream in turn.
 """
 
 from collections.abc import Hashable

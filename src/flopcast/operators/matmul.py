@@ -1,7 +1,7 @@
 """Dense matrix multiplication: the work of `out[m, n] = x[m, k] @ w[k, n]`.
 
 Answers: how many FLOP and bytes does one GEMM need on one rank, and what does it keep?
-Elsewhere: how long it takes (cost/kernels), which rank holds which slice (layers/).
+Elsewhere: how long a GEMM takes (cost/kernels), which rank holds which slice (layers/).
 
 Tensor cores are fastest with matrices whose rows start at multiples of 16 bytes, which are 8 elements of
 16 bits. For other matrices, such as logits of a vocabulary that is not padded, cuBLAS runs kernels that

@@ -28,8 +28,8 @@ class Kind:
     been reduced. `permutes`: the operator makes the rows of experts from tokens, or adds them up.
     `between`: number of tensors between the kernels of a chain in its backward pass, besides the gradient
     (for x / rms, two tensors of the size of x). `is_one_call`: one call of the framework launches the
-    operator, without a module. `in_16_bit_passes`: a pass moves 16 bits per element, whatever the kernel
-    writes.
+    operator, without a module. `in_16_bit_passes`: a pass moves 16 bits per element, even if the kernel
+    writes another format.
 
     >>> layernorm = KINDS["layernorm"]  # reads x, writes y; backward reads x and dy, writes dx
     >>> layernorm.forward, layernorm.backward, layernorm.reduces, layernorm.saves
@@ -218,7 +218,7 @@ class MemoryBound(AbstractOperator):
         return tuple(kept)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return one kernel, or none for the gradient of a weight alone (workload/split.py)."""
+        """Return one kernel, or none if only the gradient of a weight is computed (workload/split.py)."""
         if KINDS[self.kind].backward <= (0 if self.trained else 1):
             return ()
         return (("dgrad", replace(self, is_gradient=True)),)

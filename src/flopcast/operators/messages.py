@@ -4,13 +4,14 @@ Answers: which collective, over which axis of the plan, with how many bytes?
 Elsewhere: how long it takes (cost/collectives), which ranks and links form the axis (cost/placement),
 exchanges of experts' tokens (exchanges.py).
 
-Conventions, as in nccl-tests: `message_bytes` is the array that every rank holds for an all-reduce,
-the gathered result for an all-gather, the full input of one rank for a reduce-scatter, what is sent for a
-point-to-point message, and all copies of one rank's tokens for a dispatch or a combine, the one that stays
-included, as in an all-to-all. A collective over one rank costs nothing, by its formula.
+Conventions, as in nccl-tests: `message_bytes` is the array that every rank holds for an all-reduce, the
+gathered result for an all-gather, the full input of one rank for a reduce-scatter, what is sent for a
+point-to-point message, and all copies of one rank's tokens for a dispatch or a combine, including the copy
+that stays on the rank, as in an all-to-all. A collective over one rank costs nothing, by its formula.
 
 A dual is an adjoint: seen as a linear map from what ranks hold before to what they hold after, the
-message's transpose carries gradients back. `axis` names the ranks that take part (operators/base.py).
+message's transpose carries gradients back. `axis` names the ranks that exchange the message
+(operators/base.py).
 """
 
 from typing import ClassVar

@@ -29,7 +29,7 @@ class OptimizerUpdate(AbstractWithoutBackward):
         """Return the curve of multi-tensor Adam: an update is a pass over memory.
 
         The measured kernel on 16-bit states takes longer than its bytes explain (39 % of the bandwidth of
-        A100), so its efficiency says nothing about states of 32 bits.
+        A100), so its efficiency is not used for states of 32 bits.
         """
         return "adam" if ELEMENT_BYTES[self.dtype] > 2 else "adam.16_bits"
 

@@ -21,7 +21,7 @@ class TierCopy:
 
     `link` is "to_device" or "to_host" between a device and its host, "disk_read" or "disk_write" between
     the host and the storage `tier`, and "peer_read" or "peer_write" between a device and its peers.
-    `pinned` says whether the memory on the host is pinned; `link_fraction` is the fraction of the link's
+    `pinned` states whether the memory on the host is pinned; `link_fraction` is the fraction of the link's
     rate that the software reaches with pinned memory; None takes the constant `state_copies`
     (cost/tier_constants.py).
     """

@@ -92,7 +92,7 @@ def rows_of(compared: ReportComparison) -> list[tuple[str, str, str]]:
 
 
 def verdicts(compared: ReportComparison) -> list[str]:
-    """Return a sentence each on time, cost and energy: which job is better, and whether this is settled."""
+    """Return a sentence each on time, cost and energy: which job is better, and whether this is certain."""
     return [_verdict(compared), *_verdicts_of_costs(compared), *_difference_of_costs(compared)]
 
 

@@ -19,7 +19,8 @@ def drawing_of(result: DeploymentResult) -> FrontDrawing:
     """Return a drawing of the first two objectives of all deployments that keep up.
 
     The recommended deployment, the front, and deployments tied with the first have marks of their own and
-    the interval of their first objective. A line joins the front if there are just two objectives.
+    the interval of their first objective. A line connects the points of the front if there are exactly two
+    objectives.
     """
     first, second, *_ = result.question.asked
 

@@ -1,8 +1,8 @@
 """Errors as JSON, in one shape for the command line and for HTTP.
 
 Answers: which fields does a JSON error have?
-Elsewhere: the errors themselves (errors.py), when the command line prints them (cli/main.py), which HTTP
-status goes with them (ui/worker.py, ui/limits.py).
+Elsewhere: the errors themselves (errors.py), when the command line prints them (cli/main.py), their HTTP
+status (ui/worker.py, ui/limits.py).
 """
 
 import math
@@ -45,7 +45,7 @@ def input_faults(problems: Iterable[Problem]) -> dict[str, object]:
 
 
 def fault(kind: str, message: str, changes: Iterable[str] = ()) -> dict[str, object]:
-    """Return one error that belongs to no field as data for JSON, in the shape of `input_faults`.
+    """Return one error that belongs to no field as data for JSON, with the keys of `input_faults`.
 
     `changes` are fixes that the message lists.
     """

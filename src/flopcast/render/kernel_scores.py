@@ -1,10 +1,10 @@
 """A score as JSON, as text, and as the page docs/accuracy/kernels.md.
 
 Answers: how is a score shown, next to the scores of other models on the same measurements?
-Elsewhere: what the numbers mean (lab/calibration/score.py), the texts of the page (texts/). The two models
-beside ours learn from the same files (data/operators): random forests on the raw time, as arXiv:2509.22832
-does, and boosted trees on log(time / bound), both measured by us once, over 72 pairs of operator and pass;
-their rows marked broken are not the same as ours, so the comparison is of sizes, not of decimals.
+Elsewhere: what the numbers mean (lab/calibration/score.py), the texts of the page (texts/). For comparison,
+we trained two other models on the same files (data/operators): random forests that predict the time, as in
+arXiv:2509.22832, and boosted trees that predict log(time / bound). We scored both once, over 72 pairs of
+operator and pass. They exclude other rows as broken than flopcast, so small differences mean nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

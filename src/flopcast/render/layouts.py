@@ -44,7 +44,7 @@ def group_division_text(found: GroupDivision) -> str:
     """Return the answer as text: the parts of each group, their step, and the step with equal parts.
 
     The last line ("set") is the change that applies the answer to the job: the blocks of stages, or the
-    micro-batches of each group. Equal parts may not fit into memory, which the first line then says.
+    micro-batches of each group. If equal parts do not fit into memory, the first line states this.
     """
     job = found.job
     words = found.what.replace("_", "-")

@@ -17,7 +17,7 @@ def scores_as_text(scores: AnyScores, beside: AnyScores | None = None) -> str:
     """Return a table for each measured quantity, and why rows were left out.
 
     `beside` are scores of the same runs with constants that were fitted without them; each number of the
-    table is then followed by this score.
+    table is then followed by the corresponding score.
     """
     both = [scores] if beside is None else [scores, beside]
     lines = [each.constants for each in both]

@@ -15,7 +15,7 @@ FORMAT_VERSION = 1
 
 
 def plain(value: object) -> object:
-    """Return a value for JSON, whatever it holds: floats have nine digits, tuples are lists."""
+    """Return any value for JSON: floats have nine digits, and tuples are lists."""
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -138,9 +138,9 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
     Returns
     -------
     dict
-        Null where no price is known, or no board power. Energy is the building's, the mean power that of a
-        device alone; `busy` are shares of the step by what a device does in it. `price` says what was asked
-        for a device, by whom, and when.
+        Null where no price is known, or no board power. The energy is that of the whole building, and the
+        mean power is that of one device. `busy` contains the fractions of the step that a device spends on
+        each kind of work. `price` states the price of a device, its source and its date.
     """
     joules, power = (
         (None, None) if cost.energy is None else (cost.energy.step_j, cost.energy.device_power_w)
@@ -175,7 +175,7 @@ def run_as_json(run: TrainingRun) -> dict[str, object]:
 
 
 def with_bounds(key: str, amount: Amount | None) -> dict[str, object]:
-    """Return a key, and the same with `_low` and `_high`; None if the amount is unknown."""
+    """Return a key with its value and its bounds (`_low`, `_high`); None if the amount is unknown."""
     if amount is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None}
     low, high = amount.bounds

@@ -5,8 +5,8 @@ Elsewhere: each section (render/page/), the same as text (report_text.py) and as
 the page holds). Every text that a user can choose (names, assumptions, sources) is escaped.
 
 Without the script (page/report.js) nothing is missing. It sorts tables, names what is under the pointer,
-and zooms all drawings over time together: + and - around the middle, arrows move, 0 shows all. A wheel
-zooms with Ctrl held, so that the page can be scrolled.
+and zooms all drawings over time together: + and - around the middle, arrows move, 0 shows all. The mouse
+wheel zooms only while Ctrl is held, so that it can scroll the page.
 """
 
 from collections.abc import Sequence

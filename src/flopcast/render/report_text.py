@@ -43,7 +43,7 @@ def marked_text(report: Report, changes: Iterable[str] = (), helpful: Sequence[s
 
     First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then rate,
     MFU, memory with its verdict, in capitals where it does not fit, every warning, and the changes that
-    make the job fit. `helpful` says which change would save most, below the answer.
+    make the job fit. `helpful` is the line below the answer that states which change would save most.
     """
     parts = (
         _answer(report) + change_lines(changes),
@@ -162,7 +162,7 @@ def _times(report: Report) -> list[str]:
 def straggler_lines(report: Report) -> list[str]:
     """Return the cost of slow devices, hosts and links; empty if the job states none.
 
-    The first line has the cost of all of them together. The other lines have the cost of each slow part
+    The first line has the cost of all of them together. The other lines state the cost of each slow part
     alone. Their sum may be larger, because stages wait only for the slowest part.
     """
     found = report.stragglers

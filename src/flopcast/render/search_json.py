@@ -43,7 +43,7 @@ def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number
         limit and would otherwise be better; if nothing is feasible, the nearest plan or the rules that it
         breaks. `preferences` holds the plans of the front that are best for a weight of the first objective
         against each other one. `settings` holds every requested cluster, size and stack with its `best`
-        plan and the reason `why` it is the best; if `best` is null, `why` says why there is no plan.
+        plan and the reason `why` it is the best; if `best` is null, `why` states why there is no plan.
     """
     plans = result.plans[:top]
     return {

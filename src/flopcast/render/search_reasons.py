@@ -95,7 +95,7 @@ def reason_lost(one: Ranked, first: Ranked) -> str:
 
 
 def reason_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> str:
-    """Return what a plan that exceeds a limit would need; `alone` is true if no best plan exists."""
+    """Return what a plan that exceeds a limit would need. `alone` is true if there is no best plan."""
     need = f"needs {_needs(one.played, question)}"
     if alone:
         return need
@@ -192,7 +192,7 @@ def reason_no_plan(setting: Setting, result: SearchResult) -> str:
 
 
 def reason_empty_space(question: Question, job: Job) -> str:
-    """Return why a space holds no plan at all on the cluster of a job."""
+    """Return why a space contains no plan on the cluster of a job."""
     reason = (
         f"no plan exists: no allowed degrees multiply to {job.cluster.num_devices} devices, or the"
         " global batch is not a multiple of micro-batch times replicas"

@@ -22,8 +22,8 @@ TIME, COST = (OBJECTIVES[name].label for name in ("time_to_train", "run_cost")) 
 def limits_lines(result: SearchResult) -> list[str]:
     """Return a line with the deadline and the budget that were set; none if there are none.
 
-    It says whether every plan of the table keeps them with its whole interval, and what is at risk for the
-    first plan.
+    The lines state whether every plan of the table keeps the limits with its whole interval, and which
+    limits the first plan may exceed.
     """
     limits = result.question.limits
     if not limits:

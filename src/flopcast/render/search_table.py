@@ -90,8 +90,8 @@ def settings_rows(result: SearchResult) -> list[list[str]]:
 
     A setting is a cluster, a size and a stack; its plan is `plans_of_settings` at the same place. A row has
     the named objectives, rate, MFU, the run if its tokens are known, memory, and the ratio to the best plan
-    of all settings with its interval; if any interval contains 1, a last column says where the order is not
-    settled. The list is empty if the question has one setting or no plan.
+    of all settings with its interval; if any interval contains 1, the last column marks the rows whose
+    order is uncertain. The list is empty if the question has one setting or no plan.
     """
     plans = plans_of_settings(result)
     if len(result.settings) < 2 or not plans:

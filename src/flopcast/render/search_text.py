@@ -115,9 +115,9 @@ def warnings_of(result: SearchResult) -> list[str]:
 def answer_lines(result: SearchResult) -> list[str]:
     """Return the recommended plan with its results, why it is not the best, and the next cluster.
 
-    A plan that is not the best in the first objective is recommended because it is simpler or keeps its
-    limits more surely, while the difference lies within the intervals. With several settings a second line
-    has the best plan of the next setting.
+    A plan that is not the best in the first objective is recommended if it is simpler or keeps its limits
+    more surely, and the difference is within the intervals. With several settings a second line has the
+    best plan of the next setting.
     """
     first, objective = result.plans[0], result.question.first
     where = place_of(first.played.job, result.question)

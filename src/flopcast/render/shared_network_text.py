@@ -58,7 +58,7 @@ def _who_slows_whom(shared: Sequence[SharedJob]) -> list[str]:
 def as_json(
     shared: Sequence[SharedJob], names: Sequence[str], oversubscription_ratio: Number
 ) -> dict[str, object]:
-    """Return the times of the jobs, alone and together, as plain data in seconds."""
+    """Return the times of the jobs, each alone and all together, as plain data in seconds."""
     return {
         "format_version": FORMAT_VERSION,
         "oversubscription_ratio": oversubscription_ratio,

@@ -233,7 +233,7 @@ def memory_as_json(tables: Tables) -> object:
 
 
 def memory_as_markdown(tables: Tables) -> str:
-    """Return a section of a page for every table."""
+    """Return a section of the page for each table."""
     lines: list[str] = []
     for name, (rows, _) in tables.items():
         lines += ["", f"## {name}: bytes", ""]

@@ -92,7 +92,7 @@ def _split(heading: str, width: int) -> tuple[str, str]:
 
 
 def legend_lines(legend: Mapping[str, str], start: str = "", end: str = "") -> list[str]:
-    """Return a line per heading with its meaning; `start` and `end` stand around every heading."""
+    """Return a line for each heading with its meaning. `start` and `end` enclose every heading."""
     return [f"{start}{heading}{end}: {meaning}" for heading, meaning in legend.items()]
 
 

@@ -1,10 +1,10 @@
 """Marks that a terminal shows as colours, and lines that fit its width.
 
-Answers: how do the answer, a verdict, a warning or an aside stand out, and where does a long line break?
+Answers: how are the answer, a verdict, a warning or an aside marked, and where does a long line break?
 Elsewhere: whether stdout is a terminal, and shows colours (cli/terminal.py).
 
-A renderer marks its answer and its verdicts. What all renderers write alike (intervals, warnings and
-assumptions) is marked here. Marks are ANSI sequences, which `plain` removes.
+A renderer marks its answer and its verdicts. This module marks the parts that all renderers write alike
+(intervals, warnings and assumptions). Marks are ANSI sequences, which `plain` removes.
 """
 
 import re
@@ -110,8 +110,8 @@ def padded(text: str, sign: str, width: int) -> str:
 def fitted(text: str, columns: int) -> str:
     """Return a text whose lines fit a terminal; only words that are longer than a line do not.
 
-    Long lines break at spaces, and long lists of numbers after commas. What follows stands below the cell
-    that was broken, if this column is wide enough; otherwise it is indented a little.
+    Long lines break at spaces, and long lists of numbers after commas. The following lines begin below the
+    broken cell if this column is wide enough. Otherwise, they are indented by a few spaces.
 
     >>> print(fitted("plan      dp=16 tp=4 pp=8 vpp=6 mbs=1 gbs=512 sp zero=1 precision=bf16", 44))
     plan      dp=16 tp=4 pp=8 vpp=6 mbs=1

@@ -33,7 +33,8 @@ def leading_assumptions(job: Job) -> list[tuple[str, str]]:
 
 
 def trained_lines(job: Job) -> list[str]:
-    """Return how many parameters are trained, in which adapters, and beside which frozen models.
+    """Return lines that state how many parameters are trained, in which adapters, and which models are
+    frozen.
 
     Nothing if all parameters are trained, and no frozen model runs.
     """

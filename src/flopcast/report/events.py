@@ -49,7 +49,8 @@ def events(report: Report) -> Iterator[Event]:
     ------
     Event
         The update of all stages, task after task of stage 0, of stage 1 and so on, each followed by its
-        operators, last the reduction of all stages: of two rows that touch, the earlier one comes first.
+        operators, and finally the reduction of all stages. Of two adjacent rows, the earlier row comes
+        first.
 
     Notes
     -----

@@ -25,7 +25,9 @@ class Evidence:
 
 
 def evidence_of(priced: Priced) -> tuple[Evidence, ...]:
-    """Return the curves used, in the order of first use; the source of data-sheet estimates says so."""
+    """Return the used curves in the order of their first use. For estimates from data sheets, the source
+    states this.
+    """
     return tuple(
         Evidence(
             curve=f"{used.curve.owner}/{used.curve.name}",

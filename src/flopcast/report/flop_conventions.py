@@ -6,8 +6,8 @@ or causal attention, with or without embeddings.
 Elsewhere: the FLOP that flopcast itself counts (report/metrics.py), printed rates turned back into seconds
 (lab/validation/suite.py).
 
-Every formula gives the FLOP of the whole cluster in one step of the job's global batch. Symbols are those
-of the sources: B sequences, s tokens each, l layers, h hidden size, V vocabulary, N parameters
+Every formula computes the FLOP of the whole cluster in one step with the global batch of the job. Symbols
+are those of the sources: B sequences, s tokens each, l layers, h hidden size, V vocabulary, N parameters
 (of experts, those that a token uses).
 """
 
@@ -31,9 +31,9 @@ ROUNDING = 0.005  # printed rates and times hold three digits: conventions this 
 class Convention:
     """One formula for the FLOP of a step, which software prints rates by it, and its source.
 
-    `formula` takes a job and gives the FLOP of the whole cluster in a step, where all sequences are as long
-    as the batch says. `frameworks` have the names of `report.log`; a log of a framework is assumed to use
-    the first formula that names the framework.
+    `formula` computes the FLOP of the whole cluster in a step of a job. It assumes that all sequences have
+    the length that the batch states. `frameworks` have the names of `report.log`; a log of a framework is
+    assumed to use the first formula that names the framework.
     """
 
     formula: Callable[[Job], float]  # where all sequences are as long as the batch says
@@ -49,8 +49,8 @@ class Convention:
 class Match:
     """The convention nearest to a printed rate.
 
-    `mismatch_ratio` is FLOP by the formula over FLOP by the log, less one. `known` says whether it is
-    within 5 %: if not, `name` is only the nearest, and nothing should be compared by it.
+    `mismatch_ratio` is FLOP by the formula over FLOP by the log, less one. `known` states whether it is
+    within 5 %. If not, `name` is only the nearest formula, and must not be used for comparisons.
     """
 
     name: str

@@ -86,7 +86,7 @@ class MemoryReport(Summarised):
 
     @property
     def device_verdict(self) -> Verdict:
-        """Return the verdict of the device alone."""
+        """Return the verdict on device memory, without host memory and drives."""
         return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
 
     @property

@@ -24,8 +24,8 @@ from flopcast.timeline.step import simulated_seconds
 class Straggler:
     """A slow part, and by how much the step is longer if it is the only one.
 
-    Several slow parts cost less together than the sum of what each costs alone, if they delay the same
-    stage or stages that wait for each other.
+    Several slow parts together cost less than the sum of their single costs if they delay the same stage,
+    or stages that wait for each other.
     """
 
     part: SlowPart

@@ -5,8 +5,8 @@ Elsewhere: the interval of a ratio (timeline/uncertainty.py).
 
 Steps of different batches are not comparable, so jobs are compared by seconds, dollars and joules per
 token. Unknowns that both jobs share (the level of a device's kernels, a fabric) cancel in the ratio, which
-is therefore more certain than either prediction. If the interval of a ratio contains 1, the order is not
-settled.
+is therefore more certain than either prediction. If the interval of a ratio contains 1, the order is
+uncertain.
 """
 
 import math

@@ -19,7 +19,7 @@ LOG = re.compile(r'write log="(.+)", which .*')  # of a log that was given as a 
 def without_options(problem: Problem) -> Problem:
     """Return a fault without command line: with arguments of Python, or fields of a request.
 
-    The place is left out where the field says it.
+    The place is omitted if the field already states it.
 
     >>> problem = without_options(
     ...     Problem(where="--seq", field="batch.seq", value=0, allowed="", because="", fix="see --seq"))

@@ -1,6 +1,6 @@
 """Changes of a job that does not fit: offload, shorter sequences, frozen weights in 4 bits, more devices.
 
-Answers: which options make the job fit, each of them alone?
+Answers: which single options make the job fit?
 Elsewhere: the choice of a plan that failed (search/default_plan.py), what the options do to a job
 (training_options.py, resolve.py).
 

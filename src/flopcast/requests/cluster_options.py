@@ -80,8 +80,8 @@ def devices_of_script(document: Document, stated: int | None) -> int | None:
 def with_usual_size(document: Document) -> Document:
     """Return the document with the size in the catalogue as an assumption if nothing states another size.
 
-    If the cluster was named by its device, another assumption states which cluster it is. The number behind
-    it counts nodes, but the user may have meant devices.
+    If the cluster was named by its device, another assumption states which cluster it is. The number after
+    the name counts nodes, but the user may have meant devices.
     """
     cluster = stated_cluster(document)
     base = cluster.get("base")
@@ -125,7 +125,7 @@ def _meant(name: str) -> str | None:
 def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
-    They override a number of nodes; other changes of the cluster stay.
+    They override the number of nodes, and keep all other changes of the cluster.
     """
     if gpus is None or not isinstance(document.data, dict):
         return document

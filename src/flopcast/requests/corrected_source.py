@@ -63,7 +63,9 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
 
 
 def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> Iterator[Problem]:
-    """Yield faults of a job without conditions on example values, which stand for values of its file."""
+    """Yield faults of a job without conditions on example values, which are placeholders for values of its
+    file.
+    """
     fixes = [each for each in misread if getattr(each.fix, "is_example", False)]
     values = "|".join(
         re.escape(in_words(value)) for each in fixes for edit in each.edits[:1] for value in edit.values()

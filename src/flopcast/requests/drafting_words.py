@@ -1,6 +1,6 @@
 """Drafted tokens in the words of a plan: draft=mtp drafted=3 accepted=2.5.
 
-Answers: who drafts, how many tokens, and how many of them are accepted if nothing is said?
+Answers: which model drafts, how many tokens does it draft, and how many of them are accepted by default?
 Elsewhere: what the fields mean (spec/drafting.py), measured acceptance (library/acceptance_lengths.py).
 """
 

@@ -248,7 +248,7 @@ def built(key: str, data: object, document: Document) -> object:
 
     Parameters
     ----------
-    key : one of NOUNS, as which `data` stands in the document
+    key : one of NOUNS: the key of `data` in the document
 
     Raises
     ------

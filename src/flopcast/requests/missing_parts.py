@@ -1,4 +1,4 @@
-"""Parts that a job lacks or changes: what stands in for them, and what an error says about them.
+"""Parts that a job lacks or changes: their replacements, and the text of errors about them.
 
 Answers: which values are usual for a missing part, is it missing or misspelt, and which value of a
 catalogue entry replaces a wrong change of it?

@@ -87,7 +87,7 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
 def with_divided_blocks(job: Job) -> Job:
     """Return the job with its blocks divided over its stages as equally as possible, as an assumption.
 
-    The job is unchanged if the number of stages divides the blocks, if its plan or its stack says how
+    The job is unchanged if the number of stages divides the blocks, if its plan or its stack states how
     blocks are divided, or if other rules are broken.
     """
     plan, blocks = job.plan, job.model.num_blocks

@@ -1,7 +1,7 @@
 """Files of phases: YAML or JSON with a list `phases`.
 
 Answers: which jobs are the phases of a run, and how many tokens does each train?
-Elsewhere: what a phase says (spec/phases.py), the length of a run without phases (spec/run_length.py).
+Elsewhere: the fields of a phase (spec/phases.py), the length of a run without phases (spec/run_length.py).
 """
 
 from collections.abc import Iterator

@@ -64,8 +64,8 @@ def as_typed(
 ) -> list[Problem]:
     """Return the faults of a job with fixes that concern what the user has typed.
 
-    `corrected` are settings of the document, such as "hidden=4", that fixes of other faults have changed. A
-    fault of another value that one of them limits says so.
+    `corrected` are settings of the document, such as "hidden=4", that fixes of other faults have changed.
+    If one of them limits another value, an error about this value states the limit.
     """
     short = [_in_short_form(_in_text(each, document), document) for each in problems]
     wrong = [change for change in changes if any(each.where.endswith(change) for each in short)]

@@ -2,10 +2,9 @@
 
 Answers: which job does a request describe, and where was each of its values given?
 Elsewhere: what a request holds (job_request.py), edits of documents (library/edits.py), what makes a
-document a job (job_files.py).
-Later words win: options replace what the file says (--plan replaces only the fields that it states, unless
-it is a whole plan), KEY=VALUE changes both. `gpus` then sizes the cluster,
-and `price` states what its devices cost, whoever named it.
+document a job (job_files.py). Later words override earlier ones: options replace values of the file (--plan
+replaces only the fields that it states, unless it is a whole plan), and KEY=VALUE changes both. `gpus` then
+sizes the cluster, and `price` states what its devices cost, whoever named it.
 """
 
 import re

@@ -1,6 +1,6 @@
 """How a file of a step of reinforcement learning is recognised.
 
-Answers: does a file describe such a step, and does it lack one of its two jobs?
+Answers: does a file describe a step of reinforcement learning, and is one of its two jobs missing?
 Elsewhere: what the file means (rl_request.py), files of one job (sources.py).
 """
 

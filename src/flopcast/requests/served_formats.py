@@ -11,7 +11,7 @@ from flopcast.spec.serving_job import ServingJob
 
 
 def as_stored(job: ServingJob, written: object, notes: list[str]) -> ServingJob:
-    """Return the job with the formats that the written name of its model states; a note says so.
+    """Return the job with the formats that the written name of its model states, and a note about them.
 
     Formats of the plan take precedence over the name.
     """

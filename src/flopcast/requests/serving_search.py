@@ -76,7 +76,7 @@ def deployment_question(request: SearchRequest) -> DeploymentQuestion:
 
 
 def space_of(text: str, where: str = "space") -> DeploymentSpace:
-    """Return a space as `--plan` has it: a name and its values, separated by commas.
+    """Return a space in the form of `--plan`: each name with its values, separated by commas.
 
     Raises
     ------

@@ -23,7 +23,7 @@ OF_TRAINING_JOBS = ("stack", "batch", "run", "checkpoint", "loader")  # keys of 
 
 
 def states_traffic(request: JobRequest) -> bool:
-    """Return whether an option, a change or the file of a request says which requests are served."""
+    """Return whether an option, a change or the file of a request states which requests are served."""
     if request.traffic is not None or any(change.startswith("traffic") for change in request.changes):
         return True
     return "traffic" in _keys(request)

@@ -4,8 +4,8 @@ Answers: which job, or which model, does this file or command of any program des
 Elsewhere: what each format means (interop/hugging_face/config.py, interop/megatron/launch_script.py,
 interop/configs/, interop/serving/, job_files.py).
 
-Contents decide what a file is, not its name alone: a mapping with `model_type` or `architectures` is
-a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
+The contents of a file determine its format, and not only its name. A mapping with `model_type` or
+`architectures` is a Hugging Face config, unless it has the keys of a program that trains.
 """
 
 from collections.abc import Callable, Sequence
@@ -325,8 +325,8 @@ def with_described_model(document: Document, model: Document) -> Document:
 def assuming(document: Document, notes: tuple[str, ...]) -> Document:
     """Return the document with more assumptions after its own.
 
-    Readers of foreign files use it for defaults of the program that wrote the file. A value instead of
-    the list that is not a list stays as it is and is reported when the job is validated.
+    Readers of foreign files use it for defaults of the program that wrote the file. If the value is not a
+    list, it is not changed, and is reported when the job is validated.
     """
     if not notes or not isinstance(document.data, dict):
         return document

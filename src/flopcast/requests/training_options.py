@@ -5,8 +5,8 @@ and `--power-limit` put into the document of a job?
 Elsewhere: what adapters are (layers/adapters.py), what a length means (spec/run_length.py), the global
 batch of a fine-tune (search/space.py).
 
-Adapters stand beside every separate linear that all blocks have, unless the job names others: so does
-QLoRA (arXiv:2305.14314, section 4), and so do Axolotl's `lora_target_linear` and LLaMA-Factory's
+Unless the job names other layers, every separate linear layer that all blocks have gets an adapter, as in
+QLoRA (arXiv:2305.14314, section 4), with Axolotl's `lora_target_linear`, and with LLaMA-Factory's
 `lora_target: all`.
 """
 
@@ -76,7 +76,7 @@ def _is_whole(
 def with_plan_options(document: Document, request: JobRequest) -> Document:
     """Return the document with the placements and the batch of options in its plan, in place of its own.
 
-    A plan that is missing stays open: it is chosen with these fields.
+    If there is no plan, flopcast chooses one with these fields.
 
     Raises
     ------
@@ -101,8 +101,8 @@ def with_plan_options(document: Document, request: JobRequest) -> Document:
 def with_site_options(document: Document, request: JobRequest) -> Document:
     """Return the document with the slow parts and the power limit of options in its site.
 
-    A site that is named, not written out, becomes the base of a changed site, so that its other
-    measurements stay.
+    If the job names a site, this site becomes the base of a changed site, so that its other measurements
+    are kept.
     """
     for option, name in IN_SITE.items():
         if (value := getattr(request, option)) is not None:
@@ -141,7 +141,8 @@ def with_run(document: Document, request: JobRequest) -> Document:
 def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Document:
     """Return the document with adapters of the rank that an option states.
 
-    In place of what a file says (`anew`), but not of a later KEY=VALUE. Targets and dropout stay.
+    They replace the adapters of a file (`anew`), but not those of a later KEY=VALUE. Targets and dropout
+    stay.
 
     Raises
     ------
@@ -168,9 +169,9 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
 
 
 def with_usual_targets(document: Document, request: JobRequest) -> Document:
-    """Return the document with adapters beside all linears, where an option asks for adapters.
+    """Return the document with adapters on all linear layers, if an option asks for adapters.
 
-    The targets become an assumption. Targets that the job names stay.
+    The targets become an assumption. Targets that the job names are kept.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Words of a request that have no option: paths of files, names of models, changes.
 
 Answers: is this word a path, the name of a model, or a change of the job?
-Elsewhere: what files contain (sources.py), what names stand for (library/catalog.py).
+Elsewhere: what files contain (sources.py), the entries that names mean (library/catalog.py).
 
 A file wins over a model of the same name: `llama-3-8b` is the folder of that name if there is one.
 """
@@ -103,7 +103,7 @@ def files_and_changes(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str,
 
 
 def with_named_model(request: JobRequest) -> JobRequest:
-    """Return the request with the model that stands among its files as its `model`.
+    """Return the request with the model among its files as its `model`.
 
     Raises
     ------

@@ -6,8 +6,8 @@ Elsewhere: when tasks really run (timeline/pipeline.py), about how long a step i
 what tasks keep (memory/), which layers a chunk holds (workload/stages.py).
 
 A *task* is one pass of one chunk over one micro-batch. Stage 0 holds the embedding. Chunk c of stage s is
-number c · stages + s along the model, so that activations go round the stages once for each chunk; folded,
-every other chunk comes back up, and activations go down and up.
+number c · stages + s along the model, so that activations pass through all stages once for each chunk. If
+chunks are folded, every other chunk runs in the opposite direction, from the last stage to the first.
 """
 
 from abc import ABC, abstractmethod
@@ -42,7 +42,7 @@ class Order:
     """Tasks of every stage in the order they run; arrays of shape (stages, tasks).
 
     Every stage has 2 · chunks · micro-batches tasks, or 3 · where the backward is split. Messages between
-    two stages are sent and received in this order: no tag tells one from another.
+    two stages are sent and received in this order, because no tag distinguishes them.
     """
 
     kind: Integers  # FORWARD, BACKWARD or WEIGHT
@@ -94,7 +94,7 @@ class AbstractSchedule(ABC):
         Between two tasks a stage exchanges messages with one neighbour only, first its output, then its
         next input.
     splits_backward
-        Weight gradients are tasks of their own (workload/split.py).
+        Weight gradients are separate tasks (workload/split.py).
     blocks_because
         Why messages must not block their sender under this schedule, whatever the stack does under others;
         "" where they may. Posted together in the gaps between tasks, messages of such orders would wait for
@@ -156,8 +156,8 @@ class AbstractSchedule(ABC):
     ) -> Counts:
         """Return the micro-batches of `chunk` that a stage keeps at its fullest moment (arrays broadcast).
 
-        That moment is the start of the stage's first backward pass: from then on every forward follows a
-        backward. Summed over chunks it is the most that the stage ever keeps; how they fall on chunks
+        That time is the start of the stage's first backward pass: afterwards, every forward pass follows a
+        backward pass. Summed over chunks it is the most that the stage ever keeps; how they fall on chunks
         changes later, which matters only where chunks keep unequal amounts.
 
         Returns
@@ -186,8 +186,7 @@ class AbstractSchedule(ABC):
         """Return the transfers there and back on the longest path of a step, if messages delay no stage.
 
         It is one way along the model and back, because compute hides the messages of all other
-        micro-batches. Other orders have more of these transfers, which were counted in steps of equal
-        stages.
+        micro-batches. For other orders, more such transfers were counted in steps with equal stages.
         """
         return stages * virtual - 1.0
 
@@ -232,7 +231,8 @@ class AbstractSplitSchedule(AbstractSchedule):
 
 
 class AbstractVSchedule(AbstractSplitSchedule):
-    """A schedule with two chunks a stage: chunk 0 goes down the stages, and chunk 1 comes back up.
+    """A schedule with two chunks on each stage: chunk 0 runs from the first stage to the last, and chunk 1
+    from the last to the first.
 
     Stage 0 holds the first and the last chunk, that is both the embedding and the head.
     """

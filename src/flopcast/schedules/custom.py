@@ -4,9 +4,9 @@ Answers: can the tasks of the table run in this order, and if not, what is wrong
 Elsewhere: reading a table from a file (library/schedule_files.py), whether it agrees with the plan
 (spec/rules_schedule.py).
 
-A task is written as in traces: kind, micro-batch and, behind a dot, the chunk where it is not 0: "F3",
-"B3.1". Stage 0 holds the embedding, chunk c of stage s is number c · stages + s along the model. B is the
-whole backward, or, where there are W, the input's gradient alone (arXiv:2401.10241, section 2).
+A task is written as in traces: kind, micro-batch and, after a dot, the chunk unless it is 0: "F3", "B3.1".
+Stage 0 holds the embedding, chunk c of stage s is number c · stages + s along the model. B is the whole
+backward, or, where there are W, the input's gradient alone (arXiv:2401.10241, section 2).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """Decoupled segments: every stage trains its own layers with synthetic labels.
 
-The labels of a segment's outputs are synthetic, so that a stage needs no gradient of the stage behind it;
-its inputs are read like data, and none are sent. A stage runs the forward and then the backward of each
+The labels of a segment's outputs are synthetic, so that a stage needs no gradient from the next stage. A
+stage reads its inputs like data, and sends none. A stage runs the forward and then the backward of each
 micro-batch, keeps one, and never waits: a step takes as long as the slowest stage. The loss of a segment
 against its labels, and what makes the inputs of a later segment, are not counted.
 

@@ -1,9 +1,9 @@
 """DualPipeV: two chunks per stage in the shape of a V; a forward and a backward pass run together.
 
-Chunk 0 goes down the stages and chunk 1 comes back up, as under ZB-V. In the steady phase a stage runs the
-forward of one chunk *together* with the whole backward of the other: the two begin when both of their
-inputs have arrived, and both results leave when both have ended. Meanwhile the exchanges of experts' tokens
-of one run beside the kernels of the other, where the stack overlaps them
+As in ZB-V, chunk 0 runs from the first stage to the last, and chunk 1 from the last to the first. In the
+steady phase a stage runs the forward of one chunk *together* with the whole backward of the other: the two
+begin when both of their inputs have arrived, and both results leave when both have ended. Meanwhile the
+exchanges of experts' tokens of one run beside the kernels of the other, where the stack overlaps them
 (workload/exchange_overlap.py); forwards and backwards that run alone wait for their exchanges. W are tasks
 of their own on the way down and up only.
 
@@ -44,7 +44,7 @@ class DualPipeV(AbstractVSchedule):
     )
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Return the order with its pairs: a marked forward, and the B and W behind it.
+        """Return the order with its pairs: a marked forward task, and the tasks B and W after it.
 
         >>> order = DualPipeV().order(stages=1, virtual=2, micro_batches=3)
         >>> columns = zip(order.kind[0], order.micro_batch[0], order.chunk[0], order.paired[0])
@@ -81,8 +81,8 @@ class DualPipeV(AbstractVSchedule):
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
         """Return F&B + B - 3 W of one chunk, which is half of a stage, with B as the whole backward.
 
-        The result is exact if F, B and W are equal. Otherwise it is too long by less than one F and W,
-        whatever the number of stages.
+        The result is exact if F, B and W are equal. Otherwise, it is too long by less than one F and W, for
+        any number of stages.
         """
         each_s: Floats = (forward_s + 2.0 * backward_s - weight_s) / 2.0
         return each_s

@@ -11,7 +11,7 @@ from flopcast.schedules.base import AbstractSchedule, Order, alternate
 
 
 class GPipe(AbstractSchedule):
-    """Every micro-batch stays in flight until the stage's last forward is done."""
+    """A stage keeps the activations of every micro-batch until its last forward pass has ended."""
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Return the same order on every stage: all forwards first, then backwards in reverse order.

@@ -81,5 +81,5 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
         return (started // group * stages + rest) * (chunk < virtual)
 
     def gaps(self, virtual: Counts) -> Counts:
-        """Return one gap per chunk: none behind a forward of the steady phase (arXiv:2104.04473, 2.2)."""
+        """Return one gap per chunk: none after a forward of the steady phase (arXiv:2104.04473, 2.2)."""
         return virtual

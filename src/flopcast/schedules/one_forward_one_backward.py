@@ -11,7 +11,8 @@ from flopcast.schedules.base import AbstractSchedule, Order, alternate_all
 class OneForwardOneBackward(AbstractSchedule):
     """PipeDream-Flush. Stage s keeps at most `stages - s` micro-batches in flight.
 
-    The number does not depend on the micro-batches of a step, unlike in GPipe, which keeps them all.
+    The number does not depend on the number of micro-batches in a step. GPipe, in contrast, keeps the
+    activations of all micro-batches.
     """
 
     forwards_per_stage: ClassVar[int] = 1  # of the warm-up, for each stage that follows

@@ -1,10 +1,10 @@
 """ZB-V: two chunks per stage in the shape of a V, and delayed weight gradients (arXiv:2401.10241, section
 6).
 
-Chunk 0 goes down the stages, chunk 1 comes back up: the last stage hands its own chunk 0 on to its own
-chunk 1, and the first stage holds both the embedding and the head. So a micro-batch's first backward is
-on the stage that it came from, and no stage waits for others to keep anything: all hold as much as the
-first stage of 1F1B.
+Chunk 0 runs from the first stage to the last, and chunk 1 from the last to the first: chunk 0 of the last
+stage sends its activations to chunk 1 of the same stage, and the first stage holds both the embedding and
+the head. So a micro-batch's first backward is on the stage that it came from, and no stage waits for others
+to keep anything: all hold as much as the first stage of 1F1B.
 
     schedule  bubble where F = B = W          held by every stage, in chunks of half a stage
     1F1B      (p - 1) (F + B + W)             2 p on the first stage

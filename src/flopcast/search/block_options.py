@@ -24,7 +24,8 @@ Option = dict[str, object]  # fields of a plan that a block may have
 
 
 def options_of(job: Job, plan: Plan, *, placements: bool = False) -> Iterator[Option]:
-    """Yield the strategies that blocks may have, whose layouts keep all rules; the plan's own comes first.
+    """Yield the strategies that blocks may have and whose layouts keep all rules. The plan's own strategy
+    comes first.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def options_of(job: Job, plan: Plan, *, placements: bool = False) -> Iterator[Op
     Raises
     ------
     SpecError
-        No strategy goes with the job.
+        No strategy is possible for the job.
     """
     ranks = plan.data_parallel * plan.tensor_parallel
     own = {name: getattr(plan, name) for name in (PLACEMENTS if placements else DEGREES)}

@@ -1,4 +1,4 @@
-"""The plan that flopcast chooses for a job without one, and what a report says about the choice.
+"""The plan that flopcast chooses for a job without a plan, and the sentences of a report about this choice.
 
 Answers: how good is the chosen plan, compared with the next best and with plans that may not fit?
 Elsewhere: the choice itself (default_plan.py).
@@ -58,7 +58,7 @@ class ChosenPlan:
     faster_tight: FasterTight | None = None
 
     def sentence(self, fixed: Collection[str] = ()) -> str:
-        """Return one sentence for the assumptions of a report; it says that not every plan was compared.
+        """Return one sentence for the assumptions of a report. It states that not every plan was compared.
 
         Parameters
         ----------

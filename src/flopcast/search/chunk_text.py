@@ -4,8 +4,8 @@ Answers: how are a search, its top candidates and its simulated plans written as
 loss?
 Elsewhere: what a chunk is (chunks.py), where texts are kept (workers/).
 
-Texts are JSON: Python writes every float64 so that it reads the same again. A plan that was kept says what
-differs from a plan without words; its job is the question's.
+Texts are JSON: Python writes every float64 so that it reads the same again. The text of a kept plan states
+its differences from an empty plan. Its job is the job of the question.
 """
 
 import json

@@ -4,8 +4,8 @@ Answers: into which chunks is a search divided, and what is computed for a chunk
 Elsewhere: how chunks are stored (chunk_text.py), which processes compute them (workers/), how the results
 of chunks are combined (top_candidates.py, find.py).
 
-Where a question is cut depends on the question alone, never on who works at it: the same chunks, taken
-together in their order, give the same answer.
+The division of a question depends only on the question, and not on the workers: the same chunks, combined
+in their order, give the same answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence

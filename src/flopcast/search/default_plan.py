@@ -2,7 +2,7 @@
 
 Answers: which plan is chosen, and how much faster is it than the next best plan?
 Elsewhere: the usual plans (usual_plans.py), the exact simulation (exact.py), which of the simulated plans
-is recommended (rank.py), what a report says about the choice (chosen_plan.py).
+is recommended (rank.py), the sentences of a report about the choice (chosen_plan.py).
 
 Variants of the best plans, with less recompute, more equal stages or ranks in another order (refine.py),
 are simulated too; since these options make a plan less simple, one is chosen only if it is faster by more

@@ -1,6 +1,6 @@
 """Plans as genes: in spaces that are too large for a grid, evolution chooses the plans to estimate.
 
-Answers: which plan does a row of genes stand for, and which plans of a space does a search estimate?
+Answers: which plan does a row of genes describe, and which plans of a space does a search estimate?
 Elsewhere: the method (evolution.py), the whole space in order (grid.py), estimates (screen.py), which plans
 are kept (top_candidates.py).
 

@@ -172,9 +172,9 @@ def find(
     Returns
     -------
     SearchResult
-        Where nothing is feasible, without plans, and with the nearest one. KeyboardInterrupt ends the
-        screening early: what was seen so far is then played and ranked; a second one ends the play, and
-        what was played is ranked. The answer says `partial`.
+        Where nothing is feasible, without plans, and with the nearest one. A KeyboardInterrupt ends the
+        screening early: the plans seen so far are then simulated and ranked. A second one ends the
+        simulation, and the simulated plans are ranked. The answer says `partial`.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """All plans of a space, as columns of arrays, in batches of plans with the same structure.
 
-Answers: which plans does a space hold for a job, how many, and what is the plan of a row?
+Answers: which plans does a space contain for a job, how many are they, and what is the plan of a row?
 Elsewhere: what may vary (space.py), which plans are possible and how fast they are (screen.py).
 
 Degrees are joined axis by axis: a table of ways to cut the devices, each row repeated for every value of

@@ -28,8 +28,8 @@ MOST = 8192  # layers that are tried
 class LargestModel:
     """The largest model that fits, with a plan that trains it.
 
-    `model` differs from the job's in the number of blocks alone. `plan` includes its placement outside the
-    devices.
+    `model` differs from the job's model only in the number of blocks. `plan` includes its placement outside
+    the devices.
     """
 
     model: Model

@@ -39,8 +39,8 @@ class OffloadThatFits:
 
     `step_time_s` is the estimate of its step, `without_s` that of the same plan with all states on the
     devices, if these had the memory. `host_update_s` is the part of the step in which the devices wait for
-    the optimizer on the host; it does not depend on the batch. `assumed` says whether the batch was not
-    given.
+    the optimizer on the host; it does not depend on the batch. `assumed` states whether the batch was
+    assumed because none was given.
     """
 
     plan: Plan
@@ -77,7 +77,7 @@ class OffloadThatFits:
 def offload_for_plan(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> OffloadThatFits | None:
     """Return the fastest placement with which the job's own plan fits; None if there is none.
 
-    Results that `kept` holds of earlier predictions are used again.
+    Results of earlier predictions in `kept` are used again.
 
     Raises
     ------

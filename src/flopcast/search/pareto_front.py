@@ -1,6 +1,6 @@
 """The Pareto front: plans for which no other plan is better in all objectives.
 
-Answers: of these rows of losses, which are not dominated; which few of a long front stand for it?
+Answers: which of these rows of losses are not dominated, and which few rows represent a long front?
 Elsewhere: what the losses are (objectives.py), which plan is best for a preference (preferences.py), how a
 stream of plans is sifted (top_candidates.py).
 """
@@ -16,12 +16,12 @@ def front(losses: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     losses : array of shape (plans, objectives)
-        Lower is better, in whatever unit; no NaN.
+        Lower is better. Units are arbitrary, and there is no NaN.
 
     Returns
     -------
     array of bool, (plans,)
-        Exact. Equal rows do not dominate each other: all of them stand on the front, or none.
+        Exact. Equal rows do not dominate each other: either all of them are on the front, or none.
 
     Examples
     --------

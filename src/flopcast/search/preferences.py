@@ -4,7 +4,7 @@ Answers: how much must a user care about time, compared with memory, money or en
 Elsewhere: the front (pareto_front.py), what the losses are (objectives.py).
 
 Weights are exponents, so that units do not matter: with the weight w, one percent of the first loss is
-worth w / (1 − w) percent of the other. Plans of the front that no weight prefers stay in the front.
+worth w / (1 − w) percent of the other. Plans of the front that no weight prefers are kept in the front.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def preferred(losses: np.ndarray) -> tuple[tuple[int, float, float], ...]:
     """Return which rows of two positive losses are best for which weights of the first loss.
 
     With the weight w, a row is best whose first ** w · second ** (1 − w) is least: one percent of the first
-    loss is then worth w / (1 − w) percent of the second, in whatever units they are.
+    loss is then worth w / (1 − w) percent of the second, whatever their units are.
 
     Returns
     -------

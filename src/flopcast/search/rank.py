@@ -2,7 +2,8 @@
 
 Answers: which plan is recommended, how much slower is every other plan, how certain is this, and which
 plans are variants of each other?
-Elsewhere: what plans are ranked by (objectives.py), why one is behind (render/search_reasons.py).
+Elsewhere: the objectives of a ranking (objectives.py), why one plan is slower than another
+(render/search_reasons.py).
 
 What two plans share cancels in their ratio, so a difference is surer than either value. Where its 90 %
 interval holds 1, the two are equal for all that is known. Recommended is the simplest of those equal ones

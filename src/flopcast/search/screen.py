@@ -91,7 +91,7 @@ def screen(
     Raises
     ------
     SpecError
-        The batch lists its micro-batches: how many there are, and of how many sequences, is then settled.
+        The batch lists its micro-batches, which fixes their number and sizes.
     """
     if job.batch.listed:
         raise SpecError([of_lists(job)])

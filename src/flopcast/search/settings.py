@@ -269,7 +269,7 @@ def settings_of(
     *,
     partial: bool,
 ) -> tuple[Setting, ...]:
-    """Return every setting with its best plan, or with the reason why it has none.
+    """Return every setting with its best plan, or with the reason why it has no plan.
 
     Parameters
     ----------

@@ -11,7 +11,8 @@ with a stage above the level, or with more blocks left than the other stages can
 
 Rounds that hold blocks of one kind alone need only their number: they are one track together, whose blocks
 are dealt out over its chunks as evenly as they go, late chunks first. Every other round is a track of its
-own. DeepSeek-V3's three dense blocks stand in the first round: two tracks, whatever its chunks.
+own. The three dense blocks of DeepSeek-V3 are in the first round, so it has two tracks for any number of
+chunks.
 """
 
 from collections.abc import Callable, Sequence

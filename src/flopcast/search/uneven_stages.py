@@ -4,9 +4,9 @@ Answers: which division of a model's blocks into stages fits, and has the shorte
 Elsewhere: the closed form (timeline/closed_form.py), the first guess where blocks do not divide
 (spec/divisors.py), which plans are worth the question (refine.py).
 
-Stages are unlike because the model's ends stand on two of them (a head of 128,000 words is as much work as
-several blocks), because kinds of blocks differ, and because an early stage keeps more micro-batches than a
-late one. Every slice that a stage may hold is priced and weighed as that stage
+Stages differ because two of them contain the embedding and the head (a head with 128,000 words takes as
+long as several blocks), because kinds of blocks differ, and because an early stage keeps more micro-batches
+than a late stage. Every slice that a stage may hold is priced and weighed as that stage
 (workload/candidate_stages.py); a dynamic program over cuts then finds the best division exactly: for a
 level that no stage exceeds, the least sum; of all levels, the least step. The method assumes no linear
 costs.

@@ -42,7 +42,7 @@ class Chunk:
 
 
 class EngineBatch:
-    """The sequences of an engine, and the state of each request.
+    """The sequences in the batch of an engine, and the state of each request.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def report_of(
     leave_out_share: float,
     pools: Pools | None = None,
 ) -> ServingReport:
-    """Return the report of all replicas, of which one was simulated.
+    """Return the report of all replicas. Only one replica was simulated.
 
     Parameters
     ----------

@@ -140,9 +140,9 @@ def power_of_kinds(
 
     Notes
     -----
-    Instances without requests draw `standing_w`. A data-parallel group without requests takes part in the
-    passes of the other groups of its instance, because they share experts: vLLM runs a pass of one token
-    there (execute_dummy_batch in vllm/v1/engine/core.py). Its devices draw as much as those of the others.
+    Instances without requests draw `standing_w`. A data-parallel group without requests joins the passes of
+    the other groups of its instance, because they share experts: on such a group, vLLM runs a pass of one
+    token (execute_dummy_batch in vllm/v1/engine/core.py). Its devices draw as much as those of the others.
     """
     span_s = served.end_s - float(served.arrival_s.min())
     engines = (served.prefill_engines, served.engines)[-len(kinds) :]

@@ -27,9 +27,9 @@ class Requests:
     """Requests in the order in which they arrive; arrays of shape (requests,) unless stated.
 
     A prompt may begin with segments whose tokens other prompts have too: a shared system prompt, the turns
-    before this one, blocks that a trace identifies. Prompts share their first segments as far as their ids
-    are equal; tokens behind the last segment belong to one request alone. The segments of request i are the
-    entries from `segment_starts[i]` to `segment_starts[i + 1]`.
+    before this one, blocks that a trace identifies. Prompts share their first segments as far as the ids of
+    the segments are equal. Only one request has the tokens after the last segment. The segments of request
+    i are the entries from `segment_starts[i]` to `segment_starts[i + 1]`.
     """
 
     arrival_s: Floats  # where `after` is not -1: the time from the end of that request to this arrival

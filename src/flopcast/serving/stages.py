@@ -4,8 +4,8 @@ Answers: how many layers of each kind does a stage run, and how long is a pass w
 Elsewhere: stages of training (workload/stages.py), the seconds of one stage (pass_times.py).
 
 An engine with n stages keeps n passes in flight, each with sequences of its own (vLLM,
-`max_concurrent_batches`; SGLang and TensorRT-LLM call them micro-batches). A sequence takes part in one of
-them, because its next token depends on the last one. So a pass returns after the time of all stages, or
+`max_concurrent_batches`; SGLang and TensorRT-LLM call them micro-batches). A sequence is in only one of
+them, because its next token depends on the last token. So a pass returns after the time of all stages, or
 later if the slowest stage is busy with the other passes until then.
 """
 

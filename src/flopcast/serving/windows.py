@@ -2,8 +2,8 @@
 
 Elsewhere: the memory of a device (memory.py), attention with a window (layers/attention.py).
 
-Engines give blocks to such layers as a request grows, and take those back that its window has left behind
-(vLLM's design of its hybrid KV cache manager, docs.vllm.ai/en/latest/design/hybrid_kv_cache_manager).
+Engines give blocks to such layers as a request grows, and take back the blocks before its window (vLLM's
+design of its hybrid KV cache manager, docs.vllm.ai/en/latest/design/hybrid_kv_cache_manager).
 """
 
 from flopcast.layers.attention import Attention

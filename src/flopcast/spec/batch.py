@@ -197,7 +197,7 @@ class Batch(StrictModel):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Return the fraction of the global batch's sequences that are of each kind.
+        """Return the fraction of the sequences of the global batch that each kind has.
 
         The fractions add up to 1, or to less if ranks share sequences, because each rank lists the whole
         sequence.

@@ -1,6 +1,6 @@
 """The rules about packed sequences, and about unequal micro-batches and ranks.
 
-Answers: which lengths are possible, which stacks, plans and layers keep documents apart, and which lists of
+Answers: which lengths are possible, which stacks, plans and layers separate documents, and which lists of
 micro-batches form a step?
 Elsewhere: the cost of a packed sequence (layers/base.py, `Split.documents`), the simulation of several
 kinds of micro-batches (timeline/step.py).

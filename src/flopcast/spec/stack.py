@@ -266,7 +266,7 @@ class Stack(StrictModel):
     offload : OffloadSoftware
         How tensors are offloaded to host memory, drives and file systems.
     switches : Switches
-        Names of the framework's flags and configuration keys. `flopcast diagnose` prints them in its
+        Names of flags and configuration keys of the framework. `flopcast diagnose` prints them in its
         suggestions.
 
     Examples

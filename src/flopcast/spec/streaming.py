@@ -30,7 +30,8 @@ def fractions_of(text: str) -> dict[str, float]:
     Raises
     ------
     ValueError
-        An unknown memory, a memory that stands twice, or fractions that are not above 0 or exceed 1 in all.
+        A memory is unknown or occurs twice, a fraction is not above 0, or the sum of the fractions exceeds
+        1.
     """
     found: dict[str, float] = {}
     for word in () if text.strip() in (DEVICE, "") else text.split("+"):

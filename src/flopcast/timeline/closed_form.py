@@ -7,8 +7,8 @@ plans are possible (search/screen.py).
 Exact for equal stages with free transfers, and wherever there is one stage. For unequal stages both this
 estimate and the exact play lie between m and m + p - 1 turns of the slowest stage (m micro-batches, p
 stages), so they differ by at most (p - 1) / m of the step. Two effects are not counted: the work of a slow
-stage hides the way through faster stages behind it, and stages of unlike chunks wait for each other at
-every chunk. `predict` never uses it.
+stage hides the time of the way through later, faster stages, and stages with different chunks wait for each
+other at every chunk. `predict` never uses it.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Transfers between stages in an exact simulation: which leave their node, and how long each takes.
 
-Answers: how long is the transfer behind a forward or a backward, by hop index?
+Answers: how long does the transfer after a forward or backward task take, for each hop?
 Elsewhere: when transfers are sent (chains.py), what the closed form waits for (point_to_point.py).
 """
 

@@ -1,7 +1,7 @@
 """The fields of an HTTP request, and the job or search that they describe.
 
 Answers: which fields may a request have, and which job do they describe?
-Elsewhere: documents in an address (packed_documents.py), what the fields stand for
+Elsewhere: documents in an address (packed_documents.py), the meaning of the fields
 (requests/job_request.py, requests/search_request.py).
 
 A request names entries of the catalogue, or contains a document as text. The server never opens a path or

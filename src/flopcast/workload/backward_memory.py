@@ -161,10 +161,10 @@ class _Walk:
     def step(self, item: Item) -> Floats:
         """Process one item's backward and return the bytes of gradients that are alive while it runs.
 
-        The gradients of the item's inputs are allocated while the gradient of its output still exists. An
-        input that already has a gradient from another item temporarily has a second one, until both are
-        added. An item that only passes a gradient on (a sum, a view) gives its input the gradient of its
-        output. An item whose output has no gradient does nothing.
+        The gradients of the item's inputs are allocated while the gradient of its output still exists. If
+        an input already has a gradient from another item, it temporarily has a second gradient, until both
+        are added. An item that only passes a gradient on (a sum, a view) gives its input the gradient of
+        its output. An item whose output has no gradient does nothing.
         """
         of_output = self.number.pop(item.output, None)
         if of_output is None:  # nothing behind it has a gradient

@@ -4,9 +4,9 @@ Answers: which additional forward passes do they run, and which weights do they 
 Elsewhere: how a model states them (spec/model.py), the rules about them (spec/rules_tuning.py), how their
 items become those that a stack runs (passes.py).
 
-A layer of the reference stands beside the same layer of the trained model, so that pipeline stages divide
-both alike; what a stage sends on is that of both. A teacher has other layers, and runs as a whole before
-the head of the trained model.
+A layer of the reference is on the same stage as this layer of the trained model, so that pipeline stages
+divide both models alike. A stage sends on the activations of both models. A teacher has other layers, and
+runs as a whole before the head of the trained model.
 
 Frozen models keep nothing for a backward pass, have no gradients and no optimizer states, and run in 16
 bits under every recipe. Under ZeRO-3 their weights are shards as well, which are gathered for their forward

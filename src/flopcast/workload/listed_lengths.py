@@ -39,7 +39,8 @@ class _Piece:
 
 
 def with_listed_lengths(job: Job) -> Job:
-    """Return the job with the lists of micro-batches that its distribution stands for; others unchanged.
+    """Return the job with a list of micro-batches instead of its distribution. Jobs without a distribution
+    are not changed.
 
     The global batch becomes the number of listed micro-batches.
 

@@ -1,4 +1,5 @@
-"""A precision recipe applied to a whole model: which layers it changes, and which items it adds.
+"""The effect of a precision recipe on a whole model: the layers that the recipe changes, and the items that
+it adds.
 
 Answers: which blocks stay in bf16, what does a layer run and hold because of its recipe, what do ranks
 agree on once a pass, and which updated weights do they gather in 8 bits?

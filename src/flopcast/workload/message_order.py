@@ -3,9 +3,9 @@
 Answers: in which order does a derived backward launch a message and the kernels that hide it?
 Elsewhere: which kernels may (`Item.beside`), how gradients are derived (backward.py).
 
-Reversing a forward puts a message behind the kernels that ran beside it; it would wait for all of them. In
-reality it is launched first: a ring's hops, or the exchange of experts' tokens, start as soon as the
-gradient that the run of kernels begins with is there.
+If a forward pass were only reversed, a message would follow the kernels that ran at the same time in the
+forward pass, and would wait for all of them. In reality it is launched first: a ring's hops, or the
+exchange of experts' tokens, start as soon as the gradient that the run of kernels begins with is there.
 """
 
 from flopcast.operators.base import AbstractMessage

@@ -105,7 +105,7 @@ def orthogonal_items(stack: Stack, plans: Plans, held: Parameters) -> tuple[Item
         `stack.optimizer.matrices` says whether ranks gather all momenta ("gathered") or own whole matrices.
     plans : Plans
     held : Parameters
-        Weights of a rank by stage class.
+        Weights of a rank, by stage class.
 
     Returns
     -------

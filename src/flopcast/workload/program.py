@@ -3,8 +3,8 @@
 Answers: which items form a forward pass, a backward pass, a transfer between stages, and the end of a step?
 Hardware is unknown here. Arrays are over plans, and over chunk or stage classes if documented.
 
-A program is keyed by (rank class, chunk class, position of the micro-batch); there is one rank class
-for now. All programs are segments: the items of one layer, repeated as often as a chunk holds it.
+A program is keyed by (rank class, chunk class, position of the micro-batch); there is one rank class for
+now. All programs consist of segments: the items of one layer, and how often a chunk repeats it.
 
 A *chunk* is the part of the model on one virtual stage; without interleaving, a stage has one chunk. Chunks
 with equal layers form a *chunk class*, stages with equal chunks a *stage class*: eighty equal layers, or

@@ -9,8 +9,8 @@ after all. Everything else runs again: norms, activation functions, the products
 is not in the list), their exchanges, the router's product, and linear layers in 4 bits (torchao calls
 `torch.nn.functional.scaled_mm`; the list has the older `_scaled_mm`).
 
-An item may stand for several linear layers beside each other: queries, keys and values, or the two halves
-of a gated layer. A part of it then runs again.
+An item may combine several parallel linear layers: queries, keys and values, or the two halves of a gated
+layer. A part of it then runs again.
 
 References
 ----------

@@ -7,7 +7,7 @@ All tensors of the model form a line, layer after layer, each with the dimension
 share first. On this line, the elements that a rank holds of a tensor are an interval, and so is the shard
 of the optimizer's states that a data-parallel rank holds of them: shards cut the tensors of a rank, one
 after the other, into equal parts (ZeRO, the distributed optimizer of Megatron-LM). What a rank reads of a
-file is where their intervals overlap. Experts stand in a line of their own, since other ranks hold them.
+file is where their intervals overlap. Experts have a separate line, because other ranks hold them.
 
 References
 ----------

@@ -115,7 +115,7 @@ def refreshed_parameters(stack: Stack, plans: Plans, parameters: Counts) -> tupl
     """Return the gather of updated parameters in the group that shares optimizer states.
 
     Each rank then has the shards of its smaller group of parameters again, in 16 bits. None if parameters
-    have no group of their own.
+    have no separate group.
     """
     if group_of(plans.structure.shards, "parameters") is None:
         return ()

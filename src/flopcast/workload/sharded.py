@@ -7,10 +7,10 @@ Elsewhere: the reductions and the update themselves (gradient_reduction.py), wha
 (memory/sharded.py), which policy a stack has (spec/stack.py, Sharding), how long anything takes (cost/,
 timeline/).
 
-A *unit* is gathered by one message. It is a block, or the layers at one end of the model. All messages
-of data parallelism share one in-order stream. While unit i computes, unit i + 1 is gathered; the compute of
-a unit waits for its own gather alone, so the moment at which that ends is noted on the stream "gathered"
-before anything else is put on the queue. In the backward pass that is the reduction of unit i.
+A *unit* is gathered by one message. It is a block, or the layers at one end of the model. All messages of
+data parallelism share one in-order stream. While unit i computes, unit i + 1 is gathered. The compute of a
+unit waits only for its own gather, so the stream "gathered" records the end of this gather before any other
+message joins the queue. In the backward pass that is the reduction of unit i.
 
 Arrays have the shape (plans, chunk classes): which unit follows which depends on what a chunk holds.
 
@@ -323,7 +323,8 @@ def _moment(name: str, stream: str, waits: tuple[str, ...]) -> Item:
 
 
 def next_gather(stack: Stack, plans: Plans) -> tuple[Item, ...]:
-    """Return the moment behind reductions at which their queue is free for the gathers of a later backward.
+    """Return the time after the reductions at which their queue is free for the gathers of a later backward
+    pass.
 
     There is none if backward passes gather nothing.
     """

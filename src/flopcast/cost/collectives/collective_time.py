@@ -191,9 +191,9 @@ def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Ti
 
 
 def tier_of(nodes: Counts, cluster: Cluster, depth: Counts = AT_ITS_TOP) -> np.ndarray:
-    """Return the index of the tier that joins a group that spans this many adjacent scale-up domains.
+    """Return the index of the tier that connects a group that spans this many adjacent scale-up domains.
 
-    The last tier joins any number of domains, regardless of its `devices`. Inside a domain, this tier is
+    The last tier connects any number of domains, regardless of its `devices`. Inside a domain, this tier is
     `depth` tiers below the tier of the domain. Domains that are not adjacent need a tier that is at least
     -`depth` tiers above it.
     """

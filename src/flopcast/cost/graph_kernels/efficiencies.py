@@ -1,7 +1,7 @@
 """The fitted numbers of one kind of software, as predictions use them.
 
 Answers: which efficiencies of kernel classes and which levels of devices were fitted, and on what?
-Elsewhere: what a number stands for (efficiency.py), the file (library/graph_efficiencies.py), the fit
+Elsewhere: the meaning of a number (efficiency.py), the file (library/graph_efficiencies.py), the fit
 (lab/graph_runs/fit.py), which kind of software a job runs (software.py).
 """
 

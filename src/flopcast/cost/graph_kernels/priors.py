@@ -3,9 +3,9 @@
 Answers: which efficiency does each class have, according to measurements of single kernels?
 Elsewhere: the efficiencies that were fitted to steps of graphs (efficiencies.py), clocks (rates.py).
 
-Everything here rests on kernels that were measured alone (catalog/curves) and on data sheets; no step time
-of a graph is behind it. `tests/cost/test_graph_priors.py` computes the numbers again. Of kernels that were
-never measured alone, such as convolutions, the nearest class stands in.
+All priors are derived from kernels that were measured alone (catalog/curves) and from data sheets, and from
+no step time of a graph. `tests/cost/test_graph_priors.py` computes the numbers again. For kernels that were
+never measured alone, such as convolutions, the nearest class is used.
 """
 
 from collections.abc import Mapping

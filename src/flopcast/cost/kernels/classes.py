@@ -105,9 +105,9 @@ class KernelBase:
     layouts_share_a_curve
         The passes of a product have one curve, with a ratio for each.
     is_fused_attention
-        Of any generation, in either pass. It leaves the matrix engines idle for much of its time, and runs
-        in training as it does alone: MPT on A100 and H100, where it is up to 90 % of a step
-        (docs/accuracy/journal.md). So no stack's derate scales it.
+        Of any generation, in either pass. Such a kernel leaves the matrix engines idle for much of its
+        time, and takes as long in training as in a benchmark: MPT on A100 and H100, where it is up to 90 %
+        of a step (docs/accuracy/journal.md). So no stack's derate scales it.
     serves
         Such kernels were measured in engines: their curves are in files of their own
         (library/curves.py) unless training runs them too, and no training stack's derate scales them. With

@@ -147,7 +147,7 @@ def clock_warnings(site: Site, device: Device) -> list[str]:
 def slowed_fraction(fraction: float, ratio: float) -> float:
     """Return the power of core-bound work, divided by the board power, at a clock `ratio` times as low.
 
-    Static power stays; dynamic power falls with clock and voltage.
+    Static power stays constant; dynamic power falls with clock and voltage.
 
     >>> round(slowed_fraction(0.98, stretch_ratio(0.8)), 2)
     0.79

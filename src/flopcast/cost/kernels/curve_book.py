@@ -138,7 +138,7 @@ def flat_curve(owner: str, name: str, efficiency: float, launch_s: float) -> Cur
     Returns
     -------
     Curve
-        Its evidence says that nothing was measured; the sigma is `UNCALIBRATED_LOG_SIGMA`.
+        Its evidence states that nothing was measured. Its sigma is `UNCALIBRATED_LOG_SIGMA`.
     """
     return Curve(
         name=name,

@@ -24,9 +24,9 @@ class FallbackClass:
     If the class is also borrowed from another device, both log-sigmas are added in quadrature. `time_ratio`
     is the time of the class, divided by its bound at the efficiency of the related class; `of_devices`
     states it for devices on which both were measured, by the start of their names. `speed_up_ratio` instead
-    states how many times as fast as the related class it is, whatever the peak of its engine. A class is
-    `tested` if a measurement, of the kernel or of a whole run that depends on it, was compared with a
-    prediction; an untested class may have a sigma above 0.3.
+    states how many times as fast as the related class it is, independently of the peak of its engine. A
+    class is `tested` if a measurement, of the kernel or of a whole run that depends on it, was compared
+    with a prediction; an untested class may have a sigma above 0.3.
     """
 
     name: str

@@ -4,8 +4,8 @@ Answers: on which properties of a shape does the efficiency depend smoothly, and
 efficiency rises smoothly with its work, and falls where its tiles do not fill the last wave of
 multiprocessors, where a side is no multiple of a tile, and where rows are not aligned. The smooth part is a
 table over few coordinates, so that it can be extrapolated; each jump is a term with one coefficient. Both
-are fitted together (lab/calibration/efficiency_table.py). A class without an entry here has its own
-coordinates and no terms.
+are fitted together (lab/calibration/efficiency_table.py). A class without an entry in this module has its
+own coordinates and no terms.
 
 Every term is a logarithm, 0 at best. With a coefficient c of a wave term, time is proportional to
 w^(1 - c) · waves^c for the w waves that the useful work alone would fill: it never falls with more work as

@@ -12,8 +12,8 @@ Dense products keep that ratio, as they are as wide as those layers.
 Additional columns at equal rows and sums in the tables of data/peers/aiconfigurator (casts are the same in
 both, and cancel), predicted over measured, in the median of B200, B300, GB200 and GB300: for sums of 512 to
 1024, 0.53 to 0.57 in 8 bits and 0.41 to 0.46 in 4 with the ratio alone, 0.81 to 0.88 and 0.84 to 0.90 with
-results after products; for sums of 4096 to 8192 1.02 to 1.05 and 1.05 to 1.07 in 8 bits. On H100 and H200
-the ratio alone is right within a tenth for short sums as well.
+results after products; for sums of 4096 to 8192 1.02 to 1.05 and 1.05 to 1.07 in 8 bits. On H100 and H200,
+the ratio alone is right within 10 % for short sums, too.
 """
 
 from flopcast.cost.kernels.classes import KernelClass

@@ -83,7 +83,7 @@ def cached_bytes(need: Work, device: Device) -> Floats | None:
 
 
 def moving_seconds(moved_bytes: Floats, device: Device) -> Floats:
-    """Return the seconds in which bytes move alone, at the sustained rate of the memory."""
+    """Return the seconds in which the bytes are moved at the sustained rate of the memory."""
     moving_s: Floats = moved_bytes / (device.memory_bytes_per_s * SUSTAINED_FRACTION)
     return moving_s
 

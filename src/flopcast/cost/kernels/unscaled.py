@@ -60,7 +60,7 @@ class UnscaledTimes:
 
     @property
     def alone_s(self) -> Floats:
-        """Return the seconds of each kernel alone."""
+        """Return the seconds of each kernel if nothing else runs."""
         return self.curve_s * self.busy_ratio + self.results_s + self.waits_s + self.after_s + self.loops_s
 
 

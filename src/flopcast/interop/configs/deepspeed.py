@@ -78,7 +78,7 @@ def read(reader: JobReader) -> None:
 def read_batch(reader: JobReader, replicas: int) -> None:
     """Read micro-batch and global batch; two of the three numbers suffice, or one without accumulation.
 
-    "auto" stands for a value of the Trainer, which this file does not contain.
+    "auto" means a value of the Trainer, which this file does not contain.
     """
     total, micro, steps = (
         None if reader.raw(key) in (None, AUTO) else reader.count(key) for key in (TOTAL, MICRO, STEPS)
@@ -174,7 +174,8 @@ def accumulates_in_fp32(reader: JobReader, stage: int, precision: str) -> bool:
 def read_precision(reader: JobReader) -> str:
     """Return fp16 or bf16; training in fp32 is refused.
 
-    A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled or stands alone.
+    A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled, or is the only
+    format in the file.
     """
     auto = "if the Trainer uses bf16"
     bf16 = reader.first("bf16.enabled", "bfloat16.enabled")

@@ -3,7 +3,7 @@
 Answers: which model and plan does a dump describe?
 Elsewhere: fields that Megatron-Core's flags also fill (megatron_settings.py), the reduction of gradients
 and the transfer of activations (bridge_stack.py), keys that cost nothing (tables/megatron-bridge.yaml). A
-dump is complete: null values stand for the defaults of Megatron-Core.
+dump is complete: null values mean the defaults of Megatron-Core.
 
 References
 ----------

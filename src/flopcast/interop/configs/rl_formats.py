@@ -4,7 +4,7 @@ Answers: does this script or file describe such a step, and of which two jobs do
 Elsewhere: the meaning of the keys (verl_rl.py, openrlhf_rl.py, trl_rl.py, nemo_rl.py), formats of one
 training job (formats.py), the step itself (spec/rl_plan.py, rl/step.py).
 
-A reader puts fields of the training job at their usual places, fields of the rollout below "rollout", and
+A reader writes fields of the training job to their usual keys, fields of the rollout below "rollout", and
 fields of the step below "step". `step_document` creates the two jobs from them.
 """
 

@@ -65,7 +65,7 @@ def manager() -> object:
     Raises
     ------
     SystemExit
-        torchtitan is not installed here.
+        torchtitan is not installed.
     """
     for module in MODULES:
         try:

@@ -2,7 +2,7 @@
 
 The tuning may be supervised, on preferences (DPO, KTO), of reward models, or with a teacher.
 
-Answers: which model, plan and stack does such a file describe, alone or with a file of accelerate or
+Answers: which model, plan and stack does such a file describe, with or without a file of accelerate or
 DeepSpeed?
 Elsewhere: settings that trainers share (trainers.py), DeepSpeed's settings (nested_deepspeed.py), keys that
 change neither time nor memory (tables/trl.yaml).

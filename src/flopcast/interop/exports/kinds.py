@@ -1,4 +1,4 @@
-"""All kinds of export by name. A new kind is one file and one line here.
+"""All kinds of export by name. A new kind needs one file, and one line in this module.
 
 Answers: in which formats can a job be exported, and which function writes each?
 """

@@ -138,7 +138,7 @@ def jamba_experts(read: Reader) -> dict[str, object] | None:
 
 
 def all_but_one_each(kind: str, period: int, offset: int) -> Callable[[Reader], tuple[int, ...]]:
-    """Return the rule for all layers except one of a kind in each period, which stands at the offset."""
+    """Return the rule for all layers except the layer at the offset in each period."""
 
     def rule(read: Reader) -> tuple[int, ...]:
         step = read.count(f"{kind}_layer_period", period)

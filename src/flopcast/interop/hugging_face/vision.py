@@ -34,7 +34,7 @@ BUILT: dict[str, object] = {  # keys of vision parts, and the value whose cost i
 def tower_of_config(
     document: Document, data: dict[str, Any], hidden: int
 ) -> tuple[Tower | None, list[str]]:
-    """Return the vision tower of a config as a Model has it, and notes; None if it has no known tower.
+    """Return the vision tower of a config in the form of a Model, and notes; None if it has no known tower.
 
     Parameters
     ----------

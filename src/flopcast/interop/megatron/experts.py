@@ -89,8 +89,8 @@ def _has_loss(args: Arguments) -> bool:
 def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]:
     """Return the stack's settings for experts that the flags change.
 
-    "flex" stands for a library, which is DeepEP unless another is named. Without a flag Megatron-LM
-    gathers the tokens of all ranks; that is counted as an all-to-all, with a note.
+    "flex" means a library: DeepEP, unless the arguments name another. Without a flag Megatron-LM gathers
+    the tokens of all ranks; that is counted as an all-to-all, with a note.
 
     References
     ----------

@@ -31,7 +31,8 @@ ENDS = {
 
 
 def read_precision(args: JobBuilder) -> None:
-    """Read the plan's precision; the name of a recipe alone has no effect, as in Megatron-LM.
+    """Read the precision of the plan. As in Megatron-LM, the name of a recipe without a format has no
+    effect.
 
     4-bit flags take precedence over 8-bit flags. Flags of older releases (`--fp8-hybrid`) are also read.
     """

@@ -84,7 +84,7 @@ class _Gathered:
     def rows(self) -> Rows:
         """Return the requests as arrays.
 
-        Hashes stand for the blocks at the beginning of the prompt; the last one may be shorter. Turns of
+        Each hash identifies a block at the beginning of the prompt. The last block may be shorter. Turns of
         conversations also keep their whole context for the next turn.
         """
         prompt = np.array(self._prompt, dtype=np.intp)

@@ -56,7 +56,7 @@ def one_manifest(raw: bytes) -> bytes:
 def mounted_files(raw: bytes) -> dict[str, bytes]:
     """Return the files of the ConfigMaps in a text of several YAML documents, by their names.
 
-    Two files of one name are left out, because only the volumes tell them apart.
+    Files with equal names are left out, because only their volumes distinguish them.
 
     >>> mounted_files(b"{kind: ConfigMap, data: {a.yaml: 'max_num_seqs: 8'}}\\n---\\nkind: Pod")
     {'a.yaml': b'max_num_seqs: 8'}

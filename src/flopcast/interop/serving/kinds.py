@@ -1,4 +1,5 @@
-"""All serving engines and benchmarks whose commands are read. A new one is a file, a table and a line here.
+"""All serving engines and benchmarks whose commands are read. A new kind needs a file, a table and a line
+in this module.
 
 Answers: to which engine does this command or settings file belong, and which function reads it?
 Elsewhere: the table of engines (tables/kinds.yaml), how commands become a job (launch.py).
@@ -26,8 +27,8 @@ class LaunchFormat:
 
     `programs` are patterns of the words that start the program, matched against the last part of a path.
     `signs` are the keys that identify a YAML file of its settings. `model` is the key of the argument
-    without a flag. `release` is the pattern of words that state a release, such as the tag of an image;
-    "" if no words do. `sends` says whether the program is a benchmark, which sends requests.
+    without a flag. `release` is the pattern of words that state a release, such as the tag of an image; ""
+    if no words do. `sends` states whether the program is a benchmark that sends requests.
     """
 
     description: str

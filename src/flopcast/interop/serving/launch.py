@@ -71,7 +71,7 @@ class LaunchText:
     """A script or a command: its bytes, its name in error messages, and values from outside.
 
     `arguments` and `environment` are values such as "1=8" for `$1` and "TP=4" for a variable. `has_lengths`
-    says whether the lengths of requests are stated elsewhere.
+    states whether another source states the lengths of requests.
     """
 
     raw: bytes

@@ -18,8 +18,8 @@ If ranks do not divide a dimension, the parameter and all others of its module a
 
 References
 ----------
-Redco, arXiv:2310.16355, section 3.1: automatic rules of tensor parallelism. Which linear is cut along which
-dimension: arXiv:1909.08053, section 3.
+Redco, arXiv:2310.16355, section 3.1: automatic rules of tensor parallelism. Along which dimension each
+linear layer is divided: arXiv:1909.08053, section 3.
 """
 
 import re

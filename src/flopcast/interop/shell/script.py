@@ -4,9 +4,9 @@ Answers: what are the commands of this text after its variables, arrays and opti
 Elsewhere: words and quotes (lexer.py), expansion (variables.py), conditions (conditions.py), the meaning of
 flags (interop/megatron/launch_script.py, interop/serving/).
 
-A branch is skipped if the script alone decides this. Otherwise, all branches are read in order as if each
-were taken, and the last value counts; a loop's body is read once. Notes report both. Inside such a
-branch, a value that only a running shell knows does not replace a known value: `while … case $1 in --tp)
+A branch is skipped if the script determines that it does not run. Otherwise, all branches are read in order
+as if each were taken, and the last value counts; a loop's body is read once. Notes report both. Inside such
+a branch, a value that only a running shell knows does not replace a known value: `while … case $1 in --tp)
 TP=$2` keeps the default of TP. No other file is read.
 """
 

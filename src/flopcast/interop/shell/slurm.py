@@ -37,8 +37,8 @@ def slurm_options(text: str) -> dict[str, Word]:
     Returns
     -------
     dict of Word
-        The value is the text after `=` or a blank; "" without a value. GPUs are plain counts, whatever
-        their type: `--gres=gpu:a100:8` is the same as `--gpus-per-node=8`.
+        The value is the text after `=` or a blank; "" without a value. Types of GPUs are ignored:
+        `--gres=gpu:a100:8` is the same as `--gpus-per-node=8`.
 
     Examples
     --------

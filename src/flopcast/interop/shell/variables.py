@@ -1,6 +1,6 @@
 """Values of shell variables, and the expansion of words.
 
-Answers: which words does `$GPT_ARGS` stand for, and what are the values of `${TP:-8}` and `$((NODES * 8))`?
+Answers: which words does `$GPT_ARGS` contain, and what are the values of `${TP:-8}` and `$((NODES * 8))`?
 Elsewhere: the beginning and end of words (tokens.py), the order of commands (script.py).
 
 A value stores the line of the script for each of its characters, so that an error in a flag names the

@@ -27,7 +27,9 @@ class LayerCount:
 
 
 def layer_counts(recording: Recording) -> dict[int, LayerCount]:
-    """Return what each decoder layer computes and keeps, by its number; ENDS stands for all other parts."""
+    """Return the FLOP and the kept tensors of each decoder layer, by its number. The key ENDS means all
+    other parts.
+    """
     places = (ENDS, *range(len(recording.inputs)))
     wrote = {
         operand.storage: call.layer

@@ -1,6 +1,6 @@
 """Constants that only whole runs show: the levels of factors, fitted to many measured steps at once.
 
-Answers: by how much does each named factor differ from the prediction from kernels alone, how certain is
+Answers: by how much does each named factor differ from the prediction without constants, how certain is
 this, and how many sources support it?
 Elsewhere: a fit to one run of the user (lab/validation/from_run.py), the runs that are fitted and left out
 (lab/validation/leave_one_out.py), the file of the catalogue (library/constants.py), the definition of

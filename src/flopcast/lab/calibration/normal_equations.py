@@ -3,12 +3,12 @@
 Answers: which values of the nodes and which coefficients of the terms fit rows best with these weights?
 Elsewhere: rows, nodes and penalties (efficiency_table.py).
 
-A row depends on the corners of its cell, which lie at two neighbouring places of the first axis, and
-penalties couple nodes that are up to two places apart. Therefore only three kinds of blocks are stored:
-those of a place, those between it and the next place, and the diagonals between it and the place after
-the next. Elimination place by place (Thomas' algorithm) then needs less than a hundredth of the work of a
-general solver. Terms, which affect all nodes, form a border around the nodes (Schur's complement). Rows
-of one cell depend on the same nodes, so their products are first summed over each cell by matrix
+A row depends on the corners of its cell, which are at two neighbouring positions of the first axis.
+Penalties couple nodes that are at most two positions apart. Therefore only three kinds of blocks are
+stored: those of a place, those between it and the next place, and the diagonals between it and the place
+after the next. Elimination place by place (Thomas' algorithm) then needs less than a hundredth of the work
+of a general solver. Terms, which affect all nodes, form a border around the nodes (Schur's complement).
+Rows of one cell depend on the same nodes, so their products are first summed over each cell by matrix
 products. The nodes on which rows depend do not change with their weights and are determined once.
 """
 
@@ -29,7 +29,7 @@ _pairs = cache(np.triu_indices)  # of the corners of a cell
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Cells:
-    """Cells with similar numbers of rows.
+    """Cells that contain similar numbers of rows.
 
     `rows` holds the indices of their rows, (cells, most rows); in cells with fewer rows, the total number
     of rows fills the remaining entries. `columns` holds the weights of the corners, the terms and the

@@ -54,7 +54,7 @@ def fit_pack(samples: Mapping[str, Samples], device: Device) -> dict[str, Curve]
 
 
 def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict[str, Samples]:
-    """Return the rows of a pack by class; gradient layouts of products are separate classes here.
+    """Return the rows of a pack by class. The gradient layouts of GEMMs are separate classes.
 
     Rows are left out if a curve does not describe their operator or condition. Rows that are faster than
     the device's peaks are rejected and counted.

@@ -114,7 +114,7 @@ def _size(r: Columns) -> int:
 def peer_files(group: str) -> tuple[PeerFile, ...]:
     """Return the kernels of "training" or "serving" that peers.yaml describes, most trusted first.
 
-    An entry with `each` stands for several: one for each combination of the rows of its lists. A row has
+    An entry with `each` means several entries: one for each combination of the rows of its lists. A row has
     keys that an entry needs, and words that replace their names in braces in the texts of the entry.
 
     >>> [file.name for file in peer_files("training")][:3]

@@ -181,7 +181,9 @@ def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterato
 
 
 def gradients_of(samples: Samples) -> Sequence[AbstractOperator]:
-    """Return the two products behind samples of `gemm.gradients`, input gradient first; (rows, 1)."""
+    """Return the two products that samples of `gemm.gradients` measure, the input gradient first; (rows,
+    1).
+    """
     m, n, k = (axis[:, None] for axis in samples.coordinates)
     return [part for _, part in Matmul(m=m, n=n, k=k, dtype="fp16").gradients()]
 

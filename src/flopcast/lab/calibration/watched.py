@@ -1,6 +1,6 @@
 """Long loops of the laboratory that report their progress.
 
-Answers: which callback may be given to a function that goes through many runs or classes?
+Answers: which callback may be given to a function that processes many runs or classes?
 Elsewhere: how the progress is shown, and the effect of an interrupt (cli/progress.py).
 """
 

@@ -7,10 +7,10 @@ Elsewhere: sizes that the log states (size_suspects.py), other contradictions to
 (series_suspects.py), timers (timer_suspects.py), traces (trace_suspects.py), settings of the job
 (settings.py), a better plan (better_plan.py), how a diagnosis is shown (render/diagnosis.py).
 
-The diagnosis examines, in this order: sizes in the log that differ from the job; pauses and slowing in
-its steps; timers and traced kernels, compared with the prediction; settings that cost time. The network,
-the clocks or the host could explain the rest of the difference. The diagnosis states which measurement
-would tell them apart.
+The diagnosis examines, in this order: sizes in the log that differ from the job; pauses and slowing in its
+steps; timers and traced kernels, compared with the prediction; settings that cost time. The network, the
+clocks or the host could explain the rest of the difference. The diagnosis states which measurement would
+distinguish them.
 """
 
 from collections.abc import Iterator, Mapping

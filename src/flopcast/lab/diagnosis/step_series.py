@@ -4,8 +4,9 @@ Answers: which steps took much longer than their neighbours, how regular are the
 at once or gradually?
 Elsewhere: step times of a log (lab/logs/log.py), what the patterns mean (diagnose.py).
 
-A pause is a record that exceeds the running median by PAUSE_RATIO and by PAUSE_SIGMAS of the usual
-scatter. Slowing is detected in medians of at most MOST_BINS bins of the other records.
+A pause is a record that exceeds the running median by PAUSE_RATIO and by PAUSE_SIGMAS of the usual scatter.
+To detect that a run becomes slower, the module compares medians of at most MOST_BINS bins of the other
+records.
 """
 
 import numpy as np

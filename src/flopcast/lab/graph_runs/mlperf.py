@@ -1,13 +1,13 @@
 """MLPerf Training v5.1: steps of Flux.1, RetinaNet and DLRM-DCNv2; R-GAT is left out with a reason.
 
 Source: data/graphs/mlperf_training_v5.1.csv; on GitHub mlcommons/training_results_v5.1. One row is one
-submitted system; `med_train_step_time` is in seconds, and `med_throughput` is in samples per second of
-the whole system. Sizes are those of the reference implementations (mlcommons/training): Flux.1 trains on
-images of 256 x 256 pixels, which give 256 image tokens in addition to 256 text tokens; RetinaNet has a
-ResNeXt-50 backbone, images of 800 x 800 pixels and 264 classes; DLRM-DCNv2 has 26 tables with 214 lookups
-per sample, and a cross network of rank 512. All of them run in 16 bits with fused kernels. The backward
-pass hides all messages except exchanges of embeddings. No number was fitted to these rows: kernels have
-the efficiency of kernels measured alone.
+submitted system; `med_train_step_time` is in seconds, and `med_throughput` is in samples per second of the
+whole system. Sizes are those of the reference implementations (mlcommons/training): Flux.1 trains on images
+of 256 x 256 pixels, which give 256 image tokens in addition to 256 text tokens; RetinaNet has a ResNeXt-50
+backbone, images of 800 x 800 pixels and 264 classes; DLRM-DCNv2 has 26 tables with 214 lookups per sample,
+and a cross network of rank 512. All of them run in 16 bits with fused kernels. The backward pass hides all
+messages except exchanges of embeddings. No number was fitted to these rows: the efficiencies of kernels
+come from benchmarks of single kernels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -46,7 +46,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Return the key of the sample that it produces (`MessageSample.key`)."""
+        """Return the key of the sample that this measurement produces (`MessageSample.key`)."""
         group = self.group
         return f"{self.collective}|{self.message_bytes}|{group.inside}|{group.nodes}|{self.condition}"
 

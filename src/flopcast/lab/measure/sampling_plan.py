@@ -1,8 +1,8 @@
 """The sampling plan: the shapes, cold or loaded, their order, and the seconds that they may take.
 
 Answers: what is measured first, and what fits into a time budget?
-Elsewhere: shapes (shapes.py), the run itself (sampling_run.py), which stops at the deadline whatever the
-plan contains.
+Elsewhere: shapes (shapes.py), the run itself (sampling_run.py), which stops at the deadline even if the
+plan is not finished.
 
 The plan has rounds of growing size: the first round visits every class that matters, and each later one
 doubles the points of every class. Within a round, short measurements come first, and cold ones come

@@ -95,9 +95,9 @@ def loaded(
     """Return the mean seconds of a run in each of the last `repetitions` batches, and the sensor readings.
 
     `runs` are the same kernel on different operands, used in turn; one takes about `once_s`. The device
-    stays busy for `load_s`, or longer if `repetitions` batches need more time. The last batches count,
-    when clocks have settled. Two batches are always queued in advance, so that the device has no gaps
-    while the host waits.
+    stays busy for `load_s`, or longer if `repetitions` batches need more time. Only the last batches count,
+    because the clocks are steady by then. Two batches are always queued in advance, so that the device has
+    no gaps while the host waits.
     """
     size = max(1, min(MOST_RUNS, math.ceil(BATCH_S / max(once_s, 1e-9))))
     turn = cycle(runs)

@@ -1,6 +1,6 @@
 """Meaning of cells in run tables: devices, precisions, recompute, sharding, schedules and memory.
 
-Answers: how are printed device names compared, and which value of a plan does a printed word stand for?
+Answers: how are printed device names compared, and which value of a plan does a printed word mean?
 Elsewhere: the catalogue's tables (known_names.py), the job of a row (job.py).
 """
 

@@ -3,9 +3,9 @@
 Answers: what kind of table has this header, and which fact does each column state?
 Elsewhere: reading the cells (table.py), the facts themselves (lab/validation/run.py).
 
-A table of another origin needs one entry in headers.yaml. Facts that all rows share and that the table
-therefore omits (device, framework) are in `common`. They come from the text that accompanies the table.
-If one cell of a column holds several facts, `translate` first rewrites the row into the columns of
+A table from another source needs one entry in headers.yaml. Facts that all rows share and that the table
+therefore omits (device, framework) are in `common`. They come from the text that accompanies the table. If
+one cell of a column holds several facts, `translate` first rewrites the row into the columns of
 `PUBLISHED`.
 """
 

@@ -133,8 +133,8 @@ def model_of(run: Run) -> KnownModel | None:
     """Return the model that a run names. If the row has no sizes, only a model of the catalogue is
     returned.
 
-    An entry of the catalogue with the same name, apart from blanks and dashes, and with the same sizes
-    needs no line in the table. Otherwise, the row's sizes are used in a common type of block.
+    A model needs no line in the table if an entry of the catalogue has the same sizes, and the same name
+    except for spaces and dashes. Otherwise, the row's sizes are used in a common type of block.
     """
     known = models()
     named = (entry for entry in known if entry.name)

@@ -46,8 +46,8 @@ class _Configuration:
         """Return the configuration with the tensor-parallel degree that its batch per replica implies.
 
         The name of a file omits this degree if a common file sets it. `MINIBS` is the number of sequences
-        that a replica runs in a step: global batch = MINIBS × devices / (TP × PP × CP), as
-        megatron_gpt_peft_tuning_config.yaml says.
+        that a replica runs in a step: global batch = MINIBS × devices / (TP × PP × CP), according to
+        megatron_gpt_peft_tuning_config.yaml.
         """
         each, others = _count(settings.get("MINIBS", "")), self.pipeline_parallel * self.context_parallel
         if not each or each * devices % (batch * others):

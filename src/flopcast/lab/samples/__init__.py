@@ -1,4 +1,4 @@
-"""Files of measurements: sample packs, tables of kernels, logs of nccl-tests, site files.
+"""Files with measurements: sample packs, tables of kernels, logs of nccl-tests, and site files.
 
 packs.py writes and reads the folders that `flopcast measure` fills; columns.py reads tables of numbers
 and checks every cell.

@@ -2,8 +2,7 @@
 
 Answers: which values does this file contain, and which of its rows cannot be read?
 Elsewhere: what the columns mean (lab/calibration/). A bad row is left out and reported, and the good rows
-are kept, because one broken line should not make a long sweep useless. A file that cannot be read at all is
-refused.
+are kept, because one broken line should not make a long sweep useless. Unreadable files are refused.
 """
 
 import csv

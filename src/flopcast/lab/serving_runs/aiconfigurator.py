@@ -3,14 +3,14 @@
 Source: data/peers/aiconfigurator/serving_measured_ttft_tpot.csv.gz; on GitHub ai-dynamo/aiconfigurator,
 Apache-2.0. One row is one benchmark of one deployment.
 
-Facts that a row omits follow from the engine: TensorRT-LLM runs checkpoints whose cache has 8 bits, and
-the other engines keep 16 bits; `gpt-oss` always has 4-bit experts, whatever precision the row states, and
-multiplies them by 8-bit activations on Blackwell. For models that are published with block scales, "fp8"
-means fp8 with these scales. Rows do not state whether tokens were drafted, which halves the time per
+Facts that a row omits follow from the engine: TensorRT-LLM runs checkpoints whose cache has 8 bits, and the
+other engines keep 16 bits; `gpt-oss` always has 4-bit experts, even if the row states another precision,
+and multiplies them by 8-bit activations on Blackwell. For models that are published with block scales,
+"fp8" means fp8 with these scales. Rows do not state whether tokens were drafted, which halves the time per
 token in some cases. The published launches of InferenceX state it (inferencex.py). If experts are spread
-over the n ranks of an instance, some rows multiply their degrees by n twice: they state 64 or 8 x 8 for
-the 8 ranks that their ids name. If a row states no number of groups and its experts have more ranks than
-its attention, these ranks are divided into groups. The concurrency is that of the whole instance;
+over the n ranks of an instance, some rows multiply their degrees by n twice: they state 64 or 8 x 8 for the
+8 ranks that their ids name. If a row states no number of groups and its experts have more ranks than its
+attention, these ranks are divided into groups. The concurrency is that of the whole instance;
 `silicon_data_source` repeats it. Some rows have separate pools for prefill and decoding but do not state
 the numbers of instances. They use the numbers of the InferenceX deployment with the same degrees and
 concurrency; rows without such a deployment cannot be predicted. A row with an instance of more than eight

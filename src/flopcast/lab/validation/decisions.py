@@ -46,12 +46,13 @@ class Choice:
 class Pairs:
     """All pairs of choices, counted.
 
-    Pairs are `apart` if their measured times differ by more than repeats do; all other pairs are tied.
-    `right_share` is the share of the pairs apart that are predicted in the measured order (a pair
-    predicted as equal counts one half; 1 if no pair is apart). Of the tied pairs, `tied_equal` are called
-    equal: the 90 % interval of their ratio contains 1. The interval of `settled` pairs excludes 1;
-    `settled_wrong` of them were measured apart in the opposite order. For `covered` pairs, the measured
-    ratio lies in the interval, extended by the scatter of repeats.
+    Pairs are `apart` if their measured times differ by more than repeated measurements do. All other pairs
+    are tied. `right_share` is the fraction of the `apart` pairs that are predicted in the measured order. A
+    pair that is predicted to be equal counts as one half. The fraction is 1 if no pair is `apart`. Of the
+    tied pairs, `tied_equal` are called equal: the 90 % interval of their ratio contains 1. The interval of
+    `settled` pairs excludes 1. Of these pairs, `settled_wrong` are `apart` and were measured in the
+    opposite order. For `covered` pairs, the measured ratio lies in the interval, extended by the scatter of
+    repeats.
     """
 
     number: int

@@ -19,12 +19,12 @@ from flopcast.timeline.uncertainty import log_sigmas
 class Diagnosis:
     """The first suspect of one row.
 
-    `factor` has the largest product of step share and sigma; `share` and `log_sigma_factor` belong to
-    this factor. `needed_ratio` is the ratio by which the factor would have to change for the step to
-    equal the measurement, with all else unchanged; it is None if no ratio makes the step short enough.
-    `component` is the largest of the breakdown. `surprise_ratio` is the error divided by one standard
-    deviation of the prediction, positive if the prediction is too slow. `extrapolated` lists curves that
-    were used beyond their measured range.
+    `factor` has the largest product of step share and sigma; `share` and `log_sigma_factor` belong to this
+    factor. `needed_ratio` is the ratio by which the factor would have to change for the step to equal the
+    measurement, with all else unchanged; it is None if no ratio makes the step short enough. `component` is
+    the largest component of the step time. `surprise_ratio` is the error divided by one standard deviation
+    of the prediction, positive if the prediction is too slow. `extrapolated` lists curves that were used
+    beyond their measured range.
     """
 
     factor: str

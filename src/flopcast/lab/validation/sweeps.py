@@ -22,7 +22,7 @@ from flopcast.spec.job import Job
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """The fields that are equal in a sweep, and those that must differ in it."""
+    """The fields that are equal in a sweep, and the fields that must differ."""
 
     kept: Callable[[Job], Hashable]
     varied: Callable[[Job], Hashable]

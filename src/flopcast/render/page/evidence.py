@@ -43,7 +43,7 @@ def saving(report: Report) -> Section | None:
 
 
 def evidence(report: Report) -> Section:
-    """Return the section that lists the curves behind the times, and the assumptions."""
+    """Return the section that lists the curves from which the times are computed, and the assumptions."""
     rows: list[tuple[Cell, ...]] = [
         (each.curve, share(each.relative_error), "outside" if each.extrapolated else "inside", each.source)
         for each in report.evidence

@@ -60,7 +60,7 @@ class FrontDrawing:
     joined: bool = True
 
     def svg(self) -> str:
-        """Return the drawing alone as SVG, with its style."""
+        """Return the drawing as SVG with its style, without the page."""
         namespace = 'xmlns="http://www.w3.org/2000/svg" '
         return (
             self.of_page()

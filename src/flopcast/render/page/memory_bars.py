@@ -3,8 +3,9 @@
 Answers: which stage and which memory is fullest, what fills it, and how much is left?
 Elsewhere: memory over the step, and the tables (memory.py).
 
-A bar has what is allocated at the stage's own peak by category, then what the driver holds beside it. A
-thin line goes on to the high end of the 90 % interval, which has the allocator's cache.
+A bar shows the memory that is allocated at the peak of the stage, by category, and then the other memory
+that the driver holds. A thin line extends to the upper end of the 90 % interval, which includes the cache
+of the allocator.
 """
 
 from collections.abc import Iterator, Sequence

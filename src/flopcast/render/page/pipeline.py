@@ -64,7 +64,7 @@ def pipeline(report: Report) -> Section:
 
 
 def rule(report: Report) -> str:
-    """Return a sentence that says which tasks are drawn."""
+    """Return a sentence that states which tasks are drawn."""
     if not _is_large(report):
         return "Every task is a box."
     stages = len(report.timeline.update_s)

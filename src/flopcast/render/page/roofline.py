@@ -36,7 +36,9 @@ SLOPE_RATIO = 8.0  # a roof is drawn at least down to 1 / SLOPE_RATIO of its ben
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelPoint:
-    """One execution of a kernel alone; `path_s` is the time of all its executions on the critical path."""
+    """One execution of a kernel while nothing else runs. `path_s` is the time of all its executions on the
+    critical path.
+    """
 
     name: str
     phase: str

@@ -64,7 +64,7 @@ def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> s
 def stacked(
     across: Integers, heights: Sequence[np.ndarray] | np.ndarray, base: Number, hues: Sequence[int]
 ) -> str:
-    """Return stacked areas as SVG; each amount stays constant until the next moment.
+    """Return stacked areas as SVG; each amount is constant until the next time.
 
     The highest area is painted first and the lower ones over it, so that an area needs no lower edge. Equal
     consecutive amounts are merged. Moments (`across`) are in whole units and increase; `heights` are those

@@ -1,4 +1,4 @@
-"""The section about where the time goes: the step, its components, the operators of each.
+"""The section that divides the step time into components, and each component into operators.
 
 Answers: which operators make a component of the breakdown, in which pass, for how long?
 Elsewhere: the components themselves (report/report.py), how close each kernel comes to its bound
@@ -39,8 +39,8 @@ class OperatorTime:
 def parts(report: Report) -> dict[str, tuple[OperatorTime, ...]]:
     """Return the operators of every component, longest first; bubble and jitter have none.
 
-    Operators are told apart by name, pass and kernel or collective, so that a product counts separately
-    forward and backward. Seconds of a component's operators add up to the component.
+    Operators are distinguished by name, pass, and kernel or collective, so that the GEMMs of the forward
+    and the backward pass count separately. Seconds of a component's operators add up to the component.
     """
     path_s: dict[tuple[str, str, str, str], float] = defaultdict(float)
     for each in report.timeline.bottleneck_attribution:

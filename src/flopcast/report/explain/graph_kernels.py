@@ -1,7 +1,8 @@
 """Explanation of the seconds of one kernel of an exported graph.
 
 Answers: with which class, rates and efficiencies is its time computed?
-Elsewhere: the computation itself (cost/graph_kernels/), whose functions are called again here on the item.
+Elsewhere: the computation itself (cost/graph_kernels/), whose functions this module calls again for the
+item.
 """
 
 import numpy as np

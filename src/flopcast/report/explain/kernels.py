@@ -1,7 +1,7 @@
 """Explanation of the seconds of one kernel.
 
 Answers: from which shape, peak rates, curve and factors is the time of this operator computed?
-Elsewhere: the computation itself (cost/price.py), whose functions are called again here on the one item.
+Elsewhere: the computation itself (cost/price.py), whose functions this module calls again for the item.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def source_of(sources: tuple[Source, ...], *words: str) -> str:
 
 
 def run_as(item: Item, row: int) -> AbstractOperator:
-    """Return the operator that is priced: experts that are alone on their rank are a dense product."""
+    """Return the operator that is priced: with one expert on each rank, an ordinary GEMM."""
     work = item.work
     if isinstance(work, GroupedMatmul) and element_at(work.groups, row, 0) <= 1:
         return work.as_one_product()

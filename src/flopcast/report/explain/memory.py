@@ -1,7 +1,7 @@
 """Explanation of memory: the categories of the fullest stage, and their parts.
 
 Answers: which bytes does a category contain, and from which numbers are they computed?
-Elsewhere: the categories themselves (memory/categories.py), whose docstrings are shown here.
+Elsewhere: the categories themselves (memory/categories.py), whose docstrings the explanation shows.
 """
 
 from flopcast.memory import categories

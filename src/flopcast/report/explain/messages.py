@@ -1,7 +1,7 @@
 """Explanation of the seconds of one message.
 
 Answers: from which ranks, links, bandwidths and factors is the time of this collective computed?
-Elsewhere: the computation itself (cost/collectives), whose terms are computed again here.
+Elsewhere: the computation itself (cost/collectives), whose terms this module computes again.
 """
 
 import numpy as np
@@ -57,7 +57,7 @@ def message_inputs(
     Returns
     -------
     tuple of Input
-        One line that says why nothing is sent, or the inputs of the collective's formula. An all-to-all
+        One line that states why nothing is sent, or the inputs of the collective's formula. An all-to-all
         over several nodes that runs in two steps is described as two messages.
     """
     whole = group_of(work, priced)

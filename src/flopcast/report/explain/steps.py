@@ -307,7 +307,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
     """Return a factor: its level, its uncertainty, and the fraction of the critical path that it scales.
 
     The slope d log(step) / d log(factor) is the share of the critical path that the factor scales. A factor
-    that concerns only the ratio of two plans has no part in a step and says so.
+    that affects only the ratio of two plans does not change a step, and its explanation states this.
     """
     (known,) = [each for each in report.factors if each.name == name]
     sigma = Input(name="sigma", text=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor)

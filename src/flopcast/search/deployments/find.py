@@ -56,8 +56,9 @@ OnServingProgress = Callable[[Progress], None]
 class RankedDeployment:
     """A deployment that was simulated.
 
-    `losses` are of the objectives of the front. `kept` says whether it serves the traffic and keeps all
-    limits of latency, as predicted; `tied` whether its first loss is within 1 % of the best of those.
+    `losses` are of the objectives of the front. `kept` states whether the deployment is predicted to serve
+    the traffic and to keep all limits of latency. `tied` states whether its first loss is within 1 % of the
+    best such deployment.
     """
 
     report: ServingReport
@@ -144,7 +145,7 @@ def find_deployments(
     Raises
     ------
     SpecError
-        No deployment is possible; the faults are those of the job as it stands.
+        No deployment is possible. The error lists the faults of the unchanged job.
     KeyboardInterrupt
         Before the first simulation has ended; later, an interrupt ends the search with what is found.
     """

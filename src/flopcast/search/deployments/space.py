@@ -3,8 +3,8 @@
 Answers: which degrees, formats and limits does a search of serving try?
 Elsewhere: what a field means (spec/deployment.py), which deployments are worth a simulation (screen.py).
 
-A field that is left out takes every value that can matter, apart from number formats: these change the
-answers of a model, so that a search keeps those of the job unless the space lists others.
+A field that is left out takes every value that can matter. Number formats are an exception, because they
+change the answers of a model: a search keeps the formats of the job unless the space lists others.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ class DeploymentSpace(StrictModel):
     ----------
     tensor_parallel, data_parallel, expert_parallel, pipeline_parallel, replicas : tuple of int
         Degrees of one instance, and the number of instances. Pipeline stages are tried if a cluster has
-        more devices than its fastest links join.
+        more devices than its fastest links connect.
     weights, expert_weights : tuple of str
         Number formats of the weights of linear layers, and of those of routed experts.
     cache : tuple of str

@@ -6,9 +6,9 @@ A decoding query is multiplied by the up-projection of keys, and the result of a
 ("absorbed", arXiv:2405.04434, section 2.1.2), so that the kernel reads latents alone. For the tokens of
 prompts the latents are projected up instead, which costs less for many queries.
 
-Where ranks split the latents (TPLA), a decoding token has the queries and the outputs of all heads on each
-rank, and the sum over ranks behind the output projection joins what they read. Prompts are computed with
-the heads of the rank, as without the split.
+If ranks split the latents (TPLA), each rank has the queries and the outputs of all heads for a decoding
+token. The sum over ranks after the output projection combines their results. Prompts are computed with the
+heads of the rank, as without the split.
 """
 
 import numpy as np

@@ -9,8 +9,8 @@ inputs. The residual stream is therefore in fp32:
 
 - norms and positions read and write fp32. Norms that are chains of kernels (`unfused_rmsnorm`,
   `wide_rmsnorm`) run square, mean, product and scale in fp32 without casts. A norm of 16-bit queries or
-  keys casts them to fp32, so that rotary embeddings behind it run in fp32, too;
-- each product casts its own input, because autocast caches only the casts of weights. If queries, keys and
+  keys casts them to fp32, so that the following rotary embeddings also run in fp32;
+- each GEMM casts its own input, because autocast caches only the casts of weights. If queries, keys and
   values, or both halves of a gated layer, are products of their own (`separate_projections`, which a stack
   lists before this rewrite), each of them casts it;
 - a residual sum reads 16 bits and fp32, and writes fp32. Its backward pass adds two fp32 gradients and

@@ -1,7 +1,7 @@
 """Kernels of eager PyTorch in place of fused ones, as in the models of Hugging Face transformers.
 
-Answers: which chains of framework kernels stand for a norm, a softmax, a gated or a plain activation, and
-what do they keep?
+Answers: which chains of framework kernels compute a norm, a softmax, or a gated or plain activation, and
+which tensors do they keep?
 Elsewhere: the chains of GPT-NeoX (unfused_norm.py, unfused_rope.py).
 
 Norms and softmax are computed in fp32 between two casts, so that they keep tensors of twice the bytes.

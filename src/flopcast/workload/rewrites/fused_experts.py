@@ -1,4 +1,4 @@
-"""Activation of experts, and the casts behind it, inside the products of experts.
+"""Activation functions of experts, and the following casts, fused into the GEMMs of experts.
 
 One kernel multiplies the rows of all experts, applies the gate and writes 8 bits; in the backward pass the
 same holds for the second linear's input gradient. What is kept does not change.

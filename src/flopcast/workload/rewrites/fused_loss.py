@@ -1,6 +1,6 @@
 """Cross entropy in one kernel over 16-bit logits.
 
-Answers: what runs instead of the cast to fp32 and the chain of kernels behind the logits?
+Answers: what runs instead of the cast to fp32 and the chain of kernels after the logits?
 Elsewhere: which stack does (spec/stack.py, `fused_loss`). Logits that are divided over ranks need sums over
 ranks, and a stack without a kernel for these keeps the chain. A batch of plans has the items of both, and
 the counts of items choose for each plan.

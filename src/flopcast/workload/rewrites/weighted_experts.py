@@ -84,8 +84,8 @@ def chunked_gate(items: Items) -> Items:
 
     Both halves are cut out, clamped and joined by PyTorch (8 passes of a half). Backward each of three
     bounds is a comparison that writes a mask of one byte (4.5), two masks of one half are joined (1.5),
-    each half is chosen by its mask (5), and both are joined (4). The clamp keeps its inputs, and the gate
-    keeps the clamped halves.
+    each half is chosen by its mask (5), and both are joined (4). For the backward pass, the clamp keeps its
+    inputs, and the gate keeps the clamped halves.
 
     References
     ----------
