@@ -18,8 +18,8 @@ def read_named(
 
     Parameters
     ----------
-    name : searched in the folder of the job file that states it. A name on the command line is searched in
-    the current folder read : reads the bytes of a path, at most `most` + 1
+    name : relative to the job file that states it, or, on the command line, to the current folder
+    read : reads the bytes of a path, at most `most` + 1
     """
     parents = [at[:depth] for depth in range(len(at), 0, -1)]
     in_file = any(path in document.lines for path in parents)

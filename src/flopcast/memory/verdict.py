@@ -49,8 +49,9 @@ def allocated_interval(
 
     Parameters
     ----------
-    standing_bytes : the part of the peak that is allocated during the whole step allocated_bytes : the
-    predicted peak memory : the fields of the stack about memory
+    standing_bytes : the part of the peak that is allocated during the whole step
+    allocated_bytes : the predicted peak
+    memory : the fields of the stack about memory
     """
     known = "verified" if memory.verified else "compared" if memory.compared else "unknown"
     below, above = TEMPORARY_LOG_SIGMAS[known]
