@@ -19,7 +19,7 @@ def collect_rarely() -> None:
 
 
 def keep_all() -> None:
-    """Exclude all existing objects, such as modules, from garbage collection, because they live until the
-    process ends.
+    """Exclude all existing objects, such as modules, from garbage collection, because they are needed until
+    the process ends.
     """
     gc.freeze()

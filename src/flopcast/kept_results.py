@@ -1,7 +1,7 @@
 """A cache of results of pure functions, with a bounded number of entries.
 
 Answers: when is a result the same as an earlier one, and how many are kept?
-Elsewhere: what a `Predictor` keeps (predictor.py), and what each result depends on (those who ask).
+Elsewhere: the results that a `Predictor` keeps (predictor.py), and the keys of results (the callers).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -20,7 +20,7 @@ PLAIN = frozenset((str, int, float, bool, type(None)))  # types whose values are
 
 
 class LargeResults:
-    """The last results, by what they depend on, for results of many bytes.
+    """The last results of many bytes. The keys are the inputs of a result.
 
     As those of `KeptResults`, they are in two halves, of which the older is dropped. A half is full when it
     has `most_bytes`, so it exceeds them by less than its last result.
@@ -69,7 +69,8 @@ class LargeResults:
 
 
 class KeptResults:
-    """The last results, by what they depend on; at least `most`, at most twice as many are kept.
+    """The last results. The keys are the inputs of a result. At least `most` and at most 2 · `most` results
+    are kept.
 
     Results are in two halves. When the newer half is full, the older one is dropped, except for the results
     that were asked for since. With `most` of 0 nothing is kept. `large` keeps results of many bytes.
@@ -181,7 +182,7 @@ def content(value: Any) -> Hashable:  # noqa: ANN401 - keys are made of any valu
 def digest(value: object, arrays: dict[int, bytes]) -> bytes:
     """Return a digest of what `content` returns: a short key for values with long arrays.
 
-    `arrays` remembers the digests of arrays by their identity; these must live as long as it does.
+    `arrays` stores the digests of arrays by their identity. The arrays must exist as long as `arrays`.
 
     Raises
     ------

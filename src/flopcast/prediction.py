@@ -38,7 +38,7 @@ def predict(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Repo
     Raises
     ------
     SpecError
-        The job contradicts itself, or asks for what is not supported; every fault is listed.
+        The job contradicts itself, or needs a feature that is not supported. The error lists every fault.
     """
     programs = programs_of(job, kept)  # what this software really runs; no hardware yet
     priced = priced_job(job, programs, book, kept)  # each item alone

@@ -7,8 +7,8 @@ Elsewhere: which units a field takes, and how numbers are shown (units.py), text
 All interfaces use this module to read quantities: options, plans, files, requests and Python. A quantity is
 a number, which may have thousands separators, and a prefix with a unit, which may be spelled out. Decimal
 prefixes are powers of ten, binary ones ("GiB") of two, and bits are eighths of bytes. In lengths of
-sequences, k is 1,024 tokens, as in the names of models; in all other counts it is 1,000. The core sees SI
-floats only.
+sequences, k is 1,024 tokens, as in the names of models; in all other counts it is 1,000. The core contains
+only SI floats.
 """
 
 import math

@@ -13,7 +13,7 @@ take
     m_i = sum over S that contain i of P(S) / g(S)
 
 times as long, with P(S) the product of u_j for j in S and 1 - u_j for the others. Longer messages change
-the steps and u_j in turn, so both are computed again until they agree.
+the steps, and the steps change u_j, so both are computed again until they agree.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,7 @@
 Answers: which allowed number or word do "4096 GB", [8], -64, "8,192" or "ture" mean?
 Elsewhere: quantities (quantities.py), names of the catalogue (files/nearest_names.py).
 
-A wrong value is compared with the text of what is allowed, which all errors state in the same words.
+A wrong value is compared with the text of the allowed values, which all errors state in the same words.
 """
 
 import math

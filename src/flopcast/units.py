@@ -1,4 +1,5 @@
-"""Units of fields, and numbers as text: "2.04 TB/s", "17.4 ms", "$2.50 M". The core sees SI floats only.
+"""Units of fields, and numbers as text: "2.04 TB/s", "17.4 ms", "$2.50 M". The core contains only SI
+floats.
 
 Answers: which units does a field take, and how is a number shown?
 Elsewhere: reading quantities (quantities.py). Which field takes one follows from its name (`units_of`), not

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def fitted_engines(
     paths: Sequence[str], others: Sequence[str], every: int, out: Path | None
 ) -> "Mapping[str, IterationCost]":
-    """Return the constants of each engine, fitted on every so many rows of tables of serving.
+    """Return the constants of each engine, fitted to a regular subset of the rows of serving tables.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Files that commands write.
 
-Answers: how is a file written, and what is printed then?
+Answers: how is a file written, and what does the command print afterwards?
 Elsewhere: which paths are refused before any work is done (file_types.py).
 """
 

@@ -39,7 +39,7 @@ class Clock:
         return time.perf_counter() - self._start_s
 
     def show(self, since_s: float, text: str) -> None:
-        """Show a line, unless the last one was shown a moment ago; `since_s` counts from the start."""
+        """Show a line, unless another line was shown very recently. `since_s` counts from the start."""
         if moves_cursor(sys.stderr) and since_s - self._shown_s > SHOW_EACH_S:
             self._shown_s, columns = since_s, width() - 1  # the last one would break the line
             click.echo(f"\r{text[:columns]:{columns}}", err=True, nl=False)

@@ -5,8 +5,9 @@ Elsewhere: the measured matrix (spec/link_matrix.py), the members of groups (ran
 a stage (parts.py).
 
 A ring passes the nodes of its ranks in the order of the ranks and returns to the first; its slowest pair
-decides. Where each rank sends to all others, a rank sends to one after the other, so that the mean of the
-seconds per byte decides; the slowest rank counts. A transfer between stages crosses one pair.
+decides. In an all-to-all, a rank sends to the other ranks one after the other, so its speed is the mean of
+the seconds per byte. The slowest rank determines the speed of the group. A transfer between stages crosses
+one pair.
 """
 
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ NEXT, BEFORE = "next", "before"  # axes of transfers: from a stage to the next, 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeed:
-    """The speed of the messages of one axis on one tier, relative to what the cluster describes.
+    """The speed of the messages of one axis on one tier, relative to the description of the cluster.
 
     An empty axis means all axes; `to_all` is None if the speed is the same for rings and for all-to-alls.
     """
@@ -44,7 +44,7 @@ class LinkSpeed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """The group of one stage of one replica, and its speeds relative to what the cluster describes.
+    """The group of one stage of one replica, and its speeds relative to the description of the cluster.
 
     `outside` are the axes along which the stage sends messages to other groups of nodes.
     """

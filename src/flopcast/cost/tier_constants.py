@@ -4,8 +4,8 @@ Answers: how much slower than their hardware are copies of states, updates on th
 Elsewhere: the fitted values (catalog/constants), seconds of copies and updates (tier_copies.py), seconds of
 checkpoints (economics/checkpoints.py) and of handoffs (rl/handoff.py).
 
-A constant is a ratio of time: measured over what the hardware, or an estimate, gives. Without a fitted
-value, as under `--no-constants`, its ratio is 1 and its sigma the wide one of this file.
+A constant is a measured time, divided by the time that follows from the hardware or from an estimate.
+Without a fitted value, as under `--no-constants`, its ratio is 1 and its sigma the wide one of this file.
 """
 
 from collections.abc import Mapping

@@ -3,8 +3,8 @@
 Answers: how fast is a link when every device of a node uses it, and how fast does a host update?
 Elsewhere: which copies there are (workload/offload.py), kernels and messages (price.py).
 
-All devices of a node copy at the same time, so each has its share of what they share: of the link to the
-host, of the host's memory, of the drives, of the file system.
+All devices of a node copy at the same time, so each device gets an equal share of the link to the host, the
+memory of the host, the drives and the file system.
 
 Software copies and updates more slowly than the hardware allows; by how much is a constant that was fitted
 on whole runs (tier_constants.py).

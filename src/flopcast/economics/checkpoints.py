@@ -137,7 +137,7 @@ class SaveTimes:
         return (1.0 - self.background_fraction) * self.background_s
 
     def cycle_s(self, work_s: float) -> float:
-        """Return the time from one checkpoint to the next, with so many seconds of steps between them.
+        """Return the time from one checkpoint to the next, given the seconds of steps between them.
 
         Training waits for a write that takes longer than these steps.
         """
@@ -187,7 +187,7 @@ def save_times(
 
 
 def files_time_s(num_files: int, nodes: int, rates: SaveRates) -> float:
-    """Return the seconds until the slowest of the nodes has opened its part of so many files."""
+    """Return the seconds until the slowest node has opened its part of the files."""
     return min(num_files, rates.most_files) * rates.file_s * slowest_of(nodes, rates.node_log_sigma_factor)
 
 
@@ -242,7 +242,7 @@ def host_limit_bytes(checkpoint: Checkpoint, cluster: Cluster) -> float:
 def restore_s(
     saved: SavedStates, read_bytes: Floats, checkpoint: Checkpoint, cluster: Cluster, rates: SaveRates
 ) -> float:
-    """Return the seconds in which all ranks read so many bytes each, (ranks,), and copy them to devices."""
+    """Return the seconds in which each rank reads its bytes, (ranks,), and copies them to its device."""
     storage = storage_of(cluster, checkpoint.to)
     copy_s = float(read_bytes.max()) / pinned_bytes_per_s(cluster, rates)
     return copy_s if storage is None else copy_s + transfer_s(saved, read_bytes, storage, cluster, "read")
@@ -251,7 +251,7 @@ def restore_s(
 def transfer_s(
     saved: SavedStates, rank_bytes: Floats, storage: Storage, cluster: Cluster, direction: str
 ) -> float:
-    """Return the seconds in which all ranks read or write so many bytes each, (ranks,).
+    """Return the seconds in which each rank reads or writes its bytes, (ranks,).
 
     Drives belong to a node; the rates of shared storage hold for all nodes, each with its own limit.
     """

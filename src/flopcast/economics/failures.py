@@ -1,4 +1,4 @@
-"""Time that a long run loses by checkpoints, restarts and repeated work.
+"""The time that a long run loses to checkpoints, restarts and repeated work.
 
 Answers: how much longer than its steps does a run take, and how often should it save a checkpoint?
 Elsewhere: how often devices fail (spec/operations.py), what the lost time costs (run.py).
@@ -89,7 +89,7 @@ def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> floa
 
 
 def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> LostTime:
-    """Return the time that a job of so many devices loses to failures and checkpoints.
+    """Return the time that a job loses to failures and checkpoints, given its number of devices.
 
     Parameters
     ----------

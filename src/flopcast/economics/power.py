@@ -6,8 +6,8 @@ energy?
 Elsewhere: watts of one kind of work and joules of a step (energy.py), how a limit slows kernels
 (cost/kernels/clocks.py).
 
-Boards and meters average over about a tenth of a second, in which many kernels run. So a task of the
-pipeline draws the mean of what it is made of, and a stage that waits draws the power of waiting.
+Boards and meters average over about a tenth of a second, in which many kernels run. A task of the pipeline
+therefore draws the mean power of its parts, and a waiting stage draws the power of waiting.
 """
 
 from collections import defaultdict

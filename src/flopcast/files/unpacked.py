@@ -1,8 +1,8 @@
 """Files of others, plain or gzipped: their first bytes say which.
 
 Answers: which bytes does a measured file hold, and why can it not be read?
-Elsewhere: what the bytes mean (lab/samples, lab/logs, lab/traces, interop/request_traces), where an error
-is reported; files that a user writes (requests/job_files.py), which are never packed.
+Elsewhere: what the bytes mean (lab/samples, lab/logs, lab/traces, interop/request_traces), the report of an
+error; files that a user writes (requests/job_files.py), which are never packed.
 
 A name that ends in .gz binds: what then does not begin as an archive (RFC 1952, section 2.3.1) was cut or
 renamed, and is refused. A packed file may hold a thousand times its own length: bounds count what is

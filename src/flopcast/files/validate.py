@@ -53,7 +53,7 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     Raises
     ------
     SpecError
-        Every fault found: units, unknown keys, wrong types, values out of range.
+        The error lists all faults: wrong units, unknown keys, wrong types, and values out of range.
     """
     problems: list[Problem] = []
     converted = _convert(data, path, document, problems, units=())

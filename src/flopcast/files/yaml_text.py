@@ -1,9 +1,9 @@
 """Our safe reader of YAML and JSON text: plain data, with the line of every value.
 
 Answers: what does this text say, and where does it say it? Only plain data is read: no tags, anchors,
-aliases or duplicate keys; bounded size and depth. It works on the parser's events, because PyYAML's
-composer recurses and dies on deeply nested input. The same code reads JSON, because JSON is a subset of
-this YAML.
+aliases or duplicate keys; bounded size and depth. It works on the parser's events, because the recursion of
+PyYAML's composer fails on deeply nested input. The same code reads JSON, because JSON is a subset of this
+YAML.
 """
 
 import math
@@ -40,9 +40,9 @@ class Document:
     """Plain data, and the line (from 1) on which each value of it begins.
 
     A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`. A
-    mapping or list begins at its key. `places` holds values that were given elsewhere than in the file, by
-    what a reader can find them: "--plan", "argument plan.tp=8". `keys` holds the keys of another program
-    from whose file values follow: "gradient_accumulation_steps".
+    mapping or list begins at its key. `places` maps values that are not from the file to their source, such
+    as "--plan" or "argument plan.tp=8". `keys` holds the keys of another program from whose file values
+    follow: "gradient_accumulation_steps".
 
     Examples
     --------

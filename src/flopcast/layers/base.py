@@ -150,7 +150,8 @@ class Weight:
 
 
 class AbstractLayer(StrictModel, ABC):
-    """One part of an architecture: its fields (validated, frozen) and what follows from them.
+    """One part of an architecture: its fields (validated, frozen), and the items, weights and FLOP that
+    follow from them.
 
     A layer is a pure function of its fields, of the hidden width and of a Split. It does not depend on a
     device, a stack or other layers. It reads a tensor "x" and writes a tensor "y", or the tensors that its

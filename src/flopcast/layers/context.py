@@ -2,7 +2,7 @@
 
 Answers: what is sent before and after the core of an attention layer under context parallelism?
 Elsewhere: the core itself, which each mixer states with `Split.queries`, `.keys` and `.head_shards`
-(layers/attention.py); the steps of a ring (workload/rewrites/ring_attention.py); what a plan may ask
+(layers/attention.py); the steps of a ring (workload/rewrites/ring_attention.py); the rules of plans
 (spec/rules_context.py). All other parts of a model process each token separately and need no message.
 
 Every mixer hands over queries, keys and values of its own tokens ("q", "k", "v") and takes "context":

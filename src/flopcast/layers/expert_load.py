@@ -2,7 +2,8 @@
 
 Answers: how many tokens do the busiest expert and the busiest rank process, compared with the mean, and how
 many experts of a rank process any token?
-Elsewhere: the layer that asks (layers/experts.py), what uneven groups cost (cost/kernels/features.py).
+Elsewhere: the layer that uses the load (layers/experts.py), the cost of uneven groups
+(cost/kernels/features.py).
 
 All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are estimates from below: a
 trained router follows its data, and what falls on an expert in one batch is less even than chance.

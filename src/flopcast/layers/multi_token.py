@@ -1,13 +1,13 @@
 """Multi-token prediction: modules after the last block, each of which predicts one token further ahead.
 
 Answers: fields, weights, sharding and forward items of all modules but their logits.
-Elsewhere: their logits and losses, which come out of the model's own head (layers/head.py), the block
-inside (layers/block.py), which stage runs them (workload/stages.py).
+Elsewhere: their logits and losses, which the model's own head computes (layers/head.py), their block
+(layers/block.py), the stage that runs them (workload/stages.py).
 
-Module i takes what the one before gave (the first: the last block), norms it and the embedding of the token
-i places ahead, projects both side by side to the hidden width, and runs a block and a final norm. The
-embedding's table is the model's: the last stage of a pipeline holds a copy of it, whose gradient is summed
-with that of the first.
+Module i reads the output of the previous module (the first module reads the output of the last block) and
+the embedding of the token i positions ahead. It norms and concatenates both, projects them to the hidden
+width, and runs a block and a final norm. The embedding's table is the model's: the last stage of a pipeline
+holds a copy of it, whose gradient is summed with that of the first.
 
 Tensors of module i, each prefixed "mtp" and i: `in` (that of the last block: "x") → `hidden`; `embedded` →
 `token`; both → `pair` (own tokens, 2 hidden) → `part` (tokens, share of hidden) → `x` → the block's → `y` →

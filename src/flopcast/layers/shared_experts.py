@@ -25,7 +25,9 @@ from flopcast.records import replace
 
 
 def shared_weights(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Weight, ...]:
-    """Return the weights of the dense MLP, divided as usual, and the gate, which every rank holds whole."""
+    """Return the weights of the dense MLP, divided as usual, and the gate, of which every rank holds all
+    weights.
+    """
     own = tuple(replace(weight, name=_shared(weight.name)) for weight in mlp.weights(hidden, split))
     return (*own, replicated("shared.gate", hidden)) if gate else own
 

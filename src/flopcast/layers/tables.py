@@ -8,7 +8,7 @@ The ranks of the expert axis share the tables, in one of three ways:
 
 - "table": each rank holds whole tables. Ranks send the vectors of all samples to the ranks that have the
   samples (all-to-all).
-- "column": each rank holds some columns of every table. The same vectors travel, and every rank needs the
+- "column": each rank holds some columns of every table. The same vectors are sent, and every rank needs the
   indices of all samples.
 - "row": each rank holds some rows of every table, and has a partial sum of each vector of all samples,
   which ranks sum and share (reduce-scatter).
@@ -41,7 +41,7 @@ STORED = "fp32"
 
 
 def is_shared(elements: int, split: Split) -> bool:
-    """Return whether ranks share a table of so many elements."""
+    """Return whether ranks share a table with this number of elements."""
     return bool(split.tables) and (not split.whole_tables or elements > split.whole_tables)
 
 

@@ -7,8 +7,8 @@ Elsewhere: the description of a tower (layers/vision.py), sizes of images and gr
 The tower has a width of its own. It works on the patches of all images of a micro-batch, which attend to
 each other inside an image or inside windows of it; at the end, projections make tokens of the decoder's
 width of them, which take the places of image tokens in the sequence. Every rank of a tensor-parallel group
-sees all patches and has a share of the heads and of the inner widths, without sequence parallelism; ranks
-that share a sequence (context parallelism) run the tower over all of its images each.
+computes all patches with its share of the heads and of the inner widths, without sequence parallelism. With
+context parallelism, each rank that shares a sequence runs the tower over all images of the sequence.
 
 Tensors: `pixels` → `x` (patches, width) → blocks → `x` → `merged` (tokens, width · merge²) → `hidden1` … →
 `y` (tokens, hidden). Items have the component "vision".
@@ -218,7 +218,9 @@ class SeenBlock(TowerLayer):
     block: TowerBlock
 
     def split_of(self, split: Split) -> Split:
-        """Return the cut, with as many documents as there are images or windows of the mean size."""
+        """Return the division of the sequence into documents: one for each image, or each window of the
+        mean size.
+        """
         whole = super().split_of(split)
         window = self.block.window_pixels
         mean = [[self.patching.attended(images, window) if images else 1.0] for images in split.images]

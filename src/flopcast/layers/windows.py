@@ -22,7 +22,7 @@ def mean_keys(length: Counts, window: int, kind: WindowKind) -> Counts:
     """Return mean keys per query over a sequence; half of the sequence if the window contains it.
 
     A sliding window is a band of w · s pairs, minus the triangle of w² / 2 pairs before the beginning of
-    the sequence. Chunks are triangles side by side, the last of which may be smaller.
+    the sequence. The scores of chunks are adjacent triangles. The last triangle may be smaller.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def _lent(owner: str, borrower: Rates) -> CurvesByKey:
 def load_owner(owner: str, serving: bool = False) -> CurvesByKey:
     """Return every curve of one device or fabric, by (owner, name); none if there is no such file.
 
-    `serving` asks for those that only serving uses.
+    With `serving`, the curves also include those that only serving uses.
     """
     file = file_of(owner, serving)
     if file not in names("curves"):  # a job's own device may have any name, even one that no file can have

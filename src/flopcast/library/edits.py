@@ -320,7 +320,7 @@ def plain(text: str, name: str) -> object:
 def placed(document: Document, path: Path, place: str, inner: Document | None = None) -> Document:
     """Return the document after the value at `path` was given elsewhere, without its old lines.
 
-    `inner` is the document that was put there, where it has lines of its own.
+    `inner` is the inserted document, if it has lines of its own.
     """
     size = len(path)
     lines = {known: line for known, line in document.lines.items() if known[:size] != path}

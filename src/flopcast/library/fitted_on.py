@@ -1,7 +1,7 @@
 """Numbers of the catalogue that were fitted on whole runs, by their sources.
 
 Answers: which numbers of stacks, engines, devices, hosts, clusters and sites were fitted, on which runs?
-Elsewhere: constants, which can be fitted again without the runs that are judged
+Elsewhere: constants, which can be fitted again without the predicted runs
 (lab/calibration/constant_fit.py).
 """
 

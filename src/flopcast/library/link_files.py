@@ -1,6 +1,6 @@
-"""A measured matrix of links out of a file: CSV, or YAML or JSON with a list of rows.
+"""A measured matrix of links from a file: CSV, or YAML or JSON with a list of rows.
 
-Answers: which bandwidths does this file hold, and what is wrong with it, line by line?
+Answers: which bandwidths does this file contain, and which lines are wrong?
 Elsewhere: what makes a matrix no measurement (spec/link_matrix.py), which cluster it fits
 (spec/rules_speeds.py).
 

@@ -1,6 +1,7 @@
-"""A user's own schedule out of a CSV file: one row a task, a stage's rows in the order they run.
+"""A user's own schedule from a CSV file. Each row is a task, and the rows of a stage are in the order in
+which they run.
 
-Answers: which schedule does this file hold, and what is wrong with it, line by line?
+Answers: which schedule does this file contain, and which lines are wrong?
 Elsewhere: whether the order can run (schedules/custom.py) and fits the plan (spec/rules_schedule.py).
 
 Columns, in any order, by the names of the first line: stage, kind (F, B, or W), micro_batch, and chunk

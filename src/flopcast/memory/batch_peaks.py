@@ -1,8 +1,8 @@
-"""Memory levels of stages: weighted moments, for whole batches of plans.
+"""The memory of stages at the possible peak times, for whole batches of plans.
 
 Answers: what does memory contain when it is fullest, for every stage class, and how many bytes?
-Elsewhere: which moments can be the fullest (in_flight.py), the bytes of a micro-batch (categories.py), all
-other memory (peak.py).
+Elsewhere: the times at which memory can be fullest (in_flight.py), the bytes of a micro-batch
+(categories.py), all other memory (peak.py).
 
 Plans that divide their layers equally, and whose pipelines fill after the same number of micro-batches,
 have the same peak times. These times are computed together for all stage classes.

@@ -4,9 +4,10 @@ Answers: which axes of a plan have their own communicator, whose buffers take de
 Elsewhere: where the ranks of an axis are (cost/placement.py), what is sent along it (workload/).
 
 A library opens a communicator when the first message is sent, so axes are those of messages with bytes.
-Axes with the same members count as one, though a framework may make a group of each: ranks that share a set
-of shards and all replicas, where there is one set; replicas of experts and of all parameters, where experts
-are not spread; neighbouring stages and the ends of a pipeline of two.
+Axes with the same members count as one, although a framework may create a group for each. Examples are the
+ranks that share a set of shards and all replicas, if there is only one set; replicas of experts and of all
+parameters, if experts are not distributed; and neighbouring stages and the ends of a pipeline with two
+stages.
 """
 
 import numpy as np

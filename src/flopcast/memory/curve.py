@@ -1,8 +1,8 @@
 """Memory over one step: what a stage holds before and after each of its tasks, by category.
 
 Answers: how does the memory of a stage change over time, and in which task is it fullest?
-Elsewhere: the fullest moment of many plans (peak.py), when tasks run (timeline/; a curve knows their order,
-not their seconds).
+Elsewhere: the peaks of many plans (peak.py), the times of tasks (timeline/; a curve contains only their
+order).
 
 Sizes are those of categories.py and counts those of in_flight.py, so that the peak of the curve is the one
 that `peak_memory` finds for the fullest stage of a class; other stages of the class hold less.

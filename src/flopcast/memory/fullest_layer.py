@@ -1,14 +1,14 @@
 """The layer at which the backward pass of a chunk needs the most memory.
 
-Answers: at which layer does the backward pass of a chunk need the most memory, and what is freed and
-allocated until then?
+Answers: at which layer does the backward pass of a chunk need the most memory, and which memory is freed
+and allocated until then?
 Elsewhere: what a layer keeps (workload/backward.py) and needs (workload/backward_memory.py), the categories
 made of these sizes (categories.py).
 
 While a backward pass frees activations, it makes gradients. A stack without a buffer for gradients, whose
 step has a single micro-batch, has none before (`zero_grad` of PyTorch frees them), and has all of them only
-at the end of the pass. The fullest layer is then the first of a run of equal layers whose gradients are
-smaller than what they keep, and otherwise the last.
+at the end of the pass. In a run of equal layers, the fullest layer is the first layer if the gradients of a
+layer are smaller than its kept tensors, and the last layer otherwise.
 
 References
 ----------

@@ -1,15 +1,15 @@
 """The number of micro-batches in flight on a stage, computed only from its order of tasks.
 
-Answers: how many micro-batches of every chunk does a stage hold before and after each task; which of these
-moments can be the fullest?
+Answers: how many micro-batches of every chunk does a stage hold before and after each task, and at which of
+these moments can memory be fullest?
 Elsewhere: in which order a stage runs its tasks (schedules/), the memory of a micro-batch (categories.py).
 
 Between its forward and its backward a micro-batch of a chunk is *in flight*; between its B and its W, where
 these are two tasks, it *waits*. While a chunk's backward runs, its layers are at work.
 
-A moment is *dominated* where another has at least as many of every count and the same chunk at work: it is
-never fuller, however large the chunks are. Few moments are left: one under 1F1B, and under interleaved 1F1B
-one for each way to divide the same sum over chunks.
+A moment is *dominated* if at another moment the same chunk is at work and every count is at least as large.
+For any sizes of chunks, a dominated moment never needs more memory. Few moments are left: one under 1F1B,
+and under interleaved 1F1B one for each way to divide the same sum over chunks.
 """
 
 from collections.abc import Sequence

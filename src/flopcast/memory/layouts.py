@@ -1,11 +1,11 @@
-"""Sizes of programs with several layouts: sums and maxima over what each layout needs.
+"""Sizes of programs with several layouts: sums and maxima over the needs of each layout.
 
 Answers: how large is a category if blocks differ in tensor parallelism, ZeRO or recompute?
 Elsewhere: each category (categories.py), the layouts (workload/layer_strategies.py).
 
 States of a layout are those of its blocks, and add up; so do the buffers of communicators, which layouts of
-the same degrees share. Of units of parameters that are whole for a moment,
-and of buckets, the largest counts. What layers keep and need is added up layer by layer in any case.
+the same degrees share. For temporarily gathered units of parameters, and for buckets, only the largest
+counts. What layers keep and need is added up layer by layer in any case.
 """
 
 from collections.abc import Callable

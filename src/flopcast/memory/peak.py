@@ -6,8 +6,8 @@ the moments of a step (in_flight.py), memory over the whole step of one plan (cu
 
 A stage is fullest at a moment of its order of tasks ("forward", "backward" or "weight": the pass that runs
 then), or at the end of the step ("update": activations are gone, gradients are copied and applied). Sizes
-are linear in the counts of in_flight.py, so that the fullest moment is found without seconds and without a
-walk over all tasks. All arrays: (plans, stage classes).
+are linear in the counts of in_flight.py, so the fullest moment is found without the times of tasks, and
+without a loop over all tasks. All arrays: (plans, stage classes).
 
 Conventions. Stages with equal layers form one class, which has the memory of its fullest stage. There are
 four sizes: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),

@@ -116,8 +116,8 @@ def gathered_parameters(programs: Programs) -> Floats:
 def unreduced_gradients(programs: Programs) -> Floats:
     """Return one unit's gradients, in 16 bits as its backward writes them and in the dtype that is sent.
 
-    They exist from ZeRO-2 on, for the largest unit and for a moment: until the reduction of the unit has
-    ended. Below ZeRO-2, ranks keep whole gradients, and the result is 0.
+    With ZeRO-2 and ZeRO-3, they exist for one unit at a time, until its reduction has ended. The largest
+    unit counts. Below ZeRO-2, ranks keep whole gradients, and the result is 0.
     """
     plans = programs.plans
     if plans.structure.zero < 2:

@@ -1,6 +1,7 @@
 """Convolutions as products: each output place is a row, each output channel a column (implicit GEMM).
 
-Answers: FLOP, bytes, gradients and what is kept of a convolution, grouped, depthwise or transposed.
+Answers: what are the FLOP, bytes, gradients and kept tensors of a convolution (also grouped, depthwise or
+transposed)?
 Elsewhere: products of plain matrices (matmul.py), the graph that contains convolutions (graph/).
 
 No matrix of patches is written: a kernel reads the input itself (cuDNN, arXiv:1410.0759, section 3). Bytes

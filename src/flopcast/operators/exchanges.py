@@ -68,11 +68,11 @@ class AbstractExchange(AbstractMessage):
     """Tokens that are sent to the ranks of their experts, or back, once for each of these ranks.
 
     `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`. `rows_bytes` is the same
-    with a row for each pick, which a library sends if it does not know which rows are copies. Tokens may be
-    sent to the experts in 8 or 4 bits with scales, and back in 16 bits. `library` is the library in
+    with a row for each pick. A library sends these rows if it does not detect which rows are copies. Tokens
+    may be sent to the experts in 8 or 4 bits with scales, and back in 16 bits. `library` is the library in
     DISPATCH whose kernels send the tokens; `routing` determines how many copies leave a scale-up domain.
     `dual_ratio` is the bytes of the other direction, divided by those of this direction. `with_scores`:
-    each copy of a token travels with the token's scores for all experts of the scale-up domain, as in
+    each copy of a token is sent with the token's scores for all experts of the scale-up domain, as in
     HybridEP's dispatch in the forward pass and its combine in the backward pass.
     """
 

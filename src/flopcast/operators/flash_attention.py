@@ -2,15 +2,16 @@
 
 Answers: FLOP, bytes and saved tensors. Convention: a causal kernel skips the upper triangle, so it needs
 half of the FLOP. A kernel with a window also skips the scores outside the window. Such a band is priced as
-causal squares whose queries have as many keys in the mean: they have as many tiles of queries and, for
-each, as many of keys. The band's second ragged edge, one tile more, is left out: 4 to 8 % of the time for
-windows of 1024 and 128 tokens, by how speed on H100 grows with the length. No kernel with a window was
-measured, so that they are a class of their own.
+causal squares whose queries have the same mean number of keys: these squares have as many tiles of queries,
+and as many tiles of keys for each tile of queries. The band's second ragged edge, one tile more, is left
+out: 4 to 8 % of the time for windows of 1024 and 128 tokens, by how speed on H100 grows with the length. No
+kernel with a window was measured, so that they are a class of their own.
 
-Latent attention (arXiv:2405.04434, section 2.1) trains and prefills with this kernel too: keys and values
-of every head are written out of the latents before. Its queries and keys have more elements than its
-values, as rotated ones come on top (DeepSeek: 128 + 64, and 128). Such kernels are a class of their own. In
-decoding, queries are multiplied with the latents themselves. Modules of serving describe this.
+Latent attention (arXiv:2405.04434, section 2.1) also uses this kernel for training and prefill, after the
+keys and values of every head have been computed from the latents. Its queries and keys have more elements
+than its values, as rotated ones come on top (DeepSeek: 128 + 64, and 128). Such kernels are a class of
+their own. In decoding, queries are multiplied with the latents themselves. Modules of serving describe
+this.
 """
 
 import numpy as np

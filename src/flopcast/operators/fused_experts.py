@@ -33,12 +33,12 @@ PADDED_ROWS = 128
 class FusedExperts(AbstractWithoutBackward):
     """The experts of one layer on a rank of a serving engine.
 
-    `tokens` enter the layer on this rank, and `rows` are the picks of all of them that fall on the rank's
-    experts: tokens times experts a token, where the rank holds all experts. `touched` is the number of
-    experts that get at least one row, so that their weights are read. `imbalance` is the rows of the
-    fullest expert, divided by the mean rows of the touched experts. `inner` is the width of one expert on
-    this rank; a `gated` expert has two products of that width before its activation. `weights` is as of a
-    `ServedMatmul`.
+    `tokens` is the number of tokens that enter the layer on this rank. `rows` is the number of their picks
+    for experts of this rank: tokens times experts per token, if the rank holds all experts. `touched` is
+    the number of experts that get at least one row, so that their weights are read. `imbalance` is the rows
+    of the fullest expert, divided by the mean rows of the touched experts. `inner` is the width of one
+    expert on this rank; a `gated` expert has two products of that width before its activation. `weights` is
+    as of a `ServedMatmul`.
 
     Bytes count the weights of the touched experts, the tokens and their results once each. With few tokens,
     intermediate results stay in the cache, so they are not counted, and the bytes are a lower bound.

@@ -3,8 +3,8 @@
 Answers: what does a run of norms, sums, activations and copies move where it is one kernel?
 Elsewhere: passes of known kinds (memory_bound.py), how runs are found (interop/tracing/fusing.py).
 
-Intermediate results of its passes are never written to memory. The backward reads the gradients of what the
-forward wrote, writes those of what it read, and reads the tensors that were kept for it.
+Intermediate results of its passes are never written to memory. The backward pass reads the gradients of the
+outputs and the kept tensors, and writes the gradients of the inputs.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts

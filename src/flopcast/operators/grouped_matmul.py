@@ -66,7 +66,7 @@ class GroupedMatmul(AbstractOperator):
     def kernel(self) -> str:
         """Return one curve for all layouts; the curve holds a ratio for each.
 
-        Separate products are dense GEMMs with a kernel class of their own, because many run at once.
+        Separate GEMMs are dense GEMMs with their own kernel class, because many run concurrently.
         """
         name = "expert_gemm" if self.separate else "grouped_gemm"
         return f"narrow_{name}.{self.narrow}.{self.layout}" if self.narrow else f"{name}.{self.layout}"

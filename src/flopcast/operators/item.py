@@ -1,5 +1,5 @@
-"""An item: one operator or message, with the tensors that it reads, writes and keeps, and what it waits
-for.
+"""An item: one operator or message, with the tensors that it reads, writes and keeps, and the items for
+which it waits.
 
 Answers: what runs, in which order, on which stream, and which tensors are kept for the backward pass?
 Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.

@@ -9,9 +9,9 @@ gathered result for an all-gather, the full input of one rank for a reduce-scatt
 point-to-point message, and all copies of one rank's tokens for a dispatch or a combine, including the copy
 that stays on the rank, as in an all-to-all. A collective over one rank costs nothing, by its formula.
 
-A dual is an adjoint: seen as a linear map from what ranks hold before to what they hold after, the
-message's transpose carries gradients back. `axis` names the ranks that exchange the message
-(operators/base.py).
+The dual of a message is its adjoint. A message is a linear map from the data of the ranks before it to the
+data after it, and the transpose of this map sends gradients back. `axis` names the ranks that exchange the
+message (operators/base.py).
 """
 
 from typing import ClassVar
@@ -176,7 +176,7 @@ class Reduce(AbstractMessage):
 class SendReceive(AbstractMessage):
     """One rank sends to its neighbour on the axis. The gradient is sent in the opposite direction.
 
-    `message_bytes` is what one rank sends.
+    `message_bytes` is the number of bytes that one rank sends.
     """
 
     collective: ClassVar[str] = "send_receive"
@@ -224,8 +224,8 @@ class IndexExchange(AbstractMessage):
 class RingPass(AbstractMessage):
     """One step of a ring: every rank sends an array to the next rank, and receives one from the previous.
 
-    Unlike `SendReceive` all ranks send at once. `order` states which part of a sequence a rank holds
-    (spec/plan.py). It determines the work with the received array, but not the message.
+    In contrast to `SendReceive`, all ranks send at the same time. `order` states which part of a sequence a
+    rank holds (spec/plan.py). It determines the work with the received array, but not the message.
     `returns_gradients`: gradients are also sent around the ring; otherwise, ranks sum them in another
     message (workload/rewrites/ring_scores.py).
     """

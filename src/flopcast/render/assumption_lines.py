@@ -31,6 +31,6 @@ def assumption_lines(texts: Iterable[str]) -> list[str]:
 
 
 def with_option(text: str) -> str:
-    """Return an assumption with the option that replaces it, where there is one."""
+    """Return an assumption with the option that replaces it, if there is such an option."""
     option = OPTIONS.get(text.partition(" ")[0])
     return text if option is None else f"{text}; set {option} to change it"

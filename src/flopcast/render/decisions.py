@@ -1,4 +1,4 @@
-"""Decisions judged against measurements, as text, as docs/accuracy/decisions.md and as JSON.
+"""Comparisons of recommended plans with measurements, as text, as docs/accuracy/decisions.md and as JSON.
 
 Answers: what does `flopcast validate --decisions` print?
 Elsewhere: the statistics (lab/validation/decision_statistics.py), how tables are written (tables.py).

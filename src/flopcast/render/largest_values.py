@@ -17,7 +17,7 @@ OPTIONS = {"batch": "set mbs in --plan", "seq": "set --seq", "rank": "set --lora
 
 
 def largest_values_text(job: Job, name: str, found: Sequence[LargestValue]) -> str:
-    """Return the largest values as text: a line for each recompute mode, and what the columns mean."""
+    """Return the largest values as text: a line for each recompute mode, and the meaning of the columns."""
     step = step_of(job, name)
     unit = {"batch": " in sequences", "seq": f" in tokens, a multiple of {step}", "rank": ""}[name]
     rows = [("recompute", "fits", "may fit")]

@@ -1,6 +1,6 @@
 """The outer round of peers in reports: lines of text, and JSON.
 
-Answers: how does a report show what peers exchange, and what it adds to a step?
+Answers: how does a report show the exchange between peers, and the time that it adds to a step?
 Elsewhere: bytes and seconds of a round (report/outer_round.py), the table of a page
 (page/time_breakdown.py).
 """

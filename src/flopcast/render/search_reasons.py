@@ -176,8 +176,9 @@ def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
 def reason_no_plan(setting: Setting, result: SearchResult) -> str:
     """Return why a cluster, size and stack has no plan in the answer.
 
-    In order: no plan keeps every rule (with the rules that the nearest one breaks), none is within memory
-    and limits (with what the closest one needs), the search was interrupted, or the space is empty.
+    The reasons, in this order: no plan keeps every rule (with the rules that the nearest plan breaks), no
+    plan keeps the limits of memory and others (with the needs of the closest plan), the search was
+    interrupted, or the space is empty.
     """
     if setting.rejected is not None:
         broken = broken_rules(setting.rejected.problems)

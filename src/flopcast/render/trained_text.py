@@ -1,4 +1,6 @@
-"""A training job as the first lines of a report: its model and machine, its plan, and what it trains."""
+"""The first lines of a report about a training job: its model and machine, its plan, and the parameters
+that it trains.
+"""
 
 from flopcast.search.chosen_plan import FASTER_PLAN
 from flopcast.spec.job import Job

@@ -206,8 +206,8 @@ def memory_levels(report: Report, stage: int) -> MemoryLevels:
 
     The activations of a forward pass count from its start, because they exist at its end at the latest.
     During a backward pass, its fullest layer counts. At its end, it frees its activations; tensors for
-    weight gradients are freed after these. An update that needs additional memory has it from its start to
-    its end.
+    weight gradients are freed after these. An update that needs additional memory holds it from its start
+    to its end.
     """
     timeline = report.timeline
     curve = report.memory.curve(stage, timeline.rank_class)

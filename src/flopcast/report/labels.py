@@ -81,7 +81,7 @@ def memory_label(key: str) -> str:
 
 
 def work_label(key: str) -> str:
-    """Return the label of a kind of work, as power and energy know it.
+    """Return the label of a kind of work in reports of power and energy.
 
     >>> work_label("products"), work_label("waiting")
     ('GEMMs', 'waiting')

@@ -31,8 +31,8 @@ class StageMemory:
     """Bytes of a rank of one pipeline stage when its memory is fullest.
 
     `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
-    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. Sizes as in MemoryReport;
-    `by_category` adds up to what is allocated.
+    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. The sizes are those of
+    MemoryReport. The sum of `by_category` is the allocated memory.
     """
 
     stage: int
@@ -114,7 +114,9 @@ class MemoryReport(Summarised):
 
     @property
     def allocated_interval_bytes(self) -> tuple[float, float]:
-        """Return the ends of the 90 % interval of what the framework allocates on the fullest stage."""
+        """Return the ends of the 90 % interval of the memory that the framework allocates on the fullest
+        stage.
+        """
         low, high = allocated_interval(
             np.array(self.standing_bytes), np.array(self.allocated_bytes), self.programs.stack.memory
         )

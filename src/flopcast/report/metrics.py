@@ -40,7 +40,7 @@ class Metrics:
 
     @property
     def attained(self) -> str:
-        """Return the rate of a device in TFLOP/s, as logs have it, or in a smaller unit if it is small."""
+        """Return the rate of a device in TFLOP/s, as in logs, or in a smaller unit if the rate is small."""
         rate = self.device_flop_per_s
         return f"{rate / 1e12:.0f} TFLOP/s" if rate >= 1e12 else show(rate, "FLOP/s")
 

@@ -6,9 +6,9 @@ Elsewhere: the settings of a round (spec/outer.py), the memory of its states (me
 step (timeline/step.py).
 
 All devices of a peer send their part of its values at the same time, over the last tier of the cluster. A
-ring sends and receives at the same time; with an object store, a peer downloads when all have uploaded.
-The outer update reads and writes its states in device memory, or copies them from the host and back. The
-selection of values for `topk`, and what a coordinator does in the meantime, are not counted.
+ring sends and receives at the same time; with an object store, a peer downloads when all have uploaded. The
+outer update reads and writes its states in device memory, or copies them from the host and back. The time
+to select values for `topk`, and the work of a coordinator, are not counted.
 """
 
 import numpy as np

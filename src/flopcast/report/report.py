@@ -256,8 +256,8 @@ def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:
     Returns
     -------
     Report
-        Jitter multiplies the played step: machines that share a network or a power budget are slower in the
-        mean than in their best step. Rates and utilisation are those of the mean step.
+        Jitter multiplies the simulated step, because machines that share a network or a power budget are
+        slower on average than in their best step. Rates and utilisation are those of the mean step.
     """
     whole = whole_step(job, priced, timeline)
     step_time_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())

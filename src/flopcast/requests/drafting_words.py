@@ -25,7 +25,7 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
     Raises
     ------
     SpecError
-        Words that contradict each other, values out of range, or an acceptance that nobody measured.
+        The words contradict each other, values are out of range, or no source measured the acceptance.
     """
     given = {name: plan[name] for name in WORDS if name in plan}
     if not given:

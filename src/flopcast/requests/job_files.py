@@ -1,8 +1,8 @@
 """Job files: one YAML or JSON mapping that names or describes model, cluster, plan, stack and batch.
 
-Answers: which job does this file, or this command line, ask for?
-Where a whole noun is expected, a text names a catalogue entry ("perlmutter:32" = 32 nodes of it), and a
-mapping with `base: NAME` is that entry with fields changed.
+Answers: which job does this file or command line describe?
+Instead of a whole noun, a file can contain a text that names a catalogue entry ("perlmutter:32" means 32
+nodes of it), or a mapping with `base: NAME` that changes fields of this entry.
 """
 
 import re
@@ -107,7 +107,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     Raises
     ------
     SpecError
-        Faults of its nouns, or, where each is right by itself, every rule that they break together.
+        Faults of its nouns or, if each of them is right, every rule that they break together.
 
     Examples
     --------

@@ -99,7 +99,7 @@ class JobRequest:
 
     @property
     def whole_cluster(self) -> int | None:
-        """Return the devices of a cluster that is named without a number, where no number is stated."""
+        """Return the size of a cluster that is named without a number, if no device count is stated."""
         name, nodes = self._cluster_words()
         known = self.devices is None and not nodes and catalog.known("clusters", name)
         return catalog.cluster(name).num_devices if known else None

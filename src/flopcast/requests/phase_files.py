@@ -60,7 +60,8 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
     Raises
     ------
     SpecError
-        Neither a file nor the request states how long the run is, or both do; or a fault in what they say.
+        Neither or both of the file and the request state the length of the run, or a value of them is
+        wrong.
     """
     phases = check_phases(request, path)
     if path is None:

@@ -1,6 +1,6 @@
 """The settings of a search, the same for the command line, Python and HTTP.
 
-Answers: which question does a request ask, and which faults does it have?
+Answers: which question does a request contain, and which faults does the request have?
 Elsewhere: the job of a request (resolve.py), the question itself (search/question.py), the command
 (cli/search.py).
 """

@@ -1,6 +1,7 @@
 """The settings of a search of serving, the same for all ways to enter them.
 
-Answers: which deployments of which engines and clusters does a request compare, and which faults has it?
+Answers: which deployments of which engines and clusters does a request compare, and which faults does it
+contain?
 Elsewhere: a search of training plans (search_request.py), one serving job (serving_request.py).
 """
 

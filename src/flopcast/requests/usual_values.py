@@ -104,10 +104,10 @@ def _without_images(document: Document) -> Document:
 def with_usual_stack(document: Document) -> Document:
     """Return the document with the usual stack of its model and devices, an assumption.
 
-    Exported graphs run in eager PyTorch. Otherwise the stack is the one that the device's catalogue entry
-    names for all models or, where it has the plan's ZeRO stage, for models with experts. Fine-tunes
-    on other devices run in PyTorch. Everything else runs in the stack that the entry names for pretraining,
-    or in the default stack. The assumption says why.
+    Exported graphs run in eager PyTorch. Otherwise, the catalogue entry of the device names the stack: one
+    for all models, and one for models with experts, which is used if it supports the ZeRO stage of the
+    plan. Fine-tunes on other devices run in PyTorch. Everything else runs in the stack that the entry names
+    for pretraining, or in the default stack. The assumption says why.
     """
     device, why = _device(document), ""
     changes: dict[str, object] = {}

@@ -3,7 +3,7 @@
 Answers: is this word a path, the name of a model, or a change of the job?
 Elsewhere: what files contain (sources.py), the entries that names mean (library/catalog.py).
 
-A file wins over a model of the same name: `llama-3-8b` is the folder of that name if there is one.
+A file has priority over a model of the same name: `llama-3-8b` is the folder of that name if there is one.
 """
 
 import re

@@ -6,10 +6,10 @@ Elsewhere: how answers are served (serving/serve.py), a training step (predictio
 weights (handoff.py), the same as text and JSON (render/rl_text.py), the file of a step
 (requests/rl_request.py).
 
-All answers of a step are asked for at once, and the phase ends with the longest. Scoring computes each
-answer with its prompt once for each scorer and critic, forward: with the plan of the training, or on the
-engine. Critics are trained after the model, with its plan. Phases on the same devices follow one another;
-on separate devices, answers of the next step are generated while this step is trained.
+All answers of a step are requested at once, and the phase ends with the longest answer. Scoring computes
+each answer with its prompt once for each scorer and critic, forward: with the plan of the training, or on
+the engine. Critics are trained after the model, with its plan. Phases on the same devices follow one
+another; on separate devices, answers of the next step are generated while this step is trained.
 """
 
 import math

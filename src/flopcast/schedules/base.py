@@ -1,4 +1,4 @@
-"""The interface of pipeline schedules, which know no times.
+"""The interface of pipeline schedules. A schedule contains only the order of tasks, and no times.
 
 Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, how
 often does it wait for its neighbours?
@@ -247,7 +247,7 @@ class AbstractVSchedule(AbstractSplitSchedule):
 
 
 def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Integers, Integers]:
-    """Return kinds and indices of `warm_up` forwards, then forward and backward in turn, then the rest.
+    """Return kinds and indices of `warm_up` forwards, alternating forwards and backwards, and the rest.
 
     `forward` and `backward` are the indices in their own order; returns arrays of both together.
 

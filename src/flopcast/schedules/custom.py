@@ -6,7 +6,7 @@ Elsewhere: reading a table from a file (library/schedule_files.py), whether it a
 
 A task is written as in traces: kind, micro-batch and, after a dot, the chunk unless it is 0: "F3", "B3.1".
 Stage 0 holds the embedding, chunk c of stage s is number c · stages + s along the model. B is the whole
-backward, or, where there are W, the input's gradient alone (arXiv:2401.10241, section 2).
+backward pass or, if there are tasks W, only the gradient of the input (arXiv:2401.10241, section 2).
 """
 
 from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ from flopcast.schedules.base import AbstractSchedule, Order, alternate_all
 
 
 class Decoupled(AbstractSchedule):
-    """Forward and backward of one micro-batch after another, on every stage by itself."""
+    """On every stage independently, the forward and backward pass of one micro-batch after another."""
 
     hands_on: ClassVar[bool] = False
 

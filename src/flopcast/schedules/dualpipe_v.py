@@ -2,10 +2,10 @@
 
 As in ZB-V, chunk 0 runs from the first stage to the last, and chunk 1 from the last to the first. In the
 steady phase a stage runs the forward of one chunk *together* with the whole backward of the other: the two
-begin when both of their inputs have arrived, and both results leave when both have ended. Meanwhile the
-exchanges of experts' tokens of one run beside the kernels of the other, where the stack overlaps them
-(workload/exchange_overlap.py); forwards and backwards that run alone wait for their exchanges. W are tasks
-of their own on the way down and up only.
+begin when both of their inputs have arrived, and both results leave when both have ended. If the stack
+overlaps them (workload/exchange_overlap.py), the all-to-alls of one pass run concurrently with the kernels
+of the other. Forward and backward passes without a partner wait for their all-to-alls. W are tasks of their
+own on the way down and up only.
 
     schedule    bubble, P = 2 p chunks along the model       held by every stage, in chunks
     1F1B        (P - 1) (F + B)                               P, on P stages
@@ -102,7 +102,7 @@ class _Row:
         self.tasks.append((kind, chunk, turn, paired))
 
     def backward(self, chunk: int, *, delays: bool) -> None:
-        """Add a backward whose W follows at once, or is delayed."""
+        """Add a backward task whose W task follows directly or is delayed."""
         self.run(BACKWARD, chunk)
         if delays:
             self.delayed.append(chunk)

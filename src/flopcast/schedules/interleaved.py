@@ -44,9 +44,9 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Return the order of all stages.
 
-        Stage s starts with `warm_up` forwards, 2 (p - s - 1) + (v - 1) p, or with all there are, and then
-        runs one forward and one backward in turn. Forwards go through the chunks in groups of p
-        micro-batches, backwards through the chunks from the last to the first.
+        Stage s starts with `warm_up` forwards, 2 (p - s - 1) + (v - 1) p, or with all forwards if there are
+        fewer, and then alternates one forward and one backward. Forwards go through the chunks in groups of
+        p micro-batches, backwards through the chunks from the last to the first.
 
         Returns
         -------

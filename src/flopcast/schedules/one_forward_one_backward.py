@@ -1,4 +1,4 @@
-"""1F1B: a warm-up, then one forward and one backward in turn (arXiv:2104.04473, section 2.2.1)."""
+"""1F1B: a warm-up, then alternately one forward and one backward (arXiv:2104.04473, section 2.2.1)."""
 
 from typing import ClassVar
 

@@ -32,7 +32,9 @@ class ZeroBubble(AbstractSplitSchedule):
 
     @property
     def skews_steps(self) -> bool:
-        """Return whether the deeper warm-up of ZB-H2 leaves no moment at which all stages are done."""
+        """Return whether, because of the deeper warm-up of ZB-H2, all stages are never idle at the same
+        time.
+        """
         return self.depth > 1
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:

@@ -10,8 +10,8 @@ to keep anything: all hold as much as the first stage of 1F1B.
     1F1B      (p - 1) (F + B + W)             2 p on the first stage
     ZB-V      0                               2 p
 
-The order was made for F = B = W and at least 2 p - 1 micro-batches. Where passes differ, stages wait for
-each other.
+The order was made for F = B = W and at least 2 p - 1 micro-batches. If passes take different times, stages
+wait for each other.
 
 References
 ----------
@@ -43,7 +43,7 @@ class ZeroBubbleV(AbstractVSchedule):
 
     @property
     def skews_steps(self) -> bool:
-        """Return True, because stages never finish a step at the same moment."""
+        """Return True, because stages never finish a step at the same time."""
         return True
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
@@ -83,7 +83,8 @@ class ZeroBubbleV(AbstractVSchedule):
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
         """Return max(F, B) less the shortest pass: 0 if all three are equal.
 
-        Exact for W ≤ F ≤ B, from playing the order; no paper gives it. Otherwise an estimate.
+        The formula is exact for W ≤ F ≤ B. We derived it from simulations of the order, because no paper
+        states it. Otherwise an estimate.
         """
         longest = np.maximum(forward_s, backward_s)
         each_s: Floats = longest - np.minimum(np.minimum(forward_s, backward_s), weight_s)

@@ -1,6 +1,6 @@
 """A search that is divided into independent chunks.
 
-Answers: into which chunks is a search divided, and what is computed for a chunk?
+Answers: into which chunks is a search divided, and what does a chunk compute?
 Elsewhere: how chunks are stored (chunk_text.py), which processes compute them (workers/), how the results
 of chunks are combined (top_candidates.py, find.py).
 
@@ -33,7 +33,8 @@ BookOf = Callable[[Cluster], CurveBook]
 class Chunk:
     """Some plans of a space, as `grid.plans_from` counts them, on `Question.sized()[place]`.
 
-    Where evolution chooses the plans, a chunk is the whole space there, and `number` an expectation.
+    If evolution chooses the plans, one chunk is the whole space of a setting, and `number` is an expected
+    number.
     """
 
     place: int

@@ -1,8 +1,8 @@
 """The search: it screens a space, and simulates, ranks and explains the best plans.
 
 Answers: which plans are best, how certain is their ranking, and which faster plans exceed a limit?
-Elsewhere: the question (question.py), the stream (grid.py, screen.py, top_candidates.py), the exact play
-(exact.py), the order (rank.py), sentences (render/search_reasons.py), how it is shown
+Elsewhere: the question (question.py), the stream (grid.py, screen.py, top_candidates.py), the exact
+simulation (exact.py), the order (rank.py), sentences (render/search_reasons.py), how it is shown
 (render/search_text.py, render/search_json.py, render/search_drawing.py).
 """
 
@@ -44,11 +44,11 @@ MOST_RESULTS = 4096  # that the parts of one search share
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """Progress of a search: the number of candidates that are screened, or of plans that are played.
+    """Progress of a search: the number of screened candidates, or of simulated plans.
 
     `kept` is the number of finished plans from an earlier start, which do not count for the current speed.
     `best` is the best plan so far with its estimate; empty if none is known to fit. `processor_s` is the
-    processor time of the workers so far; None if it is not known. `latest` is the plan that was played
+    processor time of the workers so far; None if it is not known. `latest` is the plan that was simulated
     last.
     """
 

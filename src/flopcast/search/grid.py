@@ -3,10 +3,10 @@
 Answers: which plans does a space contain for a job, how many are they, and what is the plan of a row?
 Elsewhere: what may vary (space.py), which plans are possible and how fast they are (screen.py).
 
-Degrees are joined axis by axis: a table of ways to cut the devices, each row repeated for every value of
-the next axis, rows without sense dropped at once (degrees that do not divide, chunks of one stage). Tables
-longer than a batch are joined in parts, so that memory does not grow with the space. The order is that of
-the fields, values as the space gives them: the same space gives the same batches.
+Degrees are combined axis by axis: in a table of divisions of the devices, each row is repeated for every
+value of the next axis. Impossible rows are dropped immediately. Tables that are longer than a batch are
+combined in parts, so that memory does not grow with the space. The order is that of the fields, values as
+the space gives them: the same space gives the same batches.
 """
 
 from collections.abc import Iterator, Mapping

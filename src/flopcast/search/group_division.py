@@ -5,10 +5,10 @@ replicas run, so that all groups take equally long, and how many blocks do stage
 Elsewhere: groups of nodes (spec/node_groups.py), slow parts (spec/slow_parts.py), the simulation of a
 division (timeline/step.py).
 
-Where each stage runs on one group, blocks are moved between the stages of groups; where each replica does,
-micro-batches between replicas. In a job with slow parts, stages of equal speed are such a group. From equal
-parts on, the move that shortens the simulated step most is made until none does. Divisions that do not fit
-into memory are left out.
+If each stage runs on one group, blocks are moved between the stages of groups. If each replica runs on one
+group, micro-batches are moved between replicas. In a job with slow parts, stages of equal speed are such a
+group. From equal parts on, the move that shortens the simulated step most is made until none does.
+Divisions that do not fit into memory are left out.
 """
 
 from collections.abc import Callable, Iterator

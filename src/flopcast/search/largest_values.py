@@ -31,7 +31,7 @@ class LargestValue:
         The recompute mode of the plan: that of the job, or "full".
     fits, tight
         The largest value with the verdict "fits", and with at least the verdict "tight"; None if no value
-        has it.
+        has this verdict.
     """
 
     recompute: str

@@ -5,14 +5,14 @@ stage fits?
 Elsewhere: what a strategy is (spec/layer_strategies.py), which ones are tried (block_options.py), their
 prediction (workload/layer_strategies.py), the best plan whose blocks are alike (find.py).
 
-As in Galvatron (arXiv:2211.13878), stages are independent: each has the strategies with the least time that
-fit into its memory, found block by block, where the state is the strategy of the last block and the memory
-so far. Times and bytes of a block with a strategy are differences of exact predictions in which all blocks
-of its kind have it, and changes of layout cost their messages. The memory of a stage is the maximum over
-moments of sums over blocks, so that it is convex: differences by all blocks say too much for a mixture,
-those by one block too little. Both are tried with several budgets, and moves to near choices follow. If a
-choice needs more memory than the host has, this memory gets a price, which rises until the choice fits.
-Every result is predicted exactly.
+As in Galvatron (arXiv:2211.13878), stages are independent: each stage gets the strategies with the least
+time that fit into its memory. A dynamic program finds them block by block. Its state is the strategy of the
+last block and the memory so far. Times and bytes of a block with a strategy are differences of exact
+predictions in which all blocks of its kind have it, and changes of layout cost their messages. The memory
+of a stage is the maximum over time of a sum over blocks, so it is convex: for mixed strategies, differences
+of all blocks overestimate the memory, and those of one block underestimate it. Both are tried with several
+budgets, and moves to near choices follow. If a choice needs more memory than the host has, this memory gets
+a price, which rises until the choice fits. Every result is predicted exactly.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -53,7 +53,7 @@ class Question:
     Raises
     ------
     SpecError
-        Every fault of the question at once.
+        The error lists every fault of the question.
     """
 
     jobs: tuple[Job, ...]

@@ -5,10 +5,10 @@ plans are variants of each other?
 Elsewhere: the objectives of a ranking (objectives.py), why one plan is slower than another
 (render/search_reasons.py).
 
-What two plans share cancels in their ratio, so a difference is surer than either value. Where its 90 %
-interval holds 1, the two are equal for all that is known. Recommended is the simplest of those equal ones
-that are no further behind than repeats of one run differ by: to take the simplest of all costs 2 % in the
-mean and 10 % at worst in InternEvo's sweeps, against 0.1 and 0.7 % (docs/accuracy/journal.md).
+What two plans share cancels in their ratio, so a difference is surer than either value. If its 90 %
+interval contains 1, the two plans count as equal. Among equal plans whose times differ by less than repeats
+of one run, flopcast recommends the simplest. In InternEvo's sweeps, this rule costs 0.1 % on average and
+0.7 % at worst. The simplest of all equal plans would cost 2 % and 10 % (docs/accuracy/journal.md).
 """
 
 import math
@@ -83,8 +83,8 @@ def ranked(question: Question, played: Sequence[Exact], chosen: Sequence[Job] = 
 
     Parameters
     ----------
-    played : feasible plans, earlier ones first where they are equal in everything
-    chosen : plans that `flopcast predict` chooses, some of which may be among the feasible ones
+    played : feasible plans. Of plans that are equal in everything, earlier ones come first chosen : plans
+    that `flopcast predict` chooses, some of which may be among the feasible ones
 
     Returns
     -------

@@ -10,10 +10,11 @@ are made of the best plans, and of those that would be better but lack memory:
 - stages levelled: the division whose slowest stage is fastest, inside the memory;
 - the least recompute that fits: the first N blocks of every chunk run again ("full:block:N"). More of them
   never need more memory, so N is found by bisection; then stages are levelled too;
-- ranks in another order that a switch of the stack gives, where it takes hops into a scale-up domain, and
-  replicas out of it. Which is faster, exact play says: the closed form takes hops for too long.
+- another order of ranks that a switch of the stack offers, if it moves hops into a scale-up domain and
+  replicas out of it. The exact simulation shows which variant is faster, because the closed form
+  overestimates the time of hops.
 
-Every variant keeps every rule; none is taken on trust: all are played.
+Every variant keeps every rule, and all variants are simulated exactly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,7 @@ class Variants:
 
 
 def asked_variants(question: Question) -> Refining:
-    """Return which variants a question wants of its best plans.
+    """Return which variants of its best plans a question requests.
 
     A field that the user fixes is never refined: stages if a plan lists them, recompute if the space does
     not contain both none and full, the order of ranks if a plan has an unusual one.

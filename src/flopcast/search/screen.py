@@ -1,9 +1,9 @@
-"""Many plans at once: step time in closed form, and memory.
+"""The step time in closed form, and the memory, of many plans at once.
 
 Answers: which of these plans are possible, which fit, and how long are their steps by estimate?
-Elsewhere: the closed form and how far it is off (timeline/closed_form.py), exact play (prediction.py).
-Plans are grouped by structure; inside a group only numbers vary, and one evaluation of the core serves
-them all. A plan alone gives the same numbers as the plan among others.
+Elsewhere: the closed form and its error (timeline/closed_form.py), the exact simulation (prediction.py).
+Plans are grouped by structure; inside a group only numbers vary, and one evaluation of the core serves them
+all. A plan alone gives the same numbers as the plan among others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +86,7 @@ def screen(
     Returns
     -------
     Screened
-        Step times are estimates: play the best exactly before deciding between them.
+        Step times are estimates: simulate the best plans exactly before you choose one.
 
     Raises
     ------

@@ -305,7 +305,7 @@ def _recommended(question: Question, here: Sequence[Ranked], chosen: Sequence[Jo
 
 
 def same_setting(played: Exact, job: Job) -> bool:
-    """Return whether a plan was played on the cluster, stack and site of a job."""
+    """Return whether a plan was simulated on the cluster, stack and site of a job."""
     there = played.job
     return (there.cluster, there.stack, there.site) == (job.cluster, job.stack, job.site)
 

@@ -4,8 +4,8 @@ Answers: which blocks run on each device of a chain, so that no other division i
 Elsewhere: divisions that only shorten the step (group_division.py), the simulation (timeline/step.py).
 
 A model is inferred in pipeline stages, one on each device. The latency is that of one micro-batch through
-all stages; the period is the time between two results once the pipeline is full. What a stage sends is what
-the first block of the next stage reads. Several stages hand on messages of one size, the largest
+all stages; the period is the time between two results once the pipeline is full. A stage sends the tensors
+that the first block of the next stage reads. Several stages hand on messages of one size, the largest
 (workload/cuts.py).
 """
 

@@ -5,9 +5,10 @@ Elsewhere: which level, and which division is best (uneven_chunks.py), what slic
 
 Chunk c of stage s is number c · stages + s along the model: a stage holds one chunk of every *round*, and
 in a round each stage's chunk begins where that of the stage before ended. So a dynamic program goes over
-stages, and its state is where each round has come to. Where rounds begin is part of the state; at the end
-each must have come to where the next one began. States that cannot lead to a division are dropped: those
-with a stage above the level, or with more blocks left than the other stages can hold below it.
+stages, and its state is where each round has come to. The first block of each round is part of the state.
+At the end, each round must end at the first block of the next round. States that cannot lead to a division
+are dropped: those with a stage above the level, or with more blocks left than the other stages can hold
+below it.
 
 Rounds that hold blocks of one kind alone need only their number: they are one track together, whose blocks
 are dealt out over its chunks as evenly as they go, late chunks first. Every other round is a track of its

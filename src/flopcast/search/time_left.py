@@ -49,7 +49,7 @@ def left(since_s: float, done: int, kept: int, total: int) -> str:
 class SearchTime:
     """The time left of one search: of screening at its present rate, then of refining and simulating.
 
-    How long the second part takes is estimated from the first look at the space, until its own rate is
+    The duration of the second part is estimated from the first look at the space, until its own rate is
     known. Other programs may use the processor; the workers' share of it is measured during screening.
     """
 

@@ -1,7 +1,7 @@
 """The best plans of a stream of screened plans, its Pareto front, plans that nearly fit, and counts.
 
 Answers: which of all plans so far should be simulated?
-Elsewhere: the plans (grid.py), the screening of one batch (screen.py), the play (exact.py).
+Elsewhere: the plans (grid.py), the screening of one batch (screen.py), the exact simulation (exact.py).
 
 The number of plans that are kept does not grow with the space. A batch is taken in whole or not at all: a
 search that is broken off has a consistent state.
@@ -258,7 +258,9 @@ class TopCandidates:
         return tuple(self.faster[i] for i in few)
 
     def to_play(self) -> tuple[Candidate, ...]:
-        """Return each plan to play once: the first of the best, and at most `most` plans of the front."""
+        """Return the plans to simulate, each once: the first of the best, and at most `most` plans of the
+        front.
+        """
         places = thinned(np.array([one.losses[0] for one in self.on_front]), self.most)
         kept = (*self.best[:PLAYED], *(self.on_front[i] for i in places), *self.lacking, *self.near)
         return tuple({one.order: one for one in kept}.values())

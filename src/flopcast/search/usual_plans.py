@@ -5,11 +5,11 @@ estimate?
 Elsewhere: which of them is chosen (default_plan.py), the whole space (find.py, workers/search_tasks.py).
 
 States are sharded wherever there are replicas (ZeRO-1, or what the stack has), and sequences wherever there
-is tensor parallelism (unless checkpoints are cut instead), since neither costs time that the other choices
-could win back; every degree and recompute mode is tried, and every spread of experts. Where nothing fits,
-parameters are sharded too, then, instead of these, the embedding tables of an exported graph, and last the
-tokens of each sequence, by context parallelism. If the best plan divides tensors, plans that share
-sequences are tried as well.
+is tensor parallelism (unless checkpoints are cut instead), because both cost little time compared with the
+other choices. The search tries every degree, every recompute mode and every distribution of experts. If no
+plan fits, the search also shards parameters; then, instead of the parameters, the embedding tables of an
+exported graph; and finally the tokens of each sequence, with context parallelism. If the best plan divides
+tensors, plans that share sequences are tried as well.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,9 +4,9 @@ Answers: how likely are requests to meet each limit, and all limits, given the u
 Elsewhere: whether the predicted latencies meet the limits (summary.py), intervals of latencies
 (estimates.py).
 
-Passes are slower or faster than predicted throughout, by a log-normal ratio. The requests were played with
-several such ratios; between them, the logarithm of a latency is interpolated. The time to first token has a
-further log-normal uncertainty of its own, which does not depend on that of passes.
+Passes are slower or faster than predicted throughout, by a log-normal ratio. The requests were simulated
+with several such ratios. Between these ratios, the logarithm of a latency is interpolated. The time to
+first token has a further log-normal uncertainty of its own, which does not depend on that of passes.
 """
 
 from collections.abc import Mapping

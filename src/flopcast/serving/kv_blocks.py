@@ -27,7 +27,7 @@ class KvBlocks:
         self._crossings = [0] * block_tokens  # sequences that begin a block at clock = place modulo tokens
 
     def blocks(self, tokens: int) -> int:
-        """Return the number of blocks that hold so many tokens."""
+        """Return the number of blocks that hold a number of tokens."""
         return -(-tokens // self.block_tokens)
 
     def join(self, base: int) -> None:

@@ -3,9 +3,9 @@
 Answers: how many bytes does a prompt send, and how long does that take on the link between the pools?
 Elsewhere: when transfers happen (joined_pools.py), links (spec/cluster.py).
 
-Every rank that decodes gets the keys and values of its heads and layers, all of them at once, each pair of
-ranks over its own link: over the scale-up fabric if both pools fit into one domain, else over the network.
-A transfer begins when its prompt is computed.
+Every rank that decodes receives the keys and values of its heads and layers. All ranks receive at the same
+time, and each pair of ranks uses its own link: over the scale-up fabric if both pools fit into one domain,
+otherwise over the network. A transfer begins when its prompt is computed.
 """
 
 import numpy as np

@@ -112,7 +112,7 @@ class ServingMemory:
         return next((tier for tier in self.tiers if tier.room_bytes < 0), None)
 
     def whole_requests(self, tokens: int) -> int:
-        """Return how many requests of so many tokens, prompt and output together, fit at once."""
+        """Return how many requests with this number of tokens (prompt and output) fit at once."""
         if not self.sequence_bytes:
             return self.cache_tokens // tokens
         return int(max(self.cache_bytes, 0.0) / (tokens * self.token_bytes + self.sequence_bytes))

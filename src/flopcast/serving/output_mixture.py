@@ -4,8 +4,9 @@ Answers: what does a request of the mixture cost, against one with the longest o
 Elsewhere: how lengths are stated (spec/lengths.py), the largest stable rate (summary.py).
 
 A request costs the time of the devices over the requests that they serve in it. Both kinds of traffic are
-played with all requests in the queue from the beginning, and judged until the last of them begins: until
-then, engines are full. Requests are counted by their tokens, because short ones end first.
+simulated with all requests in the queue from the beginning. Only the time until the last request begins
+counts, because engines are full until then. Requests are counted by their tokens, because short ones end
+first.
 """
 
 from collections.abc import Callable

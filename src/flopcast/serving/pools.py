@@ -41,7 +41,7 @@ class Pools:
 def pools_of(
     kinds: list[Instances], shares: list[TimeShares], served: Served, transfer: KvTransfer
 ) -> Pools:
-    """Return the report of two pools whose requests were played.
+    """Return the report of two pools whose requests were simulated.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ source.py), the state of sequences in the engine (batch.py), percentiles (percen
 
 An iteration first makes room for the next tokens of decoding sequences: while KV blocks are too few, the
 request that was admitted last is preempted. It then admits waiting requests in order of arrival, unless one
-was preempted, and runs one pass. Iterations that differ only by their growing caches are played together
+was preempted, and runs one pass. Iterations that differ only by their growing caches are simulated together
 (decode_times.py): nothing changes until a sequence ends, blocks run out, or a request arrives that can be
 admitted. The loop uses no random numbers.
 """
@@ -163,10 +163,10 @@ class EngineLoop:
     def iterate(self) -> None:
         """Simulate the next iteration, or several that differ only in their caches, or wait for an arrival.
 
-        The steps are those of the module: look for arrivals, make room for the next tokens of decoding
-        sequences, admit waiting requests unless one was preempted, and run a pass. A pass with prompts is
-        simulated alone, or together with equal chunks of one long prompt. Passes that only decode are
-        simulated until another event is possible.
+        The steps are those of the module: put arrivals into the queue, make room for the next tokens of
+        decoding sequences, admit waiting requests unless one was preempted, and run a pass. A pass with
+        prompts is simulated alone, or together with equal chunks of one long prompt. Passes that only
+        decode are simulated until another event is possible.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a rewrite of serving knows in addition to a layer's items.
+"""The inputs of a rewrite of serving, in addition to the items of a layer.
 
 Elsewhere: the rewrites (rewrites/), the order in which they run (lower.py).
 """

@@ -3,8 +3,8 @@
 Answers: which latencies do the requests of a traffic have on a deployment?
 Elsewhere: each step (the modules below), the content of the report (serving_report.py).
 
-Passes are lowered, rewritten and priced as training is, a grid of them at once; a scheduler then plays the
-requests of one replica. Intervals come from playing them with passes that are slower or faster throughout.
+A grid of passes is lowered, rewritten and priced as in training. A scheduler then simulates the requests of
+one replica. For the intervals, the requests are simulated again with slower and with faster passes.
 """
 
 import math
@@ -43,7 +43,9 @@ Play = Callable[[Requests, Number], Served]  # of requests, with passes that are
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Simulation:
-    """The requests of one engine, the instances of each kind, and what plays requests on them."""
+    """The requests of one engine, the instances of each kind, and the function that simulates requests on
+    them.
+    """
 
     requests: Requests
     kinds: list[Instances]
@@ -52,7 +54,7 @@ class Simulation:
     stable_rates: dict[Number, float] = field(default_factory=dict)  # by the same ratio
 
     def served(self, ratio: Number) -> Served:
-        """Return the requests as served with passes that are longer by a ratio; they are played once."""
+        """Return the requests, served with passes that are longer by a ratio. They are simulated once."""
         if ratio not in self.known:
             self.known[ratio] = self.play(self.requests, ratio)
         return self.known[ratio]
@@ -83,7 +85,7 @@ def serve(
     Raises
     ------
     SpecError
-        The job contradicts itself, or asks for what is not supported; every fault is listed.
+        The job contradicts itself, or needs a feature that is not supported. The error lists every fault.
     """
     simulation = simulation_of(job, book, trace, leave_out_share, steady=steady)
     requests, kinds, play = simulation.requests, simulation.kinds, simulation.play

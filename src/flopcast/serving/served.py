@@ -47,8 +47,8 @@ class Iterations:
 class Served:
     """The times of all requests, arrays of shape (requests,), and the iterations of the engine.
 
-    Where prompts have engines of their own, `limits`, `iterations` and `engines` are those of the engines
-    that decode, and `prefill` and `prefill_engines` those of the others.
+    If prompts have separate engines, `limits`, `iterations` and `engines` describe the engines that decode,
+    and `prefill` and `prefill_engines` describe the engines for prompts.
     """
 
     requests: Requests

@@ -5,11 +5,12 @@ which load does it saturate?
 Elsewhere: times of single requests and iterations (served.py), percentiles of values (percentiles.py), what
 objectives are (spec/traffic.py).
 
-An engine fills up at the beginning and drains at the end. By default the first and the last tenth of the
-requests are therefore served but not judged: latencies are those of the others, and rates and occupancy are
-those of the time from the first arrival that is judged to the first that is judged no more. Where requests
-arrive faster than they are served, few end in that time: rates are then those between the ends of the first
-and of the last tenth. If all requests arrive before any of them ends, rates are those of the whole time.
+An engine fills up at the beginning and drains at the end. By default, the first and the last tenth of the
+requests are therefore served but not counted: latencies are those of the other requests, and rates and
+occupancy are those of the time from the first counted arrival to the first arrival of the last tenth. If
+requests arrive faster than they are served, few end in this time. Rates are then computed between the ends
+of the first and of the last tenth of the requests. If all requests arrive before any of them ends, rates
+are those of the whole time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +47,7 @@ class Objective:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServingSummary:
-    """Results of served requests; latencies are those of requests that are judged."""
+    """Results of served requests. Latencies are those of the counted requests."""
 
     ttft: Spread  # from arrival to the first token
     tpot: Spread  # mean time between tokens of a request, for requests of two tokens and more

@@ -37,7 +37,8 @@ SETTINGS = {"files": "files", "writers": "writers", "staging": "staging"}  # wor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """What a method of saving does while training waits, and what it does in the background.
+    """The work that a method of saving does while training waits, and the work that it does in the
+    background.
 
     Attributes
     ----------

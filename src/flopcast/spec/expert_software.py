@@ -81,7 +81,7 @@ class ExpertSoftware(StrictModel):
 
     @property
     def looks_up_experts(self) -> bool:
-        """Return whether its local permutation looks at every local expert for each token (HybridEP)."""
+        """Return whether its local permutation checks every local expert for each token (HybridEP)."""
         return self.dispatcher == "hybridep"
 
     def overlaps_exchanges(self, recompute: str) -> bool:

@@ -125,7 +125,8 @@ def lengths(given: object) -> object:
     Raises
     ------
     ValueError
-        No such form, or numbers out of range; the message says what is allowed, why, and the fix.
+        The form does not exist, or numbers are out of range. The message states the allowed values, the
+        reason and the fix.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """DualPipe: plans in which the second half of the stages mirrors the first half.
 
 Answers: which stages, chunks and replicas does such a plan have on its devices?
-Elsewhere: the schedule itself (schedules/dualpipe.py), where the mirrored ranks are (cost/placement.py).
+Elsewhere: the schedule itself (schedules/dualpipe.py), the places of the mirrored ranks
+(cost/placement.py).
 
 Under DualPipe, P stages hold two copies of the model. Stage s and stage P - 1 - s hold the same two chunks
 and run the same tasks at the same time. flopcast therefore simulates P / 2 stages with two chunks each, in

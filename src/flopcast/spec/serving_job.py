@@ -55,7 +55,8 @@ class ServingJob(StrictModel):
 
     @property
     def replicas(self) -> int:
-        """Return the number of instances that share the traffic; by default, as many as fit on the cluster.
+        """Return the number of instances that share the traffic. By default, it is the largest number that
+        fits on the cluster.
 
         A prefill pool and a decode pool together count as one instance.
         """

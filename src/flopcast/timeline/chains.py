@@ -1,4 +1,5 @@
-"""Chains of a pipeline: the tasks and messages of each stage in order, and what each of them waits for.
+"""Chains of a pipeline: the tasks and messages of each stage in order, and the tasks and messages for which
+each of them waits.
 
 Answers: which nodes does an order consist of under each kind of transfers, and which nodes wait for each
 other?
@@ -63,7 +64,7 @@ def flows(order: Order) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Chains:
-    """Nodes before they are sorted: chain after chain, each from its first to its last node."""
+    """The nodes before they are sorted: one chain after another, each from its first to its last node."""
 
     kind: Integers
     stage: Integers
@@ -76,7 +77,9 @@ class Chains:
 
 
 def source_of(stage: Integers) -> Integers:
-    """Return the mark in `waits` for the moment from which a stage is free: below NOTHING, one each."""
+    """Return the mark in `waits` for the time at which a stage becomes free. Each stage has its own mark
+    below NOTHING.
+    """
     return NOTHING - 1 - stage
 
 

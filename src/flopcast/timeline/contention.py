@@ -41,7 +41,7 @@ def executions(item: Item) -> Counts:
 
 
 def lost_executions(item: Item, priced: Priced) -> Counts:
-    """Return the executions of a message whose seconds compute loses, (positions, plans, classes).
+    """Return the executions of a message that delay compute by their seconds, (positions, plans, classes).
 
     0 for items that do not overlap with compute. `ends_stage`: the stage, and not the program, loses the
     time.

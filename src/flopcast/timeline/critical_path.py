@@ -4,10 +4,9 @@ Answers: which items determine the step, and how often do they run on the path (
 busiest stage spend its time (breakdown)?
 Elsewhere: when tasks run (pipeline.py, step.py), the items inside a task (program.py).
 
-The critical path jumps between stages if they are equal, but a reader wants to know how one stage spends
-its time. So there are two views, and both sum to the step: shares of the path give
-`d log(step) / d log(factor)` exactly (their `slope_s`); shares of the busiest stage, with its waiting, give
-the breakdown.
+If stages are equal, the critical path changes between them, but readers need to know how one stage spends
+its time. So there are two views, and both sum to the step: shares of the path give `d log(step) / d
+log(factor)` exactly (their `slope_s`); shares of the busiest stage, with its waiting, give the breakdown.
 """
 
 from collections.abc import Callable, Iterable, Sequence

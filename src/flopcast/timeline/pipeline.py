@@ -47,9 +47,9 @@ ALONE_RATIO = 4  # one node of so many must wait for its own chain alone, if rou
 class Graph:
     """Nodes in an order in which each comes after all that it waits for; arrays (nodes,).
 
-    Nodes 0 … stages - 1 are the sources: the moments from which the stages are free. Every other node
-    starts at the latest of `end[waits] + hop[lag]` and lasts for its own duration. Nothing here is in
-    seconds, so one graph serves every job with the same schedule, numbers and transfer style.
+    Nodes 0 … stages - 1 are the sources: the times at which the stages become free. Every other node starts
+    at the latest of `end[waits] + hop[lag]` and lasts for its own duration. Nothing here is in seconds, so
+    one graph serves every job with the same schedule, numbers and transfer style.
     """
 
     order: Order
@@ -314,10 +314,10 @@ def _round_by_round(
 def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
     """Return the nodes on the longest path that ends at `node`, last first, and the transfer before each.
 
-    The first entry is `node`, the last a source. The end of `node` is the sum of the moment at which the
-    source is free, the durations of the nodes, and the transfers between them. A held node is followed by
-    the source of its own stage: from this source to the end of the node, the path is that of the input for
-    which it waited.
+    The first entry is `node`, the last a source. The end of `node` is the sum of the time at which the
+    source becomes free, the durations of the nodes, and the transfers between them. A held node is followed
+    by the source of its own stage: from this source to the end of the node, the path is that of the input
+    for which it waited.
     """
     g, end, hop = played.graph, played.end_s, played.transfer_s
     latest = latest_of(end[g.waits] + hop[g.lag])  # its own chain first, where several are equal
@@ -334,7 +334,7 @@ def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
 
 
 def latest_of(moments_s: Floats) -> Integers:
-    """Return the column of the latest moment of each row; the first of equal ones.
+    """Return the column of the latest time in each row; of equal times, the first.
 
     `argmax` takes several times as long for two columns.
     """

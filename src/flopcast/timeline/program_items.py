@@ -1,7 +1,7 @@
 """One program item by item: when each operator and message of it runs, for reading and for traces.
 
-Answers: at which moment of a task does each item start and end, on which stream?
-The rules are those of program.py, run one item after the other; both give the same duration.
+Answers: at which time in a task does each item start and end, and on which stream? The rules are those of
+program.py, run one item after the other; both give the same duration.
 """
 
 from collections.abc import Sequence

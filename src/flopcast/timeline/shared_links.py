@@ -2,7 +2,7 @@
 
 Answers: how much longer does a message take because another queue uses its link, and by how much does it
 delay that queue?
-Elsewhere: the time of each message alone (cost/), which tier joins a group
+Elsewhere: the time of each message alone (cost/), which tier connects a group
 (cost/collectives/collective_time.py), the time that compute loses to messages (contention.py), when
 everything runs (program.py).
 

@@ -1,6 +1,6 @@
 """The simulation of one plan: the program of each task, and the end of its step.
 
-Answers: from which data are the shares of a step computed (critical_path.py)?
+Answers: from which data are the fractions of a step computed (critical_path.py)?
 Elsewhere: the simulation itself (step.py).
 """
 
@@ -56,8 +56,8 @@ class StepSimulation:
 
     The update begins with the step and takes `update_s`; the reduction begins at `reduce_start_s` and takes
     `reduce_s`. A stage that has done both waits for the last stage, then all synchronise. Between its tasks
-    and `reduce_start_s`, a stage waits for its queue of reductions, or for the time that it loses to
-    messages if this is longer.
+    and `reduce_start_s`, a stage waits for the longer of two times: the end of its queue of reductions, and
+    the time that it loses to messages.
     """
 
     priced: Priced

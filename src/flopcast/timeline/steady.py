@@ -1,13 +1,13 @@
 """Steps of many micro-batches: two short steps, extended by the period in which the pipeline repeats.
 
 Answers: is the state of a pipeline periodic, and what does each period add?
-Elsewhere: one step played whole (step.py).
+Elsewhere: the complete simulation of a step (step.py).
 
 A pipeline is a max-plus recurrence that does not depend on when it begins. Let a longer step have one
 period of tasks more than a shorter one. Up to some task both run the same; from an earlier task on, the
-longer one runs what the shorter one runs, a constant time later. Where both hold over more tasks than any
-dependency reaches back, the state of all stages repeats. So every further period adds the same time and the
-same items.
+longer one runs what the shorter one runs, a constant time later. If both conditions hold for more tasks
+than the longest dependency spans, the state of all stages repeats. So every further period adds the same
+time and the same items.
 """
 
 from collections.abc import Callable
@@ -88,8 +88,8 @@ def steady_step(
     Parameters
     ----------
     play : simulates a step of some micro-batches exactly
-    chunks, stages : of the pipeline. A period has as many micro-batches as there are stages, as interleaved
-        orders have.
+    chunks, stages : of the pipeline. As in interleaved orders, a period has as many micro-batches as there
+        are stages.
     """
     for periods in SHORT_PERIODS:
         short = periods * stages + micro_batches % stages

@@ -4,7 +4,7 @@ Answers: how long is a step, what is on its critical path, when does each task r
 Elsewhere: the inside of a task (program.py), the pipeline (pipeline.py), metrics (report/).
 
 All stages of a pipeline agree on overflow flags and the gradient norm before any of them updates. A step is
-measured from one such moment to the next: each stage updates its weights, runs its tasks, reduces its
+measured from one such time to the next: each stage updates its weights, runs its tasks, reduces its
 gradients and waits for the others. That period is exact without simulating a second step.
 """
 
@@ -224,9 +224,10 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     Timeline
         `step_time_s` is the period of repeated steps, without jitter: what runs beside the tasks
         (reductions under the last backward) is finished before the stages agree, so no second step is
-        needed. Where data-parallel ranks have other micro-batches than each other, or parts of other speeds
-        (cost/parts.py), the pipeline of the slowest: stage by stage they reduce their gradients together,
-        so the last to begin decides, and the longest step of a rank is that of all.
+        needed. If data-parallel ranks have different micro-batches, or run on parts with different speeds
+        (cost/parts.py), the step is that of the slowest pipeline. The ranks of each stage reduce their
+        gradients together, so the last rank to begin determines the time, and all ranks have the step time
+        of the slowest.
 
     Raises
     ------

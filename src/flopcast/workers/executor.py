@@ -76,4 +76,4 @@ class SerialExecutor(AbstractExecutor):
         self._tasks.clear()
 
     def close(self) -> None:
-        """Do nothing, as there are no workers."""
+        """Do nothing, because there are no workers."""

@@ -1,7 +1,7 @@
 """The finished parts of a long search, in one SQLite file.
 
 Answers: which chunks of this very question are finished, and what did each leave?
-Elsewhere: what the texts mean (search/chunk_text.py), who asks for chunks (run.py).
+Elsewhere: the meaning of the texts (search/chunk_text.py), the caller that requests chunks (run.py).
 
 Each finished chunk is one row, written in a transaction of its own: whatever kills a search, finished
 chunks stay, and no half of one does. The file belongs to one question and one state of the program; any

@@ -3,8 +3,8 @@
 Answers: how do tasks run on several cores, and what becomes of those whose worker is killed?
 Elsewhere: how a process starts (worker_process.py), what runs in it (serve.py).
 
-A thread waits for each process. A process that dies by a signal is replaced and its task done again; one
-that fails by itself has found a bug of ours.
+A thread waits for each process. If a signal kills a process, the process is replaced and its task is
+repeated. If a process fails without a signal, flopcast has a bug.
 """
 
 import json

@@ -29,7 +29,7 @@ DOING = {SCREEN: "screening", REFINE: "refining", PLAY: "simulating"}
 class RunSummary:
     """A task is done: of which kind, how much it counts, and whether an earlier start did it.
 
-    `weight` is plans: those of a chunk, or those that are played.
+    `weight` is a number of plans: the plans of a chunk, or the simulated plans.
     """
 
     task: Task
@@ -48,8 +48,8 @@ def run(
     Raises
     ------
     KeyboardInterrupt
-        Of several searches. A single one goes on with what it has: it plays what it has screened, or ranks
-        what it has played, and its answer is partial.
+        Of several searches. A single search continues with its results so far: it simulates the screened
+        plans, or ranks the simulated plans, and its answer is partial.
     """
     state = _Run(executor, ledger, on_progress)
     waiting = deque(enumerate(searches))
@@ -190,8 +190,8 @@ class _Run:
     def wait(self) -> int:
         """Hand out tasks, wait for one of them and return the place of its search.
 
-        Each worker has up to two tasks, so that none waits for the next one. What a screened chunk shows
-        about other plans is sent along with later tasks (`with_incumbents`).
+        Each worker has up to two tasks, so that none waits for the next one. Bounds for other plans that
+        follow from a screened chunk are sent with later tasks (`with_incumbents`).
         """
         while self.ready and len(self.given) < 2 * self.executor.size:
             place, task = self.ready.popleft()

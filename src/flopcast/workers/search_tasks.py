@@ -4,8 +4,8 @@ Answers: how does a question become tasks, and how do their results become its a
 Elsewhere: in which order tasks are handed out (run.py), what a worker does (tasks.py), the answer without
 workers (search/find.py).
 
-A search is a generator: it yields tasks, and is sent what they left. Screening comes first, then the play
-of what it kept.
+A search is a generator: it yields tasks, and is sent what they left. First, plans are screened; then, the
+kept plans are simulated.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -56,8 +56,9 @@ PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact | None]]
 class Search:
     """One question, cut into chunks; `name` starts the names of its tasks.
 
-    `screened` holds the best plans of the chunks that are done, by the names of their tasks, until all of
-    them are; `known` what these chunks say about others, by the place of their setting.
+    Until all chunks are done, `screened` contains the best plans of the finished chunks by the names of
+    their tasks. `known` contains the bounds for other plans that follow from these chunks, by the place of
+    their setting.
     """
 
     question: Question

@@ -3,8 +3,8 @@
 Answers: what runs in each process of process_executor.py?
 Elsewhere: how such a process starts (worker_process.py).
 
-A worker that loses its driver ends with the task at hand, which finds no reader. Ctrl-C is the driver's
-affair.
+A worker that loses its driver ends after its current task, whose result nobody reads. Ctrl-C is the
+driver's affair.
 """
 
 import json

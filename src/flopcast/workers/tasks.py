@@ -4,7 +4,7 @@ Answers: what is sent to a worker, and what does the worker do with it?
 Elsewhere: the pieces themselves (search/chunks.py), who works (process_executor.py, dask_executor.py), in
 which order (run.py), what is kept (ledger.py).
 
-Only texts travel, and only they are kept. A worker of another version would give other numbers: it refuses.
+Only texts are sent and stored. A worker of another version would give other numbers: it refuses.
 """
 
 import hashlib

@@ -86,7 +86,7 @@ def _num_threads() -> int:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the block ends, where the system can.
+    """Delay Ctrl-C until the block ends, if the operating system supports this.
 
     An interrupt that arrives inside the block is delivered at its end, so that no worker is left half
     started.

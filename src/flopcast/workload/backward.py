@@ -3,8 +3,8 @@ gradients or its counterpart.
 
 Answers: which items does the backward pass of one layer run, what does it recompute, and which tensors were
 kept for it?
-Elsewhere: the temporary memory while it runs (backward_memory.py).
-Nothing here knows an architecture: operators name their gradients, messages their duals.
+Elsewhere: the temporary memory while it runs (backward_memory.py). This module contains no architecture:
+operators define their gradients, and messages define their duals.
 
 An activation is *kept* from its forward until its backward; there is one for each layer and micro-batch in
 flight.

@@ -3,10 +3,10 @@
 Answers: how many bytes of one layer are allocated at the peak of its backward pass?
 Elsewhere: what it keeps until then (backward.py), how many micro-batches are in flight (memory/).
 
-The walk goes through the forward items in reverse. An item's gradients of its inputs are born while the
-gradient of its output is still alive; then that one dies, and what the item kept dies with the last item
-that needs it. Gradients of summands are not born: both summands share the gradient of the sum. A gathered
-input keeps only its shard, and is gathered again while the item runs.
+The loop processes the forward items in reverse order. The gradients of an item's inputs are allocated while
+the gradient of its output is still allocated. The latter is then freed. The kept tensors of an item are
+freed after the last item that needs them. Gradients of summands are not allocated: both summands share the
+gradient of the sum. A gathered input keeps only its shard, and is gathered again while the item runs.
 
 A tensor that no item names as its output (keys and values, which a split of heads makes beside the queries)
 shares the fate of the first input of the item that reads it. Kernels' own workspaces are not counted.
@@ -37,7 +37,8 @@ AT_ONCE = -1  # there when the backward begins
 def backward_peak(
     forward: tuple[Item, ...], recomputed: frozenset[str], writes_weight_gradients: bool
 ) -> Floats:
-    """Return the most bytes of one layer's tensors that are alive at once during its backward, (plans, 1).
+    """Return the most bytes of one layer's tensors that are allocated at once in its backward pass, (plans,
+    1).
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ class _Walk:
     held: dict[int, Floats] = field(default_factory=dict)  # number → bytes
 
     def alive(self) -> Floats:
-        """Return the bytes of all live gradients."""
+        """Return the bytes of all allocated gradients."""
         return sum(self.held.values(), ZERO)
 
     def born(self, name: str, size_bytes: Floats) -> None:
@@ -159,7 +160,8 @@ class _Walk:
         self.held[self.number[name]] = size_bytes
 
     def step(self, item: Item) -> Floats:
-        """Process one item's backward and return the bytes of gradients that are alive while it runs.
+        """Process the backward pass of an item, and return the bytes of the gradients that are allocated
+        while it runs.
 
         The gradients of the item's inputs are allocated while the gradient of its output still exists. If
         an input already has a gradient from another item, it temporarily has a second gradient, until both

@@ -23,8 +23,8 @@ from flopcast.workload.stages import Stages, in_classes, in_kinds, with_tower
 class CandidateStages:
     """Possible stages, each with some chunks of neighbouring blocks; all arrays (slices, chunks).
 
-    A chunk holds the blocks from number `low` on and before `high`, the embedding where it `starts` the
-    model, and what follows the blocks where it `ends` it.
+    A chunk contains the blocks from number `low` to `high` - 1, the embedding if it `starts` the model, and
+    the layers after the blocks if it `ends` the model.
     """
 
     low: Integers

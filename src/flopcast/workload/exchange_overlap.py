@@ -6,10 +6,10 @@ Elsewhere: which stack does (spec/expert_software.py), what messages take from c
 (timeline/contention.py), exchanges beside shared experts of the same micro-batch
 (rewrites/shared_expert_overlap.py).
 
-While tokens of one micro-batch travel, kernels of the other run; so a layer's pass lasts as long as its
-kernels or its exchanges, whichever is longer. That holds pass by pass here, where in truth the two passes
-that run together may hide each other's exchanges too: an overestimate where a forward's exchanges are
-longer than its kernels.
+While tokens of one micro-batch are sent, kernels of the other run. So a pass of a layer takes the longer of
+the time of its kernels and the time of its all-to-alls. That holds pass by pass here, where in truth the
+two passes that run together may hide each other's exchanges too: an overestimate where a forward's
+exchanges are longer than its kernels.
 
 The forward of the first micro-batch and the backward of the last have no partner: there a layer waits for
 its exchanges. A stage of a pipeline has more of either, which fill and drain it. They are counted under

@@ -3,8 +3,8 @@
 Answers: which items of a layer run without a backward pass, and how much memory do its tensors need?
 Elsewhere: the memory of a backward pass (backward_memory.py), serving with caches and queues (serving/).
 
-Nothing is kept for a backward pass. A tensor lives from the item that makes it to the last one that reads
-it; the input of a layer and its output live as long as the layer runs.
+Nothing is kept for a backward pass. A tensor is allocated from the item that writes it to the last item
+that reads it. The input and the output of a layer are allocated as long as the layer runs.
 """
 
 import numpy as np
@@ -60,7 +60,8 @@ def without_update(programs: Programs) -> Programs:
 
 
 def forward_peak(items: tuple[Item, ...]) -> Floats:
-    """Return the most bytes of one layer's tensors that are alive at once during its forward, (plans, 1).
+    """Return the most bytes of one layer's tensors that are allocated at once in its forward pass, (plans,
+    1).
 
     Examples
     --------

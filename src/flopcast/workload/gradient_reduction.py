@@ -4,7 +4,7 @@ Answers: which items end a micro-batch's backward and a step, for each ZeRO stag
 Elsewhere: parameters that are gathered while they are used (ZeRO-3, FSDP, or updated ones under the next
 forward), and over which axes gradients are summed (sharded.py).
 
-A step ends in three parts. `reduce`: each stage sums its gradients over its replicas and looks at them.
+A step ends in three parts. `reduce`: each stage sums its gradients over its replicas and checks them.
 `synchronise`: all stages agree whether a gradient overflowed, and on the norm. `update`: each stage applies
 them; the next step's first forward waits for it, but other stages do not.
 
@@ -59,8 +59,9 @@ def micro_batch_items(
     The gradient of a tied tensor is accumulated like any other; it is copied and reduced here if its owner
     is on another stage.
 
-    With sharded gradients (ZeRO-2, ZeRO-3), each layer's are reduced directly after its backward pass: in
-    every micro-batch if only shards are kept, and then only the shards are accumulated.
+    With sharded gradients (ZeRO-2, ZeRO-3), the gradients of each layer are reduced directly after its
+    backward pass. If only shards are kept, this happens in every micro-batch, and only the shards are
+    accumulated.
 
     Parameters
     ----------
@@ -172,10 +173,10 @@ def reduce_items(
     Returns
     -------
     tuple of Item
-        In order: the tied table, then all gradients with the stack's copies around them (where they were
-        reduced under the backward, only the copies that follow a reduction are left); overflow checks and
-        the norm over what the rank will update; the fixed work of the host. A collective over one replica
-        costs nothing by its formula; the copies remain.
+        In this order: the reduction of the tied table; all gradients with the copies of the stack (if they
+        were reduced during the backward pass, only the copies after a reduction); the overflow checks and
+        the norm of the gradients that the rank applies; the fixed work of the host. A collective over one
+        replica costs nothing by its formula; the copies remain.
     """
     gradients = stack.gradients
     items = []

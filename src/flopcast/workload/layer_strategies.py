@@ -10,10 +10,11 @@ stage take every block from its layout. Embedding, head and the ends of every ch
 plan, so that messages between stages are those of the plan.
 
 Between blocks of different tensor parallelism, activations change their owners (Slice-Gather of Galvatron,
-arXiv:2211.13878). Where ranks share weights with more others, they gather the sequences of these; where
-with fewer, they keep a slice of what they have, and gather its gradient in the backward pass. With sequence
-parallelism, every rank holds as many tokens in either layout, and all-to-alls exchange them in both passes.
-ZeRO-3 gathers the first unit of a run of blocks before the run; units of other runs are not prefetched.
+arXiv:2211.13878). If a rank shares its weights with more ranks in the next layer, it gathers the sequences
+of these ranks. If it shares them with fewer, it keeps a slice of its sequences, and gathers their gradient
+in the backward pass. With sequence parallelism, every rank holds as many tokens in either layout, and
+all-to-alls exchange them in both passes. ZeRO-3 gathers the first unit of a run of blocks before the run;
+units of other runs are not prefetched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

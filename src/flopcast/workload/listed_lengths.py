@@ -5,12 +5,13 @@ each rank get?
 Elsewhere: distributions (spec/length_distribution.py), what a shared micro-batch costs (layers/context.py).
 
 "mesh": sequences are packed, the longest that still fits first, up to the tokens of a context-parallel
-group; groups get packs in turn. Every sequence of a pack is divided over all ranks of the group, so that
-keys and values of short sequences travel as far as those of long ones.
+group; groups get packs in rotation. Every sequence of a pack is divided over all ranks of the group, so
+that keys and values of short sequences are sent over as many ranks as those of long sequences.
 
-"by_length": a sequence longer than what a rank holds is shared by the fewest neighbouring ranks that hold
-it, among the divisors of the data-parallel degree. Shorter sequences are packed with others of their
-length. The most costly micro-batches are distributed first, each to the ranks with the least so far.
+"by_length": a sequence that is too long for one rank is divided over the smallest number of neighbouring
+ranks that can hold it. This number is a divisor of the data-parallel degree. Shorter sequences are packed
+with others of their length. The most costly micro-batches are distributed first, each to the ranks with the
+least so far.
 
 References
 ----------

@@ -2,7 +2,7 @@
 
 Answers: which operators and messages does a model need under a plan?
 Elsewhere: what a layer is and how it shards itself (layers/), which kernels really run (realise.py), which
-stage runs them (stages.py). Nothing here knows an architecture: it asks each layer.
+stage runs them (stages.py). This module contains no architecture: each layer returns its own items.
 """
 
 from flopcast.errors import InternalError

@@ -4,14 +4,14 @@ Answers: which matrices does a rank orthogonalise, with how many FLOP, and which
 Elsewhere: what Muon keeps and moves (spec/optimizers.py), the update itself and all other messages
 (gradient_reduction.py).
 
-One step on a momentum of r rows and c columns, r ≤ c (transposed if need be), computes A = X Xᵀ, then
-B = b A + c A², then a X + B X: 2 r²c + 2 r³ + 2 r²c FLOP, in 16 bits. For a weight that B tokens of a
-batch use, this is at most 5 r / B of the FLOP of training. Matrices of blocks are orthogonalised;
-embedding, head and vectors have the second moment of AdamW. Where tensor-parallel ranks cut a matrix, each
-orthogonalises its own part.
+One step on a momentum of r rows and c columns, r ≤ c (transposed if need be), computes A = X Xᵀ, then B = b
+A + c A², then a X + B X: 2 r²c + 2 r³ + 2 r²c FLOP, in 16 bits. For a weight that B tokens of a batch use,
+this is at most 5 r / B of the FLOP of training. Matrices of blocks are orthogonalised; embedding, head and
+vectors have the second moment of AdamW. If tensor-parallel ranks divide a matrix, each rank orthogonalises
+its own part.
 
-Where optimizer states are sharded, ranks either own whole matrices ("distributed"), or gather all momenta
-in 16 bits and each compute all matrices ("gathered"). With parameters sharded too, every rank has a part of
+If optimizer states are sharded, ranks either own whole matrices ("distributed"), or gather all momenta in
+16 bits and each compute all matrices ("gathered"). With parameters sharded too, every rank has a part of
 every matrix, and owners of whole ones receive the momentum and return the update.
 
 References

@@ -6,8 +6,8 @@ what a stack can place and how it copies (spec/offload_software.py), seconds (co
 each memory holds (memory/tiers.py).
 
 Copies run on streams of their own, one for each link and direction, beside compute. Activations of one
-layer leave the device while the next layer computes, and return while the layer before it in the backward
-pass does: so many layers take the longer of both. Offload changes no FLOP.
+layer leave the device while the next layer computes, and return while the preceding layer of the backward
+pass computes. The time of these layers is the longer of compute and copies. Offload changes no FLOP.
 
 References
 ----------
@@ -48,7 +48,7 @@ def copies_of(
     pinned: bool = True,
     link_fraction: Number | None = 1.0,
 ) -> tuple[Item, ...]:
-    """Return the copies of a placement's fraction of `size_bytes`, over its links in turn.
+    """Return the copies of a placement's fraction of `size_bytes`, over each of its links.
 
     The first waits for the streams `after`.
     """

@@ -5,8 +5,8 @@ read and write?
 Elsewhere: what one parameter needs (spec/optimizers.py), which parameters a rank updates
 (gradient_reduction.py).
 
-Most optimizers need a fixed number of bytes for each parameter. A factored second moment needs two numbers
-for a row and a column instead: what it takes depends on the shapes of tensors, which a layer states with
+Most optimizers need a fixed number of bytes for each parameter. A factored second moment stores one number
+for each row and each column instead. Its size depends on the shapes of tensors, which a layer states with
 its weights.
 """
 
@@ -61,7 +61,8 @@ def main_gradient_bytes(programs: Programs) -> Floats:
 def factored_elements(programs: Programs) -> Counts:
     """Return the elements of all factored second moments on a rank, (plans, stage classes).
 
-    A tied table has its moment where its owner is, or again on the other stage that holds it.
+    The moment of a tied table is on the stage of its owner, and possibly also on the other stage that holds
+    the table.
     """
     counts = programs.stages.stage_counts
     owner_elsewhere = counts[:, :, 0] == 0

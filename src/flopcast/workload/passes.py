@@ -67,7 +67,7 @@ class Software:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Pass:
-    """One pass, and whether it keeps the FLOP of what it replaces."""
+    """One pass, and whether it keeps the FLOP of the items that it replaces."""
 
     run: Callable[[Layer, Software], Layer]
     keeps_flop: bool = True

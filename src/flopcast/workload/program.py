@@ -49,7 +49,7 @@ WHEN = {  # at which positions an item runs
 def positions(order: Order, count: int) -> Integers:
     """Return the position of each task of a step of `count` micro-batches: an index into POSITIONS.
 
-    A step of one micro-batch has it both first and last: "only". If the schedule pairs forwards with
+    The position "only" means that the step has one micro-batch. If the schedule pairs forwards with
     backwards of other micro-batches, passes between the pairs that run separately are "alone".
 
     >>> from flopcast.schedules import SCHEDULES
@@ -206,7 +206,7 @@ class Segment:
 class StageTransfer:
     """Messages of one transfer between neighbouring stages: activations forward, gradients back.
 
-    They are what one rank sends to the rank at its own position in the next stage.
+    One rank sends these bytes to the rank at the same position in the next stage.
     """
 
     forward: tuple[Item, ...]

@@ -5,7 +5,8 @@ were not kept do they produce again?
 Elsewhere: which modules a plan chose (recompute.py), what is kept, and the gradients themselves
 (backward.py).
 
-A *run* is what is run again in one piece: a module, or each norm by itself (layers/modules.py).
+A *run* is a part of a layer that is recomputed in one piece: a module, or a single norm
+(layers/modules.py).
 """
 
 from collections.abc import Mapping

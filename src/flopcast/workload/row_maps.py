@@ -1,4 +1,5 @@
-"""What HybridEP's local permutation costs beside the bytes of rows: it looks at every local expert.
+"""The cost of HybridEP's local permutation in addition to the bytes of rows: the kernels check every local
+expert.
 
 Answers: how many cycles of a multiprocessor do its two kernels need for the tokens that a rank received?
 Elsewhere: the bytes of rows (layers/experts.py), the time of cycles (cost/kernels/unscaled.py).

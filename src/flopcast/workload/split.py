@@ -5,8 +5,8 @@ Elsewhere: how the whole backward is derived (backward.py), when W runs (schedul
 
 W holds every kernel that computes only the gradient of a parameter: the weight gradients of linears and
 tables, the sums over tokens that biases need, the gather of an input of which only the shard was kept, and
-what ends a micro-batch (accumulation, reduction). Kernels that give both gradients at once, as norms do,
-stay in B. Items are moved, never resized: FLOP, bytes and counts are those of the whole backward. The
+what ends a micro-batch (accumulation, reduction). Kernels that compute both gradients at once, such as
+norms, are in B. Items are moved, never resized: FLOP, bytes and counts are those of the whole backward. The
 gather of an input ran beside the input gradient; in W it waits for no kernel, so it runs ahead, beside the
 weight gradient before its own (an estimate: only the first gather of a W sticks out).
 

@@ -175,7 +175,7 @@ def divide(pile: Pile, rule: str) -> Division:
     Raises
     ------
     InternalError
-        The blocks do not divide over the chunks, or the rule knows no chunks: spec/rules.py refuses both.
+        The chunks do not divide the blocks, or the rule supports no chunks: spec/rules.py refuses both.
 
     Examples
     --------

@@ -175,7 +175,7 @@ def impossible_degrees(job: Job, given: Fields) -> tuple[Problem, ...]:
 
 @cached_results(256)  # a reader of jobs asks, and a prediction asks again
 def causes(job: Job) -> tuple[Problem, ...]:
-    """Return the errors that a user sees: as `checks.check`, but one for each cause."""
+    """Return the errors that a user sees: those of `checks.check`, but only one for each cause."""
     problems = check(job)
     return (advised(job, fields_of(job.plan)) or problems) if problems else ()
 

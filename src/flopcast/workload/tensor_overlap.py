@@ -1,7 +1,7 @@
 """Tensor-parallel messages under the products that they belong to, cut into chunks or tile by tile.
 
-Answers: what runs instead of a gather and a product, or a product and a scatter, where a stack lets one
-part travel while another is multiplied?
+Answers: what runs instead of a gather and a GEMM, or a GEMM and a scatter, if a stack sends one part while
+it multiplies another?
 Elsewhere: which stack does (spec/stack.py, `tensor_overlap`), how long chunks take (cost/), what stays
 exposed (timeline/). Sizes are split, nothing is added: FLOP and bytes are those of the whole.
 
@@ -13,9 +13,9 @@ Four patterns, as Transformer Engine pairs them ("user buffers"), t ranks wide:
     gather ∥ input gradient    of an input that was kept in shards: whole (`bulk`; workload/backward.py)
     weight gradient ∥ scatter  of the input's gradient: whole (`bulk`)
 
-Each chunk is a smaller GEMM, and has the lower efficiency of its size. Gathered chunks travel
-by copy engines. Scatters are kernels on 16 multiprocessors by default, and on 8 to 32 in NeMo's recipes, so
-they slow the products beside them as collectives slow other compute (timeline/contention.py). The few
+Each chunk is a smaller GEMM, and has the lower efficiency of its size. Copy engines move the gathered
+chunks. Scatters are kernels on 16 multiprocessors by default, and on 8 to 32 in NeMo's recipes, so they
+slow the products beside them as collectives slow other compute (timeline/contention.py). The few
 multiprocessors of the gather beside an input gradient, 2 to 8 in these recipes, are not counted.
 
 Tile by tile, a product stays one kernel with the efficiency of the whole. With G seconds for the product, M
@@ -24,9 +24,10 @@ for the message and f for the share of a band of tiles in the rows of the produc
     gather → product           max((1 - f) G, M) + f G: the last band waits for the last rows
     product → scatter          f G + max((1 - f) G, M): the first band is alone
 
-The gather and the scatter of a backward pass run beside gradients, whole, as above. Messages take no
-multiprocessors; their share of the memory's bandwidth slows no product that is bound by its FLOP, so it is
-left out (T3 arbitrates so that it does not). The hardware of T3 leaves gathers alone.
+The undivided gather and scatter of a backward pass run concurrently with GEMMs of gradients, as described
+above. Messages take no multiprocessors; their share of the memory's bandwidth slows no product that is
+bound by its FLOP, so it is left out (T3 arbitrates so that it does not). The hardware of T3 leaves gathers
+alone.
 
 References
 ----------

@@ -1,7 +1,7 @@
 """The sizes of the tensors of a layer, as far as items that keep, make or read them state them.
 
 Answers: how many bytes has each tensor of a layer, and the gradient of each weight?
-Elsewhere: how long each tensor is alive (backward_memory.py).
+Elsewhere: how long each tensor is allocated (backward_memory.py).
 """
 
 import numpy as np
@@ -29,9 +29,9 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
     Returns
     -------
     dict of arrays of shape (plans, 1)
-        Bytes by name of the tensor. Where several items state a size, what is kept comes first, then what
-        is made, then what is read. An output whose size nobody states is as large as its item's first
-        input.
+        Bytes by name of the tensor. If several items state a size, the size of a kept tensor has priority
+        over that of a written tensor, which has priority over that of a read tensor. An output whose size
+        nobody states is as large as its item's first input.
     """
     sizes: dict[str, Floats] = {}
     for item in items:

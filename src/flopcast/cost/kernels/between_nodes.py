@@ -7,8 +7,8 @@ Elsewhere: curves whose efficiencies are interpolated (curve.py), which classes 
 From one row to thousands, the bound of a product changes from that of its weights, which hardly grows with
 rows, to that of its FLOP, which grows with them. An efficiency interpolated between two nodes could rise
 faster there than the bound, so that more rows would take less time. Serving prices every number of rows, so
-its classes interpolate the logarithm of the time. Where times do not fall from node to node they do not
-fall anywhere, and a node whose time would fall takes that of the node before it.
+its classes interpolate the logarithm of the time. If times do not fall from node to node, they do not fall
+anywhere. A node whose time would fall has the time of the previous node instead.
 
 Nodes hold efficiencies all the same, because these can be lent to another device, whose own bounds turn
 them into times.

@@ -122,8 +122,8 @@ def clock_factors(
 def clock_warnings(site: Site, device: Device) -> list[str]:
     """Return warnings about clocks and power limits for which there are hardly any measurements.
 
-    There are three: a power limit above the board's power, which has no effect; one below half of it, where
-    the formula was up to 15 % off; and a clock that the site sets, which no measurement covers.
+    There are three warnings: a power limit above the board's power has no effect; below half of the board's
+    power, the formula was wrong by up to 15 %; no measurement covers a clock that the site sets.
     """
     warnings = []
     limit_w, board_w = site.power_limit_w, device.board_power_w

@@ -16,8 +16,8 @@ the matrix engines are: L40S multiplies twice as fast as RTX 4090, and attention
 on both.
 
 Kernels of serving are treated alike, whatever bounds them: what they take beyond their bound is mostly
-latency, of launches, of casts, of loads before the first product. Products in 8 bits on H100 by the curve
-of H200 are 8 % off in the median, and by its efficiencies 26 %.
+latency, of launches, of casts, of loads before the first product. Predictions of GEMMs in 8 bits on H100
+have a median error of 8 % with the curve of H200, and of 26 % with the efficiencies of H200.
 
 A100 and GH200 are the only devices whose memory-bound kernels one source timed (data/operators). Between
 them this method has smaller errors than keeping the share of bandwidth: tests/cost/test_lending.py compares

@@ -1,11 +1,11 @@
 """Features of a kernel's shape: the coordinates of its table, and terms of tiles and waves.
 
-Answers: on which properties of a shape does the efficiency depend smoothly, and on which in steps? A GEMM's
-efficiency rises smoothly with its work, and falls where its tiles do not fill the last wave of
-multiprocessors, where a side is no multiple of a tile, and where rows are not aligned. The smooth part is a
-table over few coordinates, so that it can be extrapolated; each jump is a term with one coefficient. Both
-are fitted together (lab/calibration/efficiency_table.py). A class without an entry in this module has its
-own coordinates and no terms.
+Answers: on which properties of a shape does the efficiency depend smoothly, and on which in steps? The
+efficiency of a GEMM rises smoothly with its work. It falls if the tiles do not fill the last wave of
+multiprocessors, if a side is no multiple of a tile, or if rows are not aligned. The smooth part is a table
+over few coordinates, so that it can be extrapolated; each jump is a term with one coefficient. Both are
+fitted together (lab/calibration/efficiency_table.py). A class without an entry in this module has its own
+coordinates and no terms.
 
 Every term is a logarithm, 0 at best. With a coefficient c of a wave term, time is proportional to
 w^(1 - c) · waves^c for the w waves that the useful work alone would fill: it never falls with more work as
@@ -65,9 +65,9 @@ class KernelFeatures:
     kernel can always pad a smaller GEMM to a tile. `narrowest` contains the coordinates at which smaller
     shapes have their efficiency (unscaled.py). `operator` makes the operator of a kernel's name at
     coordinates of the table, (rows, 1). Classes that have it interpolate times between nodes
-    (between_nodes.py): their time falls along no axis, so that they need no powers. Along `free` axes, time
-    may nevertheless fall, because another kernel runs from some size on. `nodes` are log2 of the nodes of
-    axes along which kernels change at known sizes.
+    (between_nodes.py): their time falls along no axis, so they need no powers. Along `free` axes, time may
+    nevertheless fall, because another kernel runs from some size on. `nodes` are log2 of the nodes of axes
+    along which kernels change at known sizes.
     """
 
     table: Callable[[Coordinates], Coordinates]

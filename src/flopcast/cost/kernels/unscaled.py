@@ -79,7 +79,7 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
     -------
     UnscaledTimes
         Flat arrays over all works. The parts of a kernel's time are the curve's seconds times the ratio of
-        a busy device, seconds of results written after products, gaps between kernels that run in turn, and
+        a busy device, seconds of results written after products, gaps between consecutive kernels, and
         passes over memory that follow a kernel.
     """
     need, priced = works[0].work(), class_of(works[0].kernel)

@@ -79,7 +79,8 @@ def _stack(document: Document, data: object) -> Stack:
 
 
 def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
-    """Refuse a job that its file changes; return notes on settings of the stack that the file loses.
+    """Refuse a job that its file changes; return notes on settings of the stack that the file cannot
+    contain.
 
     Parameters
     ----------

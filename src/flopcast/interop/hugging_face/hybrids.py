@@ -70,7 +70,7 @@ def mamba_mixer(
 
 
 def granite_mixer(read: Reader) -> dict[str, object]:
-    """Return the sizes of Mamba-2 in Granite 4 and Bamba, where the size of a head may be "auto"."""
+    """Return the sizes of Mamba-2 in Granite 4 and Bamba. Their size of a head may be "auto"."""
     heads = read.count("mamba_n_heads", 128)
     size = max(read.count("mamba_expand", 2) * read.size("hidden", 4096) // heads, 1)
     return {

@@ -1,6 +1,6 @@
 """The training command of a launch script, and the number of ranks that it starts.
 
-Answers: which words are the training program's flags, and what is the world size?
+Answers: which words are flags of the training program, and what is the world size?
 Elsewhere: the commands of a script (interop/shell/script.py), the meaning of the flags (launch_script.py).
 
 Launchers count ranks differently: torchrun and `torch.distributed.launch` start nodes × processes per

@@ -35,7 +35,7 @@ Mapped = Mapping[str, object]
 class Container:
     """A container: its entry in the file, the path of it, how many of it run, and the pods of its group.
 
-    `note` is what is assumed about it.
+    `note` states what is assumed about the container.
     """
 
     entry: Mapped

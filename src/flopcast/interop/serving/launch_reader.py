@@ -212,7 +212,7 @@ class LaunchReader(ConfigReader):
             self.put(("engine", field), (read or self.count)(key), key)
 
     def put_eager(self, key: str) -> None:
-        """Set the time of launches, where a setting turns CUDA graphs off."""
+        """Set the time of launches if a setting turns CUDA graphs off."""
         self.put(("engine", "launch_s"), EAGER_LAUNCH, key)
         text = f"{key}: without CUDA graphs, the host launches a kernel in {EAGER_LAUNCH} (launch_s)"
         self.assume(text, key)

@@ -5,8 +5,8 @@ layer, and which memory does autograd hold between the two?
 Elsewhere: the model (weightless.py), FLOP (products.py), sums (counts.py).
 
 Tensors are fakes, which have shapes and storages but no numbers and no memory. Two views of one storage
-share its memory. A layer's part of the backward pass lies between the moment when the gradient of its
-output is ready and the moment when the gradient of its input is ready.
+share its memory. The backward pass of a layer starts when the gradient of its output is ready, and ends
+when the gradient of its input is ready.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Sigmas of factors from errors on rows that were left out of a fit, and the part of an error that is
-noise.
+"""The sigmas of factors, from the errors of rows that were left out of a fit, and the part of an error that
+is noise.
 
 Answers: which log-sigma makes a nominal 90 % interval contain 90 % of the errors, how many did it
 contain, and how much do repeated measurements of one shape differ?

@@ -1,4 +1,5 @@
-"""Constants that only whole runs show: the levels of factors, fitted to many measured steps at once.
+"""Constants that can be measured only in whole runs: the levels of factors, fitted to many measured steps
+together.
 
 Answers: by how much does each named factor differ from the prediction without constants, how certain is
 this, and how many sources support it?

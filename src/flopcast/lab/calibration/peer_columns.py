@@ -84,10 +84,10 @@ def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_
     """Return the expected ratio of the fullest group to the mean group under the power law of the tables;
     (rows,).
 
-    Loads are drawn with a density x^-a on [1, LARGEST_DRAW · tokens]. The fullest of E draws is taken at
-    its median, where the distribution function is 0.5^(1/E), and divided by the mean of the law. A token
-    selects an expert at most once, so the ratio is at most E / top_k. This is an estimate, because the
-    tables do not contain the drawn loads.
+    Loads are drawn with a density x^-a on [1, LARGEST_DRAW · tokens]. The imbalance is the median of the
+    largest of E draws, where the distribution function is 0.5^(1/E), divided by the mean of the
+    distribution. A token selects an expert at most once, so the ratio is at most E / top_k. This is an
+    estimate, because the tables do not contain the drawn loads.
 
     Examples
     --------

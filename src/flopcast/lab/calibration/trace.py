@@ -5,8 +5,8 @@ hide?
 Elsewhere: reading traces (lab/traces), classes (kernel_names.py), samples for curves (traced_shapes.py),
 the comparison with a prediction (lab/validation/from_run.py).
 
-The columns are those of predicted events (report/events.py) that a profiler also knows: operator, phase,
-stream, start_s, end_s. A profiler does not know the stage, chunk, micro-batch or layer. Streams are
+The columns are those of predicted events (report/events.py) that a profiler also records: operator, phase,
+stream, start_s, end_s. A profiler does not record the stage, chunk, micro-batch or layer. Streams are
 "compute", "copy", and "tp", "dp" or "pp" if the description of the process group states it, and
 "communication" otherwise. A profiler slows the host down, so gaps and step times are upper bounds, while
 times of kernels are accurate.
@@ -180,8 +180,7 @@ def _covered_s(start_s: Floats, end_s: Floats) -> float:
 
 
 def inside(moments_s: Floats, start_s: Floats, end_s: Floats) -> Integers:
-    """Return the index of the interval that contains each moment, (moments,), or -1; intervals do not
-    overlap.
+    """Return the index of the interval that contains each time, (times,), or -1. Intervals do not overlap.
 
     >>> inside(np.array([0.5, 1.5, 2.5]), np.array([0.0, 2.0]), np.array([1.0, 3.0])).tolist()
     [0, -1, 1]

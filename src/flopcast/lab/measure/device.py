@@ -1,6 +1,6 @@
 """The device under test, accessed through torch: a GPU with its events, or a processor with its clock.
 
-Answers: is torch installed, which device is this, how are moments recorded, and how are operands placed in
+Answers: is torch installed, which device is this, how are times recorded, and how are operands placed in
 its memory?
 Elsewhere: the definition of a repetition (timing.py), the kernels that run (kernels.py). torch is imported
 only when a measurement starts; planning and reading need no torch.
@@ -28,9 +28,9 @@ LEAST_FLUSH_BYTES = 2 * USUAL_CACHE_BYTES  # a small cache is overwritten too so
 class Identity:
     """The device as torch describes it.
 
-    `cache_bytes` is the last-level cache; `memory_bytes` is the memory that is free now. `uuid`
-    identifies the device among the devices of its node. Values that torch does not provide are None or
-    "": for a processor, torch knows no sizes.
+    `cache_bytes` is the last-level cache; `memory_bytes` is the memory that is free now. `uuid` identifies
+    the device among the devices of its node. Values that torch does not provide are None or "": torch
+    states no sizes of CPUs.
     """
 
     name: str

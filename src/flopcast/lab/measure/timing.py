@@ -133,7 +133,7 @@ def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int)
 
 
 def round_trip(run: Run, bench: AbstractBench, repetitions: int) -> tuple[float, ...]:
-    """Return the seconds from a launch until the host sees the end of the kernel.
+    """Return the seconds from a launch until the host detects the end of the kernel.
 
     This is the latency of one synchronisation, in which a framework reads a value from the device.
     """

@@ -1,6 +1,6 @@
 """Conversion of a published run to the job that reproduces it.
 
-Answers: which job does this row describe, what does the job assume in addition, and what is missing if
+Answers: which job does this row describe, which assumptions does the job contain, and what is missing if
 there is no job?
 Elsewhere: the meaning of printed names (known_names.py), sizes of models (model.py), the rules for jobs
 (workload/checks.py). Nothing here uses the measurements, except the audit of FLOP (model.py).

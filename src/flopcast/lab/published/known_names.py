@@ -27,7 +27,7 @@ class KnownCluster(StrictModel):
     """Hardware by its printed name; `replaces` is a device that replaces the cluster's own.
 
     `source`: the publisher of the runs, which identifies a single machine whose own kernels were measured.
-    `per_node`: the number of devices in a node, where it identifies the node.
+    `per_node`: the number of devices in a node, if this number identifies the node.
     """
 
     device: str = Field(description="a regular expression, against the name as `plain_device` has it")

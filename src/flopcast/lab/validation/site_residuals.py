@@ -1,5 +1,5 @@
-"""Residuals of sites without fitted constants, and intervals of runs whose own source is left out of
-these residuals.
+"""The residuals of sites without fitted constants, and intervals of runs that were computed without the
+residuals of their own source.
 
 Answers: to which residuals are the constants `unknown_site[...]` fitted, and what is the interval of a
 measured run of one of these sources?

@@ -52,7 +52,8 @@ def stage_bars(memory: MemoryReport, names: Sequence[str]) -> list[StageBar]:
     Returns
     -------
     list of StageBar
-        The last part of a bar is what the driver holds beyond the framework's allocations.
+        The last part of a bar is the memory that the driver holds in addition to the framework's
+        allocations.
     """
     stages = [memory.per_stage[stage] for stage in chosen(len(memory.per_stage)).tolist()]
     classes, peaks, bars = memory.programs.stages.of(0).stage_class, memory.peaks, []

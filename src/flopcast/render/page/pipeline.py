@@ -93,7 +93,7 @@ def end_of(report: Report) -> float:
 
 
 def units(moment_s: Floats, end_s: float) -> Integers:
-    """Return moments of a step in whole units of a drawing."""
+    """Return times of a step in whole units of a drawing."""
     rounded: Integers = np.rint(moment_s / end_s * TIME_UNITS).astype(np.intp)
     return rounded
 

@@ -1,8 +1,8 @@
 """The first section of a report's page: time, memory, cost, what limits the step, and what would help most.
 
 Answers: which numbers are shown first?
-Elsewhere: the same as text (render/report_text.py), where the time goes (time_breakdown.py), how a change
-is found (lab/diagnosis/settings.py).
+Elsewhere: the same as text (render/report_text.py), the breakdown of the time (time_breakdown.py), the
+search for helpful changes (lab/diagnosis/settings.py).
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -24,7 +24,7 @@ PER_PARAMETER = ("parameters", "gradients", "optimizer_states", "narrow_weights"
 
 
 def explain_memory(report: Report) -> Explanation:
-    """Return what is allocated on the fullest stage, by category, and what is added to it.
+    """Return the allocated memory of the fullest stage, by category, and the memory that is added to it.
 
     The amount is the memory that the framework has allocated at the peak. The inputs list further memory
     (fragments of the allocator, the context of the driver, buffers of communicators) and the capacity.

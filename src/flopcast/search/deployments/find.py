@@ -147,7 +147,8 @@ def find_deployments(
     SpecError
         No deployment is possible. The error lists the faults of the unchanged job.
     KeyboardInterrupt
-        Before the first simulation has ended; later, an interrupt ends the search with what is found.
+        The search was interrupted before the end of the first simulation. A later interrupt ends the search
+        and returns its results so far.
     """
     say = told or (lambda _: None)
     found: list[Screened] = []

@@ -83,7 +83,7 @@ class DeploymentSpace(StrictModel):
     max_sequences, max_tokens : tuple of int
         Limits of one pass.
     pools : tuple of bool
-        Whether instances compute prompts and decode (False), or two pools share the work (True). Where
+        Whether instances compute prompts and decode (False), or two pools share the work (True). If
         `replicas` or a limit has values, there are no pools.
 
     Examples

@@ -4,9 +4,9 @@ Answers: how many sequences decode at the same time, and how long do requests wa
 Elsewhere: the exact simulation (serving/scheduler.py), which deployments are estimated (screen.py).
 
 If B sequences decode and outputs have O tokens, B / O requests end in each iteration, and as many prompts
-of P tokens are computed. The time T of such an iteration follows from B alone, the rate of requests is
-B / (O T) by Little's law, and the largest B that memory and limits allow has the largest rate. Where a pass
-yields several tokens of a sequence, O is the number of its passes.
+of P tokens are computed. The time T of such an iteration follows from B alone, the rate of requests is B /
+(O T) by Little's law, and the largest B that memory and limits allow has the largest rate. If a pass yields
+several tokens of a sequence, O is the number of passes of the sequence.
 
 A static batch of B requests computes their prompts and then as many tokens as its longest output has. If
 this takes T, the rate is B / T, and a request that arrives at random waits for half of the batch before it.

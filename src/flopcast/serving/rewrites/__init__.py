@@ -1,4 +1,5 @@
-"""The rewrites from a layer's forward to what a serving engine runs: one file and one line each, in order.
+"""The rewrites from the forward pass of a layer to the kernels of a serving engine, in order. Each rewrite
+has one file, and one line in this module.
 
 Each has one signature, `(items, seen) -> items`, and changes nothing where a layer lacks its pattern.
 """

@@ -3,8 +3,8 @@
 Answers: which kernels do adapters add to a pass?
 
 Each token is multiplied with the two matrices of its own adapter: one kernel for all tokens narrows them to
-the rank, another one widens them again. It reads the adapters of all sequences, which are as many as there
-are new tokens, or as slots.
+the rank, another one widens them again. It reads the adapters of all sequences: at most one adapter for
+each new token, and at most one for each slot.
 """
 
 from itertools import groupby

@@ -4,8 +4,8 @@ Answers: what do the experts of a layer run in one pass, on one rank?
 
 Ranks of one group hold the same tokens. Each multiplies the rows of its own experts, or of its share of
 each expert, and one all-reduce adds the results of all ranks, those of shared experts included. Groups that
-share experts gather the tokens of all groups before, and scatter the sums after. Where experts are spread
-over more ranks than a node of eight, engines send a token only to the ranks of its experts (DeepEP; the
+share experts gather the tokens of all groups before, and scatter the sums after. If experts are distributed
+over more than the eight ranks of a node, engines send a token only to the ranks of its experts (DeepEP; the
 all-to-all over NVLink of TensorRT-LLM), whose kernels sort and add these tokens alone.
 """
 

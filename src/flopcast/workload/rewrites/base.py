@@ -3,8 +3,9 @@
 A rewrite is one pure function from the forward items of one layer to those that a stack really runs.
 It may fuse, split or replace items; FLOP stay what they were, bytes are accounted for (realise.py).
 
-A rewrite sees one layer and finds its pattern by kinds of kernels, never by the layer's name, so that it
-works in every architecture. Items that it leaves alone it returns as they are: the same objects.
+A rewrite processes one layer. It finds its pattern by kinds of kernels, and never by the name of the layer,
+so that it works for every architecture. Items that it leaves alone it returns as they are: the same
+objects.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Attention in one kernel: the scores are never written (arXiv:2205.14135).
 
 The one rewrite that changes FLOP: a kernel skips the part of the square that mask or window would remove.
-Where keys travel round a ring of ranks, the kernel runs once for each rank's keys (ring_attention.py).
+If keys are sent around a ring of ranks, the kernel runs once for the keys of each rank (ring_attention.py).
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""Copies beside collectives along the sequence, where the sequence is not the outermost dimension.
+"""Copies before and after collectives along the sequence, if the sequence is not the outermost dimension.
 
 PyTorch's collectives join and divide tensors along their first dimension. TorchTitan's activations are
-(sequence, token, hidden), and tensor parallelism divides the tokens: what is gathered is copied into this
-order, and what is to be scattered is copied out of it.
+(sequence, token, hidden), and tensor parallelism divides the tokens: gathered tensors are copied into this
+order, and tensors to be scattered are copied into the order that the scatter needs.
 
 References
 ----------

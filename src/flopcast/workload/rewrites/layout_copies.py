@@ -1,4 +1,5 @@
-"""Copies of q, k and v into the layout of a fused attention kernel, and of its result out of this layout.
+"""Copies of q, k and v to the layout of a fused attention kernel, and copies of its result to the layout of
+the model.
 
 GPT-NeoX rearranges them for the kernel, and rearranges its output back: (sequence, token, head, element)
 into (token, sequence, head, element).

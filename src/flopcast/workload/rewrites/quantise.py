@@ -3,22 +3,23 @@
 Answers: what does a precision recipe make of one layer's forward items?
 Elsewhere: the recipes (spec/precision.py), the bytes of a cast, and weights (workload/casts.py).
 
-This is the last rewrite of a layer, because it looks for products and for the norms before them as the
-stack runs them. FLOP do not change. Each linear layer gets:
+This rewrite is the last one of a layer, because it searches for the GEMMs and norms that the stack runs.
+FLOP do not change. Each linear layer gets:
 
 - a cast of its input before it, once for all linears that read a tensor, and before the gather where
   sequence parallelism gathers it. The linear keeps the narrow copy for its weight gradient; the wide
   tensor is kept only if another operator needs it;
 - a cast of its output's gradient, an item that does nothing forward, behind it, or behind the
   reduce-scatter whose backward gathers that gradient;
-- transposes of what was gathered, where the engine reads one layout only: they cannot be cast ahead;
-- a transpose of its weight in the backward pass, where the engine reads one layout only, the weight is kept
+- transposes of gathered tensors, if the engine reads only one layout: such tensors cannot be cast in
+  advance;
+- a transpose of its weight in the backward pass, if the engine reads only one layout, the weight is kept
   only in 8 bits, and the stack caches no transposed copy.
 
 A tensor is read `reads` times and written once for each layout; where a norm does a part of the cast,
-passes of both are saved. A cast of rows that experts received also makes the copy for their weight
-gradient, so it stays where tokens travel narrow. Around a product whose weight is frozen, each tensor is
-cast in one layout, because no weight gradient reads the other.
+passes of both are saved. A cast of rows that experts received also writes the copy for their weight
+gradient, so it is kept if tokens are sent in 8 or 4 bits. Around a product whose weight is frozen, each
+tensor is cast in one layout, because no weight gradient reads the other.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Attention whose keys and values travel round a ring of ranks: one kernel for each rank's keys.
+"""Attention whose keys and values are sent around a ring of ranks: one kernel for the keys of each rank.
 
 Answers: which blocks does a rank compute, which of them hide the hops, what puts the blocks together?
 Elsewhere: what is sent (layers/context.py), how the backward runs beside it (workload/message_order.py).

@@ -1,14 +1,15 @@
-"""Attention that stores its scores, with keys and values that travel round a ring of ranks.
+"""Attention that stores its scores, with keys and values that are sent around a ring of ranks.
 
 Answers: which messages does ring self-attention send, forward and backward?
 Elsewhere: rings under fused attention, which never has all scores of a query (ring_attention.py), the sizes
 of keys and values (layers/context.py), the scores that are kept (workload/backward.py).
 
 A rank computes the scores of its own queries with the keys of all ranks, one rank's keys at a time, and
-stores them: L / n rows of L scores for each head. Values then travel round the same ring, for the context.
-In the backward pass both travel round again. Each rank then has gradients of all keys and values, and all
-ranks sum these. With B sequences of L tokens on n ranks and Z heads of A elements, a layer sends
-8 (n - 1) · B · Z · (L / n) · A elements: four rings, and two all-reduces of twice as much each.
+stores them: L / n rows of L scores for each head. The values are then sent around the same ring, for the
+context. In the backward pass, keys and values are sent around the ring again. Each rank then has gradients
+of all keys and values, and all ranks sum these. With B sequences of L tokens on n ranks and Z heads of A
+elements, a layer sends 8 (n - 1) · B · Z · (L / n) · A elements: four rings, and two all-reduces of twice
+as much each.
 
 Messages and products of a rank follow each other, as in ColossalAI.
 

@@ -1,4 +1,4 @@
-"""Products of experts as dense products of their own, side by side on a few streams.
+"""GEMMs of experts as separate dense GEMMs that run concurrently on a few streams.
 
 Transformer Engine's `GroupedLinear`, which Megatron-Core uses for `--moe-grouped-gemm`, runs a cuBLAS
 product for each expert on four streams (`te_multi_stream_cublas_gemm` of transformer_engine/common/gemm).

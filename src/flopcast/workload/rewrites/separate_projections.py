@@ -1,9 +1,9 @@
 """Queries, keys and values, and both halves of a gated layer, as linears of their own.
 
-Models of PyTorch have a matrix for each (`wq`, `wk`, `wv`; `w1`, `w3`), where a layer states one product.
-The gradient of their input is then a sum: each contributes a gradient as wide as the input, however few of
-its columns a rank holds. The products stay one each, as if their columns lay side by side. Tensor
-parallelism is taken to divide sequences too, as TorchTitan's always does.
+In models of PyTorch, each of them has its own matrix (`wq`, `wk`, `wv`; `w1`, `w3`), although a layer of
+flopcast has one GEMM. The gradient of their input is then a sum: each contributes a gradient as wide as the
+input, however few of its columns a rank holds. The other products remain one GEMM each, as if the matrices
+were concatenated. Tensor parallelism is taken to divide sequences too, as TorchTitan's always does.
 
 References
 ----------

@@ -1,4 +1,5 @@
-"""Shared experts computed while the other experts' tokens travel (`--moe-shared-expert-overlap`).
+"""Shared experts that are computed while tokens of the other experts are sent
+(`--moe-shared-expert-overlap`).
 
 Their first linear runs beside the dispatch, their second beside the combine, each with the tensor-parallel
 message that belongs to it; in the backward pass the other way round (workload/message_order.py). The part
