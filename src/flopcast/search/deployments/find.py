@@ -147,8 +147,7 @@ def find_deployments(
     SpecError
         No deployment is possible. The error lists the faults of the unchanged job.
     KeyboardInterrupt
-        The search was interrupted before the end of the first simulation. A later interrupt ends the search
-        and returns its results so far.
+        Before the end of the first simulation. Later, an interrupt ends the search with its results so far.
     """
     say = told or (lambda _: None)
     found: list[Screened] = []
