@@ -15,7 +15,6 @@ from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import check_training
 from flopcast.requests.rl_request import rl_document
-from flopcast.requests.serving_request import answered, check_serving, with_degree
 from flopcast.requests.serving_words import serves
 from flopcast.requests.words import NEAR, is_model, is_path
 
@@ -76,6 +75,8 @@ def check_request(request: JobRequest, *, may_serve: bool = True, assume_cluster
     if may_serve and rl_document(request) is not None:
         return
     if may_serve and serves(request):
+        from flopcast.requests.serving_request import answered, check_serving, with_degree
+
         answered(request, check_serving, with_degree)
     else:
         check_training(request, assume_cluster=assume_cluster)
