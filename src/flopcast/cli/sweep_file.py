@@ -6,6 +6,7 @@ Elsewhere: the command (sweep.py), the settings of one search (requests/search_r
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -231,7 +232,8 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         because = f"{text} may be one number; to try each of them, write {list(reversed(values))}"
         fix = f"write {text.replace(',', '')} in place of {list(values)}"
         yield _fault(document, name, list(values), "whole numbers above 0", because, fix)
-    for twice in (value for at, value in enumerate(values) if values.index(value) < at):
+    counts = Counter(map(str, values))
+    for twice in (value for value, count in counts.items() if count > 1):
         because, fix = "the same searches would run twice", f"leave out one of the values {twice}"
         yield _fault(document, name, list(values), "each value once", because, fix)
     for value in values:
