@@ -242,6 +242,10 @@ class FrozenMapping(Mapping[str, float]):
         """Return the value of a key; raise KeyError if there is none."""
         return self._items[key]
 
+    def __contains__(self, key: object) -> bool:
+        """Return whether there is a value of a key; that of `Mapping` raises an error where there is none."""
+        return key in self._items
+
     def __iter__(self) -> Iterator[str]:
         """Return the keys in order."""
         return iter(self._items)
