@@ -186,7 +186,7 @@ JOBS = (
 
 
 @all_cases("words", JOBS)
-def test_a_prediction_loads_neither_other_formats_nor_measurements_nor_renderers(words):
+def test_a_prediction_loads_neither_serving_nor_formats_nor_measurements_nor_renderers(words):
     program = (
         "import sys; from flopcast import job, load_job, predict; "
         f"from flopcast.library.catalog import folder; predict({words}); print(*sys.modules)"
@@ -196,7 +196,7 @@ def test_a_prediction_loads_neither_other_formats_nor_measurements_nor_renderers
 
     rooms = {name.split(".")[1] for name in loaded if name.startswith("flopcast.")}
     assert "prediction" in rooms
-    assert rooms & {"interop", "lab", "render", "workers", "ui", "cli"} == set()
+    assert rooms & {"serving", "interop", "lab", "render", "workers", "ui", "cli"} == set()
 
 
 @all_cases("name", PURE)
