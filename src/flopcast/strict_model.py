@@ -243,7 +243,7 @@ class FrozenMapping(Mapping[str, float]):
         return self._items[key]
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is a value of a key; that of `Mapping` raises an error where there is none."""
+        """Return whether a key has a value; the method of `Mapping` raises an error inside if not."""
         return key in self._items
 
     def __iter__(self) -> Iterator[str]:
