@@ -20,7 +20,7 @@ _NUMBER = re.compile(
 )
 _LEAST = re.compile(r"(?:at least|from|(above)) (-?[\d.,]*\d)")
 _MOST = re.compile(r"(?:at most|to|(below)) (-?[\d.,]*\d(?:e\+\d+)?)")
-_EXAMPLE = re.compile(r"such as (\d+)(?= or |$)")
+_EXAMPLE = re.compile(r"such as (\d+)(?=, | or |$)")
 _MOST_BELOW_EXAMPLE = 256
 _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
@@ -54,6 +54,8 @@ def meant(value: object, allowed: str, fix: str = "") -> str:
     ('4', '4608', '0.9')
     >>> [meant(wrong, "a whole number of tokens, such as 8192") for wrong in ("8 KiB", "4096 GB", "8 GB")]
     ['8192', '4096', '']
+    >>> meant("8q", "a whole number of tokens, such as 8192, 8k or 1M")
+    ''
     >>> meant("ture", "true or false"), meant("flota16", "float32, float16, auto"), meant("x", "a, b or c")
     ('true', 'float16', '')
     >>> meant("1 GB", "0, 1, 2 or 3"), meant("stage3", "0, 1 or 3"), meant("float6", "float16 or float64")
@@ -109,6 +111,8 @@ def _number(text: str, allowed: str, usual: re.Match[str] | None, *, whole: bool
         found = _WITH_UNIT.fullmatch(without_separators(text))
         if found is None or ((usual or "tokens" in allowed) and _LARGE.search(text)):
             return ""
+        if usual and found[1] != text and float(found[1]) < float(usual[1]) / _MOST_BELOW_EXAMPLE:
+            return ""  # of "8q" tokens, the letter is probably a slip, too
         text = found[1]
     number = float(text)
     if not math.isfinite(number):

@@ -196,20 +196,30 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
     return extend
 
 
-def cached_results(most: int) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+def cached_results(most: int, *parts: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Decorate a function of records so that its last `most` results are cached, as `lru_cache` does.
 
     `model_copy` checks nothing, so a copied record may contain a value without a hash, such as a dict. The
     result for such a record is computed again.
+
+    Parameters
+    ----------
+    most : number of results
+    parts : parts of the first record for which the result depends on which fields are stated; records with
+        equal values are equal even if one of them states a default
     """
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
-        kept = lru_cache(maxsize=most)(function)
+        @lru_cache(maxsize=most)
+        def kept(_: object, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+            return function(*args, **kwargs)
 
         @wraps(function)
         def result(*args: P.args, **kwargs: P.kwargs) -> Result:
+            held = [getattr(args[0], part) for part in parts]
+            stated = tuple(frozenset(part.model_fields_set) if part else None for part in held)
             try:
-                return kept(*args, **kwargs)  # type: ignore[arg-type]
+                return kept(stated, *args, **kwargs)  # type: ignore[arg-type]
             except TypeError:
                 if _has_hash(args):
                     raise

@@ -61,6 +61,7 @@ STORAGE = (
     'cluster.file_system.write_bytes_per_s="100 GB/s"'
 )
 PREFIX, SHARED = (f"predict llama-3-8b --gpus 8 --traffic '{name}" for name in ("prefix", "shared_prefix"))
+GPT2 = "model: gpt2\ncluster: dgx-h100:2\n"
 CASES = [
     ("calibrate from-run gpt2 --gpus 16 --observed-step -3 --noise lots --out no/site.yaml plan.tp=5",
      "", [
@@ -482,6 +483,28 @@ CASES = [
     (f"{PREFIX}=5000 prompt=1000'", "", ["write shared_prefix_tokens=5000, and write prompt=6000"]),
     (f"{SHARED}=9000 prompt=9000'", "", ["write shared_prefix=7892", "write prompt=7892"]),
     (f"{SHARED}=900 prompt=uniform(100,800)'", "", ["write shared_prefix=800"]),
+    (f"{JOB} --slo 'ttft<2 lightyears'", "", ["write ttft_p99=2s"]),
+    (f"{JOB} --loader 'read=3 parsecs,decod=2'", "", ['write --loader "read=9ms,decod=2ms"']),
+    (f"{JOB} --checkpoint 'fsdp lustre'", "", [
+        f"write file_system in place of fsdp lustre, and {STORAGE}"
+    ]),
+    ("predict llama-3-8b --gpus 12 --cluster dgx-h200x --plan tp=3", "", [
+        "set --gpus to 8 or 16", "did you mean dgx-h200, dgx-h100 or dgx-b200?", "set tensor_parallel to 2"
+    ]),
+    ("import hf missing.json --output no/model.yaml", "", [
+        "run mkdir -p no, or choose another path", "check the path"
+    ]),
+    ("predict job.yaml", f"{GPT2}batch: 4096\nplan: {{tp: 2, gbs: 64}}\n", [
+        "remove batch, or write batch: {seq: 4096}, because plan.gbs is given"
+    ]),
+    ("predict job.yaml", f"{GPT2}optimiser: lion\nplan: tp=16 gbs=64\nsequense_length: 8\nfoo: 3\n", [
+        "move optimiser to plan (line 4) and call it optimizer, as in plan: tp=16 gbs=64 optimizer=lion",
+        "set tensor_parallel to 4",
+        "move sequense_length to batch and call it sequence_length",
+        "remove foo",
+    ]),
+    (f"{JOB} precison=fp8", "", ["write plan.precision=fp8"]),
+    (f"{JOB} --seq 8q", "", ["write a number such as --seq 4096"]),
 ]  # fmt: skip
 
 
@@ -511,6 +534,13 @@ def test_all_faults_of_a_row_are_reported_beside_the_rows_that_are_predicted(tmp
         "write a value that is greater than 0 in step_time_s, or remove the row",
         "did you mean h100-pcie-80gb, h100-sxm5-64gb or h100-sxm5-80gb?",
     ]
+
+
+def test_an_error_does_not_depend_on_earlier_errors_of_an_equal_job():
+    stated, assumed = f"{JOB} --checkpoint file_system", f"{JOB} --checkpoint synchronous"
+
+    for line, fix in [(assumed, 'write --checkpoint "nvme synchronous"'), (stated, STORAGE)] * 2:
+        assert re.findall("fix: +(.*)", flopcast(*shlex.split(line)).err) == [fix]
 
 
 def test_an_error_lists_only_words_that_the_rest_of_the_job_allows():

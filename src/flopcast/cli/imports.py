@@ -177,9 +177,17 @@ def _deliver_step(step: Document, out: Path | None) -> None:
     print_or_write(text + job_text(data), out, "written")
 
 
+def _problems_of_config(named: dict[str, Any]) -> list["Problem"]:
+    """Return the errors of the config.json that `import hf` reads."""
+    from flopcast.errors import problems_of
+
+    return problems_of(lambda: _model_of(str(named["config"]))) if named["config"] else []
+
+
 @click.command("hf", short_help="Convert a Hugging Face config.json to a model and print it as YAML.")
 @click.argument("config", type=FILE, metavar="CONFIG.json")
 @out_option("model")
+@further_problems(_problems_of_config)
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
@@ -234,17 +242,22 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
 
 
 def _import_model(config: str, out: Path | None) -> None:
+    document, mapping, notes = _model_of(config)
+    write_model(document, mapping, notes, out)
+
+
+def _model_of(config: str) -> tuple[Document, dict[str, object], tuple[str, ...]]:
+    """Return the document of a config, its model, and notes on it; raise SpecError with all its errors."""
     from flopcast.interop.hugging_face.config import model_from_config
     from flopcast.requests.checked_request import check_request
     from flopcast.requests.sources import read_model_file
 
     document = read_model_file(config)
     try:
-        mapping, notes = model_from_config(document)
+        return document, *model_from_config(document)
     except SpecError as error:
         further = problems_of(lambda: check_request(JobRequest(files=(config,), gpus=1)))
         raise SpecError([*error.problems, *further]) from None
-    write_model(document, mapping, notes, out)
 
 
 for _one in (*_job_commands(), hugging_face, hf_model, graph, nccl_tests, kineto, nsys):

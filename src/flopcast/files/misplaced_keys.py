@@ -5,12 +5,13 @@ Elsewhere: misspelt keys and keys of other programs (field_names.py).
 """
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from pydantic import BaseModel
 
 from flopcast.errors import MISSING, Problem
 from flopcast.files.field_examples import EXAMPLES
-from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, same_elsewhere
+from flopcast.files.field_names import ARGUMENT, SLIP, UNKNOWN_KEY, same_elsewhere
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import OF_FILES, dotted, names_at, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, set_value
@@ -18,6 +19,7 @@ from flopcast.fixes import in_words
 from flopcast.meant_quantities import meant_quantity
 from flopcast.records import replace
 
+MOST_SHORT = 4  # letters of a key, most of which are similar to a short key of another section
 OF_MODEL: dict[str, tuple[Path, str]] = {  # a field → its place below a base, its name in a config.json
     "hidden": (("hidden",), "hidden_size"),
     "vocabulary": (("vocabulary",), "vocab_size"),
@@ -93,16 +95,20 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
         lacking = [path_of(each.field)[:-1] for each in problems if _lacks(each, path[-1])]
         homes = lacking or _homes(path, document, noun)
         homes = [("plan",)] if len(path) == 1 and path[0] in names_at(noun, ("plan",)) else homes
+        name = str(path[-1])
+        if not homes and len(path) == 1 and (found := _misspelt(problem, noun)):
+            name, homes = found[1], [found[0]]
         if len(homes) == 1:
             home, solved = homes[0], solved | {dotted((*homes[0], path[-1]))}
             solved |= {each.field for each in problems if home and path_of(each.field)[: len(home)] == home}
             to = f"to {dotted(home)}" if home else f"out of {dotted(path[:-1])}, to the top level"
             fix, named = f"move {path[-1]} {to}{_at(home, document)}", value_at(document.data, home)
+            fix += f" and call it {name}" * (name != path[-1])
             if isinstance(named, str):  # changes stand beside the name of a catalogue entry
                 given = value_at(document.data, path)
                 given = meant_quantity(str(given), ("USD/h",)) or given if path[-1] == "price" else given
-                changed = f"{{base: {named}, {path[-1]}: {given}}}"
-                changed = f"{named} {path[-1]}={given}" if home == ("plan",) else changed
+                changed = f"{{base: {named}, {name}: {given}}}"
+                changed = f"{named} {name}={given}" if home == ("plan",) else changed
                 fix += f", as in {home[-1]}: {changed}"
             placed[number] = replace(problem, fix=fix)
     return [each for each in placed if each.field not in solved or each.fault == UNKNOWN_KEY]
@@ -128,12 +134,15 @@ def _as_change(problem: Problem, path: Path, document: Document, noun: type[Base
     """Return the problem of a change KEY=VALUE; its fix is the change of the section that has the key."""
     written = f"{ARGUMENT}{dotted(path)}="
     homes = [home for home in _homes(path, document, noun) if home]
+    name = path[-1]
+    if not homes and len(path) == 1 and (found := _misspelt(problem, noun)):
+        name, homes = found[1], [found[0]]
     is_known = len(path) > 1 and not problem.fix.startswith("remove ")
     if is_known or len(homes) != 1 or not problem.where.startswith(written):
         return problem
     value = problem.where.removeprefix(written)
     edit = f'"{value}"' if " " in value else value
-    return replace(problem, fix=f"write {dotted((*homes[0], path[-1]))}={edit}")
+    return replace(problem, fix=f"write {dotted((*homes[0], name))}={edit}")
 
 
 def _lacks(problem: Problem, key: str | int) -> bool:
@@ -168,6 +177,19 @@ def _homes(path: Path, document: Document, noun: type[BaseModel]) -> list[Path]:
         if each and isinstance(held := value_at(document.data, each), dict) and path[-1] not in held
     ]
     return homes if len(homes) < 2 else lacking
+
+
+def _misspelt(problem: Problem, noun: type[BaseModel]) -> tuple[Path, str] | None:
+    """Return the section whose key an unknown key at the top level misspells, and that key; None otherwise.
+
+    A key that is as similar to one of the top level misspells that one.
+    """
+    key, own = problem.field, [str(name) for edit in problem.edits for name in edit]
+    if len(key) <= MOST_SHORT or get_close_matches(key, own, cutoff=SLIP):
+        return None
+    parts = dict.fromkeys(("plan", *noun.model_fields))
+    near = (((part,), get_close_matches(key, names_at(noun, (part,)), cutoff=SLIP)) for part in parts)
+    return next(((place, names[0]) for place, names in near if names), None)
 
 
 def _at(section: Path, document: Document) -> str:

@@ -62,7 +62,7 @@ def _meant_limit(text: str) -> str:
     >>> _meant_limit("p95 tpot below 20 ms")
     'write tpot_p95=20ms'
     """
-    if re.fullmatch(r"(?:[a-z0-9_.]+\s*[<:]=?\s*[\d.]+\s*[a-z]+\s*)+", text):
+    if re.fullmatch(r"(?:[a-z0-9_.]+\s*[<:]=?\s*[\d.]+(?:[mun]?s|min|h)\s*)+", text):
         words = re.findall(r"([a-z0-9]+?)(_p[\d.]+)?\s*[<:]=?\s*(\S+)", text)
         return "write " + " ".join(f"{metric}{part or '_p99'}={time}" for metric, part, time in words)
     metric = next((each for each in _METRICS if each in text.lower()), "ttft")

@@ -15,7 +15,7 @@ from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to
 from flopcast.library.edits import long_names
 from flopcast.records import replace
-from flopcast.requests.applied_fixes import LONG_NAMES, after_fix
+from flopcast.requests.applied_fixes import LONG_NAMES, after_fix, with_stated_homes
 from flopcast.requests.problem_places import IN_TEXT, as_typed, of_text
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.plan import Plan
@@ -41,6 +41,7 @@ def with_accepted_fixes(
     problems, document : the faults of a document
     check : raises an error unless a document describes a job
     """
+    problems = with_stated_homes(problems, document.data)
     several = [each for each in problems if each.edits and len(each.edits[0]) > 1]
     if several and len(several) < len(problems):  # other fixes may remove faults whose fixes are not tried
         causes = _causes(problems, document, check)

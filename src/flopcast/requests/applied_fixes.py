@@ -5,6 +5,7 @@ Elsewhere: trials of fixes (accepted_fixes.py), files of other programs after fi
 """
 
 import re
+from collections.abc import Sequence
 
 from flopcast.errors import MISSING, Problem
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
@@ -12,6 +13,7 @@ from flopcast.files.validate import path_of, value_at
 from flopcast.files.yaml_text import Path, resolve
 from flopcast.fixes import in_words
 from flopcast.library.edits import edited, long_names
+from flopcast.records import replace
 from flopcast.requests.problem_places import IN_TEXT, corrected_text
 from flopcast.spec.batch import Batch
 from flopcast.spec.deployment import Deployment
@@ -19,7 +21,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.traffic import Traffic
 
 MOVED = re.compile(r"set ([\w.]+)(?:, or --seq,)? to (\S+) instead")  # a value of another part
-HOME = re.compile(r"move \w+ to ([\w.]+)")  # a key of another section
+HOME = re.compile(r"move \w+ to ([\w.]+)(?:.*? and call it (\w+))?")  # a key of another section
 OPTIONAL = ("checkpoint", "loader", "site", "stack", "slo")  # parts whose fields have defaults
 LONG_NAMES = {
     short: name for noun in (Plan, Deployment, Traffic, Batch) for short, name in long_names(noun).items()
@@ -69,6 +71,31 @@ def after_fix(data: object, problem: Problem) -> object:
     return data
 
 
+def with_stated_homes(problems: Sequence[Problem], data: object) -> list[Problem]:
+    """Return problems; a value is not moved to a field that the job states, but left out."""
+    found = []
+    for problem in problems:
+        moved = MOVED.fullmatch(problem.fix)
+        home, _, name = moved[1].partition(".") if moved else ("", "", "")
+        names = [name, *(short for short, long in LONG_NAMES.items() if long == name)]
+        held = value_at(data, (home,))
+        stated = next((each for each in names if name and _states(held, each)), "")
+        fix = f"remove {problem.field}, because {home}.{stated} is given"
+        if problem.field == "batch":
+            fix = (
+                f"remove batch, or write batch: {{seq: {problem.value}}}, because {home}.{stated} is given"
+            )
+        found.append(replace(problem, fix=fix) if stated else problem)
+    return found
+
+
+def _states(held: object, name: str) -> bool:
+    """Return whether a section, or a text with its settings, states a field."""
+    if isinstance(held, str):
+        return bool(re.search(rf"\b{name}=", held))
+    return isinstance(held, dict) and name in held
+
+
 def _moved(data: object, problem: Problem) -> object:
     """Return data after a fix that removes a value, or moves it to another part; else unchanged."""
     path, moved, home = path_of(problem.field), MOVED.fullmatch(problem.fix), HOME.match(problem.fix)
@@ -83,7 +110,7 @@ def _moved(data: object, problem: Problem) -> object:
     value, data = value_at(data, path), _with_key(data, path, "", None, _written(problem.value))
     if len(path) > 1 and value_at(data, path[:-1]) == {}:  # a section without any key
         data = _with_key(data, path[:-1], "", None, "")
-    place = [*home[1].split("."), key] if home else moved[1].split(".") if moved else []
+    place = [*home[1].split("."), home[2] or key] if home else moved[1].split(".") if moved else []
     value = resolve(moved[2]) if moved else value
     if place[:1] == ["plan"] and isinstance(plan := value_at(data, ("plan",)), str):
         return edited(data, ["plan"], f"{plan} {place[-1]}={in_words(value)}")

@@ -117,9 +117,10 @@ def _whole_nodes(gpus: int, per_node: int, nodes: str, plan: Mapping[str, object
 
 
 def _meant(name: str) -> str | None:
-    """Return the cluster that the fix of an unknown name proposes, if it proposes a single one."""
-    edits = catalog.unknown_name("clusters", name).edits
-    return str(edits[0][""]) if len(edits) == 1 else None
+    """Return the first cluster that the fix of an unknown name proposes, if all have as large nodes."""
+    meant = [str(edit[""]) for edit in catalog.unknown_name("clusters", name).edits]
+    sizes = {catalog.cluster(each).node.devices for each in meant}
+    return meant[0] if len(sizes) == 1 else None
 
 
 def with_gpus(document: Document, gpus: object) -> Document:
@@ -146,8 +147,9 @@ def with_gpus(document: Document, gpus: object) -> Document:
     per_node = catalog.cluster(meant).node.devices
     stated = str(cluster["base"]).partition(":")[2]
     if gpus > per_node and gpus % per_node:
+        known = name if catalog.known("clusters", name) else meant
         allowed = (
-            f"a multiple of {per_node} (a node of {name} has {per_node} devices), or fewer than {per_node}"
+            f"a multiple of {per_node} (a node of {known} has {per_node} devices), or fewer than {per_node}"
         )
         fix = f"set --gpus to {_whole_nodes(gpus, per_node, stated, stated_plan(document))}"
         raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)

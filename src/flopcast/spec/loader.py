@@ -23,6 +23,9 @@ OF_ROWS = ("zero_copy", "host")  # paths that read scattered rows
 EXAMPLE = "decode=9ms:8,copy=602kB@link"
 WORKERS = ("workers", "num_workers")  # where people write those of a stage
 KEYWORDS = ("exposed", "all")  # of the short form
+WORD = re.compile(
+    r"[^\s,]+?(?:(?<=\d) +[a-z]{3,})?(?=[\s,]|$)"
+)  # of the short form; "3 miles" is a wrong value
 
 
 class LoaderStage(StrictModel):
@@ -179,7 +182,7 @@ def _of_text(given: object) -> object:
 def _stages(text: str) -> list[dict[str, object]]:
     stages: list[dict[str, object]] = []
     exposed: list[str] = []
-    for word in joined_units(text.replace(",", " ")).split():
+    for word in WORD.findall(joined_units(text)):
         name, _, value = word.partition("=")
         if name in WORKERS and stages and "sample_s" in stages[-1]:
             because = "the number of workers follows the time of its stage, after a colon"

@@ -60,11 +60,11 @@ def meanings(
         except NotAllowedError as error:
             faults[word] = error
     if len(faults) > 1:
-        right = separator.join(
-            _corrected(word, faults[word].fix) if word in faults else word for word in words
-        )
+        corrected = [_corrected(word, faults[word].fix) if word in faults else word for word in words]
+        right = separator.join(filter(None, corrected))
         because = "; ".join(dict.fromkeys(fault.because for fault in faults.values()))
-        raise NotAllowedError(next(iter(faults.values())).allowed, because, in_place(right, text))
+        fix = in_place(right, text) if right else f"remove {text}"
+        raise NotAllowedError(next(iter(faults.values())).allowed, because, fix)
     for fault in faults.values():
         raise fault
     return found
@@ -75,7 +75,7 @@ def _corrected(word: str, fix: str) -> str:
     for value in (str(each) for edit in edits_of(fix) for each in edit.values()):
         part = getattr(fix, "part", "")
         return word.replace(part, value) if part in word and part else value
-    return word
+    return "" if fix.startswith("remove ") else word
 
 
 def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, Any]], None]:

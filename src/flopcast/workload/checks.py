@@ -145,7 +145,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-@cached_results(1024)  # advice tries the same edits of a plan in several orders
+@cached_results(1024, "checkpoint")  # advice tries the same edits of a plan in several orders
 def check(job: Job) -> tuple[Problem, ...]:
     """Return every rule that the job breaks; empty if it can be predicted.
 

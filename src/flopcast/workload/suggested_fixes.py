@@ -173,7 +173,7 @@ def impossible_degrees(job: Job, given: Fields) -> tuple[Problem, ...]:
     return tuple(together.get(each.field, each) for each in found)
 
 
-@cached_results(256)  # a reader of jobs asks, and a prediction asks again
+@cached_results(256, "plan", "checkpoint")  # a reader of jobs asks, and a prediction asks again
 def causes(job: Job) -> tuple[Problem, ...]:
     """Return the errors that a user sees: those of `checks.check`, but only one for each cause."""
     problems = check(job)

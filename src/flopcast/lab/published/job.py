@@ -9,6 +9,7 @@ Elsewhere: the meaning of printed names (known_names.py), sizes of models (model
 import re
 from collections.abc import Mapping
 from functools import partial
+from itertools import product
 
 from flopcast.errors import Problem, SpecError, common_problems, problems_of
 from flopcast.files.yaml_text import Document
@@ -89,14 +90,21 @@ def reproduce(run: Run) -> Job:
 
 def _faults_of_mapping(run: Run, data: Mapping[str, object]) -> list[Problem]:
     """Return the faults of the plan and the batch of a row with an unknown model, machine or software."""
-    machine = run.machine.model_copy(update={"device": "H100"})
+
+    def cluster_with(**changes: object) -> dict[str, object]:
+        machine = run.machine.model_copy(update={"device": "H100"} | changes)
+        return _cluster(run.model_copy(update={"machine": machine}), [])
+
     try:
-        cluster = data.get("cluster") or _cluster(run.model_copy(update={"machine": machine}), [])
-    except SpecError:
-        return []  # the number of devices is wrong as well
+        clusters = [data.get("cluster") or cluster_with()]
+    except SpecError:  # the number of devices is wrong as well, and no fault may depend on it
+        clusters = [cluster_with(num_devices=size, devices_per_node=None) for size in (1, 64)]
     models = [data["model"]] if "model" in data else stand_ins()
-    data = {**USUAL, "cluster": cluster, "batch": {"sequence_length": run.sequence_length}, **data}
-    jobs = [Document(run.where, {**data, "model": model}, {}) for model in models]
+    data = {**USUAL, "batch": {"sequence_length": run.sequence_length}, **data}
+    jobs = [
+        Document(run.where, {**data, "model": model, "cluster": cluster}, {})
+        for model, cluster in product(models, clusters)
+    ]
     found = common_problems([problems_of(partial(job_of, job)) for job in jobs])
     return [replace(each, where=run.where) for each in found]
 
@@ -161,8 +169,7 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     known, machine, problems = cluster_of(run), run.machine, list[Problem]()
     if known is None:
         unknown = catalog.unknown_name("devices", machine.device, "gpu_model", run.where)
-        fix = unknown.fix.removesuffix(catalog.OWN["devices"]).rstrip(". ")
-        problems.append(replace(unknown, fix=fix))
+        problems.append(unknown)
     if machine.num_devices is None:
         because = "the row does not state the number of devices"
         problems.append(_missing(run, "num_gpus", None, "", because))
