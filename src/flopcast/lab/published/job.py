@@ -15,7 +15,7 @@ from flopcast.errors import Problem, SpecError, common_problems, problems_of
 from flopcast.files.yaml_text import Document
 from flopcast.lab.published import cells
 from flopcast.lab.published.known_names import Default, KnownSoftware, cluster_of, defaults_of, software_of
-from flopcast.lab.published.model import model_document, packed_documents, trains_mtp
+from flopcast.lab.published.model import model_document, packed_documents, trains_mtp, uniform_documents
 from flopcast.lab.validation.run import Run
 from flopcast.layers.experts import Experts
 from flopcast.library import catalog
@@ -34,7 +34,6 @@ WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is 
 BY_COST = "by_cost"  # a default: stages end where their part of the cost ends
 PACKED = re.compile(r"\bpacked SQuAD")
 PACKED_TO = re.compile(r"\bpacked (to [0-9]+ tokens|documents\b.*lengths not stated)")
-LONGER_SHARE = (1.0 + (1.0 / 3.0) ** 0.5) / 2.0  # of two documents: see `_uniform_documents`
 
 
 def reproduce(run: Run) -> Job:
@@ -246,7 +245,7 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
     """Return the documents of packed sequences, with lengths computed from the printed FLOP if possible."""
     if PACKED_TO.search(run.notes) and run.sequence_length:
         assumed.append("lengths of packed samples: uniform up to the length of the packed sequence")
-        return {"documents": _uniform_documents(run.sequence_length)}
+        return {"documents": uniform_documents(run.sequence_length)}
     if not PACKED.search(run.notes):
         return {}
     own = catalog.model(str(model["base"])) if isinstance(model, dict) else None
@@ -272,20 +271,6 @@ def _packed_by_default(run: Run, defaults: tuple[Default, ...], assumed: list[st
             assumed.append(f"{count} documents of {length} tokens: {default.because}")
             return {"documents": (*[length] * (count - 1), run.sequence_length - length * (count - 1))}
     return {}
-
-
-def _uniform_documents(length: int) -> tuple[int, int]:
-    """Return two documents that need as much attention as packed samples of uniform lengths.
-
-    If lengths are uniform between 0 and the length of the sequence, attention to the own document needs
-    E[l²] / (E[l] · length) = 2/3 of the attention over the whole sequence. Two documents need as much if
-    the squares of their shares sum to 2/3.
-
-    >>> _uniform_documents(8192)
-    (6461, 1731)
-    """
-    longer = round(LONGER_SHARE * length)
-    return longer, length - longer
 
 
 def _stack(

@@ -29,6 +29,21 @@ SIZES = {"num_layers": "layers", "hidden": "hidden", "ffn_hidden": "ffn_hidden",
          "vocabulary": "vocab", "gated": "gated_mlp"}  # fmt: skip
 CLOSE_FRACTION = 0.05  # further off, the row counts by a formula of its own, and nothing is concluded
 VOCABULARY_TOLERANCE = 0.02  # tables print padded vocabularies or bare ones
+LONGER_SHARE = (1.0 + (1.0 / 3.0) ** 0.5) / 2.0  # of two documents: see `uniform_documents`
+
+
+def uniform_documents(length: int) -> tuple[int, int]:
+    """Return two documents that need as much attention as packed samples of uniform lengths.
+
+    If lengths are uniform between 0 and the length of the sequence, attention to the own document needs
+    E[l²] / (E[l] · length) = 2/3 of the attention over the whole sequence. Two documents need as much if
+    the squares of their shares sum to 2/3.
+
+    >>> uniform_documents(8192)
+    (6461, 1731)
+    """
+    longer = round(LONGER_SHARE * length)
+    return longer, length - longer
 
 
 def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
