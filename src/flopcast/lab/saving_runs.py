@@ -190,4 +190,4 @@ def _lost_fraction(entry: dict[str, Any]) -> float:
 
 
 CHECKPOINTS = RunBlocks(blocks_of=_entries, runs_of=iter)
-"""Files with entries that hold checkpoints; each entry is read as it is."""
+"""Files whose entries describe checkpoints. Each entry is read without changes."""

@@ -29,14 +29,14 @@ differ as much from the modelled one as that of another group does.
 """
 
 TEMPORARY_LOG_SIGMAS = {"verified": (0.13, 0.13), "compared": (0.22, 0.22), "unknown": (0.35, 0.48)}
-"""Standard deviations of the same logarithm for memory that is allocated for a part of the step only.
-
-The keys say what is known of a framework's peaks (`stack.memory`); the values are the sigmas of peaks below
-and above the prediction. Most of this memory holds activations, logits, and the tensors of a layer at work.
-The sigmas are root mean squares over runs of users, each source with the same weight: 6 sources of Megatron
-("verified"), without one whose MoE models need 2.6 times as much, 6 sources of TorchTitan ("compared"), and
-9 sources of other software ("unknown"). Runs are left out if they log less memory than their states should
-need, because they keep these in another precision than they say (docs/accuracy/overview.md#memory).
+"""Standard deviations of the same logarithm for memory that is allocated only during a part of the step.
+The keys state what is known of a framework's peaks (`stack.memory`). The values are the sigmas of peaks
+below and above the prediction. Most of this memory holds activations, logits, and the temporary tensors of
+a layer. The sigmas are root mean squares over runs of users, each source with the same weight: 6 sources of
+Megatron ("verified"), without one whose MoE models need 2.6 times as much, 6 sources of TorchTitan
+("compared"), and 9 sources of other software ("unknown"). Runs are left out if they log less memory than
+their states should need, because they keep states in another precision than their settings state
+(docs/accuracy/overview.md#memory).
 """
 
 SIGMAS = 1.6449  # half-width of a 90 % interval of a normal distribution

@@ -16,7 +16,7 @@ from flopcast.units import show_seconds
 
 HEADINGS = (
     "rows", "full", "median", "mean", "p90", "bias", "in 90 %", "width", "once", "repeat", "release",
-    "trivial", "memory",
+    "simple", "memory",
 )  # fmt: skip
 NAME_WIDTH = 31
 MOST_EXPLAINED = 10  # rows of which each fault is shown with its fix
@@ -33,11 +33,12 @@ def _lines(published: Published) -> Iterator[str]:
     rows = published.rows
     if rows:
         yield published.constants_sentence
-        yield "Columns: errors of step times (predicted over measured − 1). full: rows without assumptions."
-        yield "trivial: error of a baseline that divides FLOP and bubble by the mean efficiency of similar"
-        yield "rows. width: median half-width of the 90 % intervals. memory: median error of published"
-        yield "memory peaks. once: mean error if repeats of a configuration count once. repeat, release:"
-        yield "differences between equal measurements, within a release and between releases."
+        yield "An error is the predicted step time divided by the measured one, minus 1. full: number of"
+        yield "rows without assumptions. width: median half-width of the 90 % intervals. once: mean error"
+        yield "if repeats of a configuration count once. repeat, release: mean difference between"
+        yield "measurements of equal runs, within a release and between releases. simple: mean error of a"
+        yield "simple model that divides FLOP and bubble by the mean efficiency of similar rows. memory:"
+        yield "median error of memory peaks."
         yield f"{'':{NAME_WIDTH}}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
         for source, members in by_source(rows).items():
             yield _line(source, of_rows(members))
@@ -125,7 +126,7 @@ def _not_fitting(published: Published) -> Iterator[str]:
     share = len(wrong) / len(published.rows)
     verdict = "within" if share <= TARGET_FRACTION else "above"
     yield (
-        f"runs that fitted, but are predicted not to fit: {len(wrong)} of {len(published.rows)}"
+        f"runs that fitted into memory, but are predicted not to fit: {len(wrong)} of {len(published.rows)}"
         f" ({share:.1%}, {verdict} the target of {TARGET_FRACTION:.0%})"
     )
     for row in sorted(wrong, key=lambda row: -row.used_fraction):

@@ -11,11 +11,10 @@ if TYPE_CHECKING:
 
 SCREENING, REFINING, PLAYING = "screening", "refining", "simulating"
 BEHIND_RATIO = 11.0
-"""Processor time of everything behind screening, over that of the first look at one setting.
-
-Both work out the parts of the same model on the same cluster, and their number hardly depends on the space.
-Searches for GPT-3 175B on 256 A100, Llama 3 8B on 64 H100, Llama 3 70B on 512 H100 and Mixtral 8x7B on 256
-H100 had ratios from 7 to 15.
+"""Processor time of all work after screening, divided by the processor time of the first look at one
+setting. Both compute the parts of the same model on the same cluster, and the number of parts hardly
+depends on the space. Searches for GPT-3 175B on 256 A100, Llama 3 8B on 64 H100, Llama 3 70B on 512 H100
+and Mixtral 8x7B on 256 H100 had ratios from 7 to 15.
 """
 SHARED_RATIO = 0.2  # of the first look: layers and prices, which every worker works out again
 MORE_PER_SETTING = 0.4  # of it for each further setting, whose best plans are simulated too

@@ -23,12 +23,13 @@ PassSeconds = Callable[[Amount, Amount, Amount, Amount], float | Floats]
 
 - new tokens, which the pass computes;
 - sequences in the pass;
-- KV tokens: the sum over sequences of the context, which is what is in the cache after the pass;
-- new tokens x context: the sum over new tokens of the tokens that each attends to, itself included. It is
-  n (c + (n + 1) / 2) for a sequence with n new tokens behind c cached ones.
+- KV tokens: the sum of the contexts of all sequences, which is the number of tokens in the cache after the
+  pass;
+- new tokens x context: the sum over new tokens of the tokens to which each attends, including itself. It is
+  n (c + (n + 1) / 2) for a sequence with n new tokens after c cached tokens.
 
-The scheduler calls it with floats for an iteration with prompts, and with arrays for the iterations of one
-long prompt, and once for several numbers of decoding sequences.
+The scheduler calls the function with floats for an iteration with prompts, with arrays for the iterations
+of one long prompt, and once for several numbers of decoding sequences.
 """
 KNOTS = 97  # adjacent contexts differ by at most 13 % for contexts up to 131,072 tokens
 TOGETHER = 8  # numbers of sequences priced in one call: takes twice as long as for a single number

@@ -12,11 +12,11 @@ from flopcast.records import dataclass, field
 from flopcast.serving.requests import Limits, Requests
 
 LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch", "adapters")
-"""What keeps an iteration from doing more, by the code in `Iterations.limited_by`.
+"""The reason why an iteration contains no further requests, by the code in `Iterations.limited_by`.
 
-"arrivals": no request waits; "kv": the next one finds too few free KV blocks; "budget": the tokens of the
-iteration are used up; "batch": a static batch has to end first;
-"adapters": all slots have adapters of running requests.
+"arrivals": no request waits. "kv": there are too few free KV blocks for the next request. "budget": the
+iteration already has the largest number of tokens. "batch": a static batch must end first. "adapters": all
+slots contain adapters of running requests.
 """
 CONCURRENCY = "concurrency"  # instead of "arrivals" in a report, if requests arrive when others end
 ARRIVALS, MAX_SEQUENCES, KV, BUDGET, BATCH, ADAPTERS = range(len(LIMITED_BY))

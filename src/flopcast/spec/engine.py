@@ -69,7 +69,7 @@ class Overlap(StrictModel):
 
 
 LADDER = Overlap(given_fraction=(0.0,), network_ratio=(1.0,))
-"""Messages of blocks with a ladder residual: small, so that they wait for latency and take no device."""
+"""Messages of blocks with a ladder residual: they are small, so their time is latency."""
 
 
 class SmallDevices(StrictModel):

@@ -10,11 +10,10 @@ from flopcast.strict_model import StrictModel
 
 EXPERTS = "experts"  # the component of their kernels
 TIMED_WITH_OTHERS = ("nvfp4", "mxfp4", "mxfp4_mxfp8")
-"""Formats of experts whose benchmarks contain other kernels.
-
-According to collector/vllm/collect_moe_v2.py in https://github.com/ai-dynamo/aiconfigurator, those of nvfp4
-also quantise the inputs and pack the choice of experts, and those of mxfp4 also choose the experts. The
-benchmarks of all other formats time fused_experts alone.
+"""Formats of experts whose benchmarks contain other kernels. According to collector/vllm/collect_moe_v2.py
+in https://github.com/ai-dynamo/aiconfigurator, the benchmarks of nvfp4 also quantise the inputs and pack
+the choice of experts, and the benchmarks of mxfp4 also choose the experts. The benchmarks of all other
+formats time only fused_experts.
 """
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from flopcast.strict_model import StrictModel
 
 OTHER_CODE: dict[str, object] = {"memory": {"compared": False}}
-"""Change of a stack of TorchTitan that stands for other training code, whose peaks were not compared."""
+"""Change of a TorchTitan stack that describes other training code, whose peaks were not compared."""
 
 
 class Memory(StrictModel):

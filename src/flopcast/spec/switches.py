@@ -12,9 +12,8 @@ TUNING_CODE: dict[str, object] = {
     **OTHER_CODE,
     "switches": {"fixed": ["pipeline_parallel", "virtual_stages", "recompute_layers", "recompute_modules"]},
 }
-"""Change of a stack of TorchTitan that stands for peft, TRL, Axolotl, torchtune or verl.
-
-They have no pipeline stages, and recompute all blocks or none.
+"""Change of a TorchTitan stack that describes peft, TRL, Axolotl, torchtune or verl. These programs have no
+pipeline stages, and recompute all blocks or none.
 """
 
 

@@ -182,8 +182,8 @@ def test_a_run_that_cannot_fit_is_counted_and_told_with_what_fills_it():
 
     assert of_rows(published.rows)["do_not_fit"] == 1
     assert (
-        "runs that fitted, but are predicted not to fit: 1 of 1 (100.0%, above the target of 2%)"
-        in runs_as_text(published)
+        "runs that fitted into memory, but are predicted not to fit: 1 of 1"
+        " (100.0%, above the target of 2%)" in runs_as_text(published)
     )
     assert runs_as_json(published)["does_not_fit"][0]["used_fraction"] > 2.8e12 / 8 / 80e9
 

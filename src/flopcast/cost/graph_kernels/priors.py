@@ -18,12 +18,16 @@ ATTENTION = 0.69 * PRODUCT  # heads of 64 over 4096 keys: the median of seven de
 DATA_SHEET = 0.7  # of the vector rate: an estimate
 GRADIENT_OF_ATTENTION = 1.27  # times as long beyond its FLOP (cost/kernels/fallback_classes.py)
 FLOP_OF_ELEMENT = 12.0
-"""Instructions of a pass for each element: what a GELU of 16 bits takes beyond a sum of as many bytes, at
-DATA_SHEET of the fp32 rate, is 6 on A100 and 23 on GH200; this is their geometric mean."""
+"""Instructions of a pass for each element: the additional time of a GELU in 16 bits, compared with a sum of
+as many bytes, corresponds to 6 instructions on A100 and 23 on GH200 at DATA_SHEET of the fp32 rate. This is
+their geometric mean.
+"""
 BROADCAST, CHAIN = 36.0, 51.0
 """Instructions for each element of an eager kernel that broadcasts or transposes a tensor, and of each
-kernel of a rotary embedding or norm: those of a mask (34 on A100, 38 on GH200), and of GPT-NeoX's rotary
-embedding (28, 80) and an RMS norm (44, 71; geometric mean), beyond the time of a sum of as many bytes."""
+kernel of a rotary embedding or norm. They follow from the additional time compared with a sum of as many
+bytes: of a mask (34 on A100, 38 on GH200), and of GPT-NeoX's rotary embedding (28, 80) and an RMS norm (44,
+71; geometric mean).
+"""
 FLOP_OF_INSTRUCTION = 2.0  # at the fp32 rate of Hopper and Blackwell, which issue 128 a clock
 
 PRODUCTS = (PRODUCT, SUM)  # efficiency at the compute bound and at the memory bound

@@ -14,7 +14,9 @@ from flopcast.spec.cluster import Device
 from flopcast.units import Number
 
 USUAL_W_PER_FLOP_PER_S = {"fp16": 2e-12, "fp32": 10.4e-12}
-"""At this power products attain what priors.py says; in fp32, the median of the boards in the catalogue."""
+"""With this power per FLOP/s, GEMMs reach the rate of priors.py. In fp32, it is the median of the boards in
+the catalogue.
+"""
 CLOCK_EXPONENT = 0.2
 
 

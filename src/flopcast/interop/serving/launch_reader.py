@@ -27,12 +27,11 @@ CACHES = meanings(
 PUBLISHED = "the format that the model was published in"
 DTYPES = dict.fromkeys(("auto", "half", "float16", "bfloat16", "fp16", "bf16"), "bf16")
 EAGER_LAUNCH = "31 us"
-"""Time of the host for launching one kernel where passes do not run from CUDA graphs.
-
-GPT-2 on H200 runs 139 kernels for a token, which takes 4.81 ms with vLLM and 4.88 ms with SGLang in pull
-request 8352 of DeepSpeed, without graphs. Without the host time of an iteration, these are 30.8 and 31.2 us
-for each kernel. Other measurements give 24 us (Llama-3-8B, pull request 1401 of SGLang) to 77 us
-(Qwen2.5-Omni-7B on a shared server, issue 7960 of vLLM-Omni).
+"""Time in which the host launches one kernel if passes do not run from CUDA graphs. GPT-2 on H200 runs 139
+kernels for a token. Without graphs, a token takes 4.81 ms with vLLM and 4.88 ms with SGLang (pull request
+8352 of DeepSpeed). Without the host time of an iteration, these are 30.8 and 31.2 us for each kernel. Other
+measurements give 24 us (Llama-3-8B, pull request 1401 of SGLang) to 77 us (Qwen2.5-Omni-7B on a shared
+server, issue 7960 of vLLM-Omni).
 """
 SUFFIXED = re.compile(r"(\d+(?:\.\d+)?(?=[km])|\d+)([kKmM])")
 POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}

@@ -44,9 +44,10 @@ EVALUATION_SAMPLES, EVALUATION_INTERVAL_SAMPLES = 89_137_319.0, 4_195_197_692.0 
 EVALUATION_BATCH = 1_048_576.0
 PER_NODE, NETWORK_BYTES_PER_S = 8, 50e9  # one card of 400 Gbit/s for each device
 CONSTANT_S = 1.05e-3
-"""Of a step of HugeCTR, whatever its batch: the launch of a CUDA graph, all-reduces of dense gradients. It
-was measured on 8 B200 outside of this table: 1.05 ms + 23.6 ns for each sample, from 55,296 to 442,368
-samples (chriscai-amd/training_results_v5.1, hugectr/README-b200-1x8.md, section 7.5)."""
+"""Time of a step of HugeCTR that does not depend on its batch: the launch of a CUDA graph, and all-reduces
+of dense gradients. It was measured on 8 B200 outside of this table: 1.05 ms + 23.6 ns for each sample, from
+55,296 to 442,368 samples (chriscai-amd/training_results_v5.1, hugectr/README-b200-1x8.md, section 7.5).
+"""
 MLPS = ((13, 512), (512, 256), (256, 128), (3456, 1024), (1024, 1024), (1024, 512), (512, 256), (256, 1))
 CROSS_LAYERS, CROSS_RANK, CROSS_WIDTH = 3, 512, 3456
 WHY_NOT = {

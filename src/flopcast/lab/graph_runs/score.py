@@ -33,7 +33,7 @@ UNFITTED_SIGMA = 0.3
 COUNTED_SIGMA = 0.35  # of a model of which only multiply-adds and activations are known
 JUDGED: Mapping[Constants, str] = read_table("flopcast.lab", "judged.yaml")["graphs"]
 PRIOR_KINDS: Mapping[str, str] = {"training": "eager"}
-"""Kinds of software whose efficiencies are drawn to those of another kind when they are fitted."""
+"""Kinds of software whose fitted efficiencies have those of another kind as priors."""
 
 
 def score_runs(runs: Sequence[GraphRun], constants: Constants = "catalogue") -> GraphScores:
