@@ -92,7 +92,7 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def mapping_of(name: str, value: object) -> list[Problem]:
-    """Return the problem of a mapping in place of one number; its fix states each entry as an argument.
+    """Return the problem of a mapping instead of one number. Its fix states each entry as an argument.
 
     >>> mapping_of("batch", {"global_batch": 64, "seq": 4096})[0].fix
     'write batch=64, seq=4096'

@@ -1,7 +1,7 @@
 """One plan laid out best: the order of nodes, the division over unequal groups, strategies of blocks.
 
-Answers: how is a plan laid out best on measured links, or on groups of nodes with other devices, which of
-its blocks should have a strategy of their own, and where is a model cut over a chain of devices?
+Answers: what is the best placement of a plan on measured links or on groups of different nodes, which
+blocks should have their own strategies, and at which blocks is a model divided over a chain of devices?
 Elsewhere: the searches (search/node_order.py, search/group_division.py, search/per_layer.py,
 search/split_points.py), predictions (api.py).
 """

@@ -60,7 +60,7 @@ class NotAllowedError(ValueError):
 class StrictModel(BaseModel):
     """A frozen record of scalars, tuples and other records.
 
-    Unknown keys, infinities and truth values in place of numbers are refused. In the JSON Schema a field
+    Unknown keys, infinities, and truth values instead of numbers are refused. In the JSON Schema a field
     with a unit in its name takes the text that a file holds ("80 GB"), and one with two names has both.
     """
 

@@ -5,8 +5,8 @@ plan?
 Elsewhere: prices themselves (price.py), which plans have equal splits (spec/rows.py).
 
 No code declares what an item depends on. An item counts as the same if every array of its work, and the
-group of its ranks, has one value for all plans of a split. So a new term that depends on more is priced for
-each plan without further code.
+group of its ranks, has one value for all plans of a split. A new term with more inputs is therefore priced
+for each plan without additional code.
 """
 
 from collections.abc import Hashable, Sequence

@@ -1,8 +1,8 @@
 """Named factors: uncertain numbers that scale times.
 
 Answers: on which factors does a prediction depend, and how uncertain is each of them? An item's time is
-proportional to each of its factors; nothing else carries uncertainty. From the critical path follow `d
-log(step) / d log(factor)`, intervals, and intervals of differences.
+proportional to each of its factors; no other part of a prediction is uncertain. From the critical path
+follow `d log(step) / d log(factor)`, intervals, and intervals of differences.
 
 A name holds what it belongs to in brackets: `gemm_level[a100-sxm4-80gb]`, `fabric[vista-ndr]`. Two
 predictions that share a name share the error, which cancels in their difference.

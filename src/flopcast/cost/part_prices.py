@@ -6,7 +6,7 @@ Elsewhere: the parts (parts.py), prices on equal parts (price.py), which row a t
 
 Prices have one row for each part, as they have for kinds of micro-batches that differ. Speeds of devices
 scale kernels, speeds of hosts the host's work, and speeds of links the seconds in which the bytes of a
-message occupy a link; no part is priced anew but for its group of nodes.
+message occupy a link; a part has its own prices only if its group of nodes differs.
 """
 
 from collections.abc import Callable, Sequence

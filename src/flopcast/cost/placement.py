@@ -272,7 +272,8 @@ def _on_nodes(level: RankLevel, nodes: _Nodes, starts: Counts, period: Counts) -
 
 
 def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:
-    """Return 1 where a rank's transfer from stage s to s + 1 (or from last to first) leaves a node, else 0.
+    """Return 1 if a rank's transfer from stage s to s + 1 (or from last to first) leaves a node, otherwise
+    0.
 
     Shape (stages,). The last stage sends to the first stage only in interleaved schedules. All ranks of a
     stage continue together, so the slowest rank determines the time.

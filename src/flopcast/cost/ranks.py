@@ -4,8 +4,8 @@ Answers: with which ranks does rank r share a collective along an axis?
 Elsewhere: how many of them share a node (placement.py, where a group is only a size and a stride). Both
 follow the same rules; tests hold the one against the other.
 
-A rank has a place on each axis, the first of the plan's rank order the fastest. Experts fold the ranks of a
-stage anew: rank = etp + ETP · (ep + EP · expert_dp).
+A rank has a place on each axis, the first of the plan's rank order the fastest. For experts, the ranks of a
+stage have other axes: rank = etp + ETP · (ep + EP · expert_dp).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

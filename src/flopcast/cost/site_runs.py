@@ -18,9 +18,10 @@ included, and k their covariance with anything else,
 
     mean = kᵀ C⁻¹ gaps,   variance = prior variance - kᵀ C⁻¹ k.
 
-A surprising step counts less: beyond one sigma its noise grows so that its weight is that of Student's
-distribution of four degrees of freedom, as in the fit of constants (lab/calibration/constant_fit.py). Parts
-of a step have no unexplained error and therefore always have full weight.
+A surprising step counts less: if it differs by more than one sigma, its noise is increased so that it has
+the weight of a Student distribution with four degrees of freedom, as in the fit of constants
+(lab/calibration/constant_fit.py). Parts of a step have no unexplained error and therefore always have full
+weight.
 
 References
 ----------

@@ -77,9 +77,8 @@ def power_draw(
     -------
     PowerDraw
         Peak power over windows of a tenth of a second, the share of the step at the limit, and the limit at
-        which a step takes the least energy, with its time and energy relative to those of the step. Power
-        of the node beyond its devices counts towards that energy, because a longer step needs it for
-        longer.
+        which a step takes the least energy, with its time and energy relative to those of the step. This
+        energy includes the power of the other parts of the node, because they run longer in a longer step.
     """
     device = cluster.node.device
     beside_w = cluster.facility.node_overhead_fraction * (device.board_power_w or 0.0)

@@ -24,7 +24,7 @@ KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a devi
 
 
 class Bounded:
-    """A stream of at most `most_bytes` bytes; reading beyond them is an error, not the end."""
+    """A stream of at most `most_bytes` bytes. Reading more is an error, and not the end of the stream."""
 
     def __init__(self, raw: IO[bytes], most_bytes: int) -> None:
         self._raw, self._most_bytes, self._left_bytes = raw, most_bytes, most_bytes

@@ -166,7 +166,7 @@ def alternatives(names: Sequence[str]) -> str:
 
 
 def choice_fix(text: str, values: Mapping[str, str], default: str, option: str = "") -> str:
-    """Return the fix of a word that is none of `values`: the nearest of them, else one for the default.
+    """Return the fix of a word that is not in `values`: the most similar of them, or one for the default.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Values in the form that another program, or another field of a job, has for them.
 
-Answers: which edit turns a percentage, or a number in place of a whole part, into what is allowed?
+Answers: which edit turns a percentage, or a number instead of a whole part, into an allowed value?
 Elsewhere: other wrong values (field_faults.py).
 """
 

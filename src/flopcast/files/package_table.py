@@ -24,7 +24,7 @@ def read_table(package: str, name: str) -> dict[str, Any]:
     Raises
     ------
     InternalError
-        The file holds something else.
+        The file has other contents.
     """
     data = read_yaml(folder_of(package).joinpath(name).read_bytes(), name).data
     if not isinstance(data, dict):

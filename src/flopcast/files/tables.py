@@ -21,7 +21,7 @@ LIBRARIES = ("polars", "pyarrow")  # any of them writes Parquet
 
 
 def other_separator(header: str) -> tuple[str, str]:
-    """Return why a header without commas has one column, and the fix; "" if nothing else separates columns.
+    """Return why a header without commas has one column, and the fix; "" if it has no other separators.
 
     >>> other_separator("stage;kind")
     ('semicolons separate the cells', 'write decimal points, and commas in place of the semicolons')
@@ -36,7 +36,7 @@ def other_separator(header: str) -> tuple[str, str]:
 
 
 def write_csv(path: Path, rows: Rows) -> None:
-    """Write rows under a header of their keys; the first row's keys are those of all.
+    """Write rows below a header with their keys. All rows must have the keys of the first row.
 
     Raises
     ------

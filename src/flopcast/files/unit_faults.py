@@ -59,7 +59,9 @@ def _in_unit(number: str, written: str, units: tuple[str, ...], example: str) ->
 
 
 def number_left(text: str) -> float:
-    """Return the number for one with a wrong unit: its own if not positive, to report this, else 1."""
+    """Return the number that replaces a number with a wrong unit: the number itself if it is not positive,
+    so that this is reported, and otherwise 1.
+    """
     number = BEGINS_WITH_NUMBER.match(text)
     return min(float(number[1]), 0.0) if number and float(number[1]) <= 0 else 1.0
 

@@ -4,9 +4,9 @@ Answers: which bytes does a measured file hold, and why can it not be read?
 Elsewhere: what the bytes mean (lab/samples, lab/logs, lab/traces, interop/request_traces), the report of an
 error; files that a user writes (requests/job_files.py), which are never packed.
 
-A name that ends in .gz binds: what then does not begin as an archive (RFC 1952, section 2.3.1) was cut or
-renamed, and is refused. A packed file may hold a thousand times its own length: bounds count what is
-unpacked.
+A file whose name ends in .gz must be an archive. If it does not begin as an archive (RFC 1952, section
+2.3.1), it was truncated or renamed, and is refused. A packed file may hold a thousand times its own length:
+bounds count what is unpacked.
 """
 
 import gzip

@@ -322,7 +322,7 @@ class _Builder:
 
 
 def resolve(text: str) -> object:
-    """Return the value of a plain scalar: null, a truth value, a number, else the text itself.
+    """Return the value of a plain scalar: null, a truth value, a number, or the text itself.
 
     The rules are stricter than those of YAML 1.1: `no`, `on`, `12:30` and `2024-09` stay text, leading
     zeros make nothing octal, and nothing is read as not-a-number or infinity. A whole number of forty

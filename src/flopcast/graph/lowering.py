@@ -84,7 +84,7 @@ class Lowering:
         """Return, for each tensor with memory, the operators through which its gradient flows back.
 
         Each entry is an operator and the name under which it reads the tensor; this can be the name of a
-        view. Weights are left out, because their gradients flow no further.
+        view. Weights are left out, because no other operator needs their gradients.
         """
         found: dict[str, list[tuple[GraphNode, str]]] = {}
         for node in self.graph.nodes:

@@ -1,4 +1,4 @@
-"""Repeating parts in a sequence of operators, and the operators at which it is cut into equal layers.
+"""Repeating parts in a sequence of operators, and the operators at which it is divided into equal layers.
 
 Answers: which stretches of a sequence consist of equal consecutive parts, and where does each part begin?
 Elsewhere: the check that parts are equal, including their tensors (model_of_graph.py).

@@ -9,10 +9,11 @@ frozen weights mean for gradients and states (workload/program.py), for FLOP (sp
 A frozen linear has no weight gradient, and keeps no input for one; gradients flow through it all the same.
 An adapter adds `B(A(x))` to the linear's result: A narrows the input to `rank` elements, B widens them.
 
-Tensor parallelism cuts an adapter as its linear. Beside a column-parallel linear A is whole on every rank
-and B cut; the gradients of the narrow tensor are summed. Next to a row-parallel layer, A is divided over
-ranks, its narrow partial sums are added over ranks, and each rank holds all of B, whose result is added to
-the finished sum. Frameworks differ in these messages, which are narrow: this is an estimate.
+Tensor parallelism divides an adapter like its linear layer. Next to a column-parallel layer, every rank
+holds all of A and a part of B, and the gradients of the narrow tensor are summed. Next to a row-parallel
+layer, A is divided over ranks, its narrow partial sums are added over ranks, and each rank holds all of B,
+whose result is added to the finished sum. Frameworks differ in these messages, which are narrow: this is an
+estimate.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,8 @@
 """Self-attention: multi-head, grouped-query and multi-query, with or without rotary positions.
 
 Answers: fields, weights, sharding and forward items of softmax attention over one sequence.
-Elsewhere: the score matrix that is never written (workload/rewrites/flash_attention.py).
-Heads are cut over tensor-parallel ranks; fewer key/value heads than ranks are repeated.
+Elsewhere: the score matrix that is never written (workload/rewrites/flash_attention.py). Heads are divided
+over tensor-parallel ranks. If there are fewer key/value heads than ranks, they are repeated.
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `qkv` → `q`, `k`, `v` (heads, tokens, head
 size) → `scores`, `capped`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined` (tokens,

@@ -4,10 +4,10 @@ Answers: which methods does a layer have, and which part of the plan may it see 
 Elsewhere: the layers themselves (one file each), the plan (spec/plan.py), the backward pass, which
 is derived from the forward items (workload/backward.py).
 
-Tensor parallelism is Megatron-LM's: a column-parallel linear (cut along its output) needs its whole input
-on every rank, a row-parallel linear (cut along its input) leaves partial sums on every rank. Between two
-such regions, all ranks do the same work or, with sequence parallelism, each rank processes a part of the
-tokens.
+Tensor parallelism is Megatron-LM's: a column-parallel layer (divided along its output) needs its whole
+input on every rank. A row-parallel layer (divided along its input) leaves partial sums on every rank.
+Between two such regions, all ranks do the same work or, with sequence parallelism, each rank processes a
+part of the tokens.
 """
 
 from abc import ABC, abstractmethod
@@ -106,7 +106,7 @@ class Split:
 
     @property
     def head_shards(self) -> Counts:
-        """Return the number of parts of an attention core's heads, beyond tensor parallelism."""
+        """Return the number of parts of an attention core's heads, in addition to tensor parallelism."""
         return self.context if self.context_exchange == "all_to_all" else ONE
 
     @property
@@ -222,12 +222,12 @@ def row_parallel(name: str, rows: int, columns: int, cut: Counts) -> Weight:
 
 
 def replicated(name: str, elements: int) -> Weight:
-    """Return a tensor that every tensor-parallel rank holds whole: norms, biases after a sum, positions."""
+    """Return a tensor that tensor-parallel ranks do not divide: norms, biases after a sum, positions."""
     return Weight(name=name, elements=constant(elements), total=elements)
 
 
 def whole_matrix(name: str, rows: int, columns: int) -> Weight:
-    """Return a matrix that every tensor-parallel rank holds whole: routers, projections down to latents."""
+    """Return a matrix that tensor-parallel ranks do not divide: routers, projections to latents."""
     return replace(replicated(name, rows * columns), matrix=(constant(rows), constant(columns)))
 
 

@@ -5,7 +5,7 @@ Elsewhere: the core itself, which each mixer states with `Split.queries`, `.keys
 (layers/attention.py); the steps of a ring (workload/rewrites/ring_attention.py); the rules of plans
 (spec/rules_context.py). All other parts of a model process each token separately and need no message.
 
-Every mixer hands over queries, keys and values of its own tokens ("q", "k", "v") and takes "context":
+Every mixer passes on the queries, keys and values of its own tokens ("q", "k", "v") and gets "context":
 
     ring         keys and values travel round; a rank's queries meet one rank's keys at a time
     all_gather   keys and values are gathered before, and gathered again for the gradients

@@ -1,7 +1,7 @@
 """Token embedding, its positions, norm and dropout: the first layer of a model.
 
-Answers: fields, weights, sharding and forward items. The table is cut along the vocabulary, padded to
-a multiple of `vocabulary_multiple` · tensor-parallel degree (Megatron-LM, `make-vocab-size-divisible-by`).
+Answers: fields, weights, sharding and forward items. The table is divided along the vocabulary, padded to a
+multiple of `vocabulary_multiple` · tensor-parallel degree (Megatron-LM, `make-vocab-size-divisible-by`).
 
 A rank looks up the tokens that fall into its rows and gives zeros for the others; the sum over ranks is
 the embedding. Padding rows cost memory and time, but are no parameters of the model.
@@ -78,7 +78,7 @@ class Embedding(AbstractLayer):
     dropout: Probability = 0.0
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return the table, and positions and norm, which every rank holds whole.
+        """Return the table, and the positions and the norm, which are not divided over ranks.
 
         The table of a rank has `padded_rows` / tensor-parallel rows; `total` counts the vocabulary without
         padding, as published parameter counts do.

@@ -5,10 +5,10 @@ Elsewhere: dense feed-forwards (layers/mlp.py), the router's kernels (layers/rou
 shared experts (layers/shared_experts.py), how uneven loads are (layers/expert_load.py), the products of
 several experts (operators/grouped_matmul.py), which ranks hold which experts (cost/placement.py).
 
-Ranks follow Megatron-LM's folded layout: experts are spread over `Split.expert` ranks and each is cut over
-`Split.expert_tensor` ranks, all of them ranks that data and tensor parallelism count already. A rank routes
-the tokens that it owns; the rows of the others' tokens reach it as messages, so that the block neither
-gathers nor sums anything around this layer.
+Ranks follow Megatron-LM's folded layout: experts are distributed over `Split.expert` ranks, and each expert
+is divided over `Split.expert_tensor` ranks. These ranks are also data- and tensor-parallel ranks. A rank
+routes the tokens that it owns; the rows of the others' tokens reach it as messages, so that the block
+neither gathers nor sums anything around this layer.
 
 Tensors: `mlp.in` (own tokens, hidden), the block's → `experts.logits`, `.scores` (own tokens, experts) →
 `.sent` (a row for each token and pick) → `.received` → `.gathered`, `.rows` (those of this rank's experts,

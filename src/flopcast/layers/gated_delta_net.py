@@ -3,7 +3,8 @@
 Answers: fields, weights, sharding and forward items of the mixers of Qwen3-Next, Kimi Linear, Nemotron-H
 and GLA.
 Elsewhere: the core (operators/gated_delta.py), what an engine runs (serving/rewrites/cached_states.py).
-Heads are cut over tensor-parallel ranks; fewer heads of keys than ranks are repeated.
+Heads are divided over tensor-parallel ranks. If there are fewer heads of keys than ranks, they are
+repeated.
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `mixed` (queries, keys, values and gates
 side by side) and `decays` → `convolved` → `states` (heads, tokens, value size) → `joined` → `partial`
@@ -148,7 +149,7 @@ class GatedDeltaNet(AbstractRecurrentMixer):
         return 2 * key_heads * self.key_size + heads * self.value_size
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections, convolution, decays and the norm, cut by heads.
+        """Return projections, convolution, decays and the norm, divided by heads.
 
         Queries, keys and values are one matrix whose columns also pass the causal convolution. `z` is the
         output gate; `ba` has two columns for each head, the write strength and the decay. The norm after

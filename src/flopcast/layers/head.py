@@ -1,9 +1,9 @@
 """The end of a model: final norm, language-model head, vocabulary-parallel loss.
 
-Answers: fields, weights, sharding and forward items. Logits are cut along the vocabulary; the loss
-needs three sums over the ranks, of one fp32 number a token: maximum, target logit, sum of exponentials.
-No rank ever holds a whole row of logits (arXiv:1909.08053, section 3), and the backward pass of the
-loss needs no message: each rank knows the gradient of its own columns.
+Answers: fields, weights, sharding and forward items. Logits are divided along the vocabulary. The loss
+needs three all-reduces over the ranks, each of one fp32 number per token: maximum, target logit, and sum of
+exponentials. No rank ever holds a whole row of logits (arXiv:1909.08053, section 3), and the backward pass
+of the loss needs no message: each rank knows the gradient of its own columns.
 """
 
 from typing import Literal
@@ -52,8 +52,8 @@ class Head(AbstractLayer):
     With `score`, the head computes one number for each token instead of logits, as in a reward model. Its
     weight is a vector that every rank holds, without a bias.
 
-    A tied table counts no further parameters (`total` is 0), yet the last pipeline stage stores a copy of
-    it, and the gradients of both copies are summed every step. `bias` adds one number a token of the
+    A tied table adds no parameters (`total` is 0). However, the last pipeline stage stores a copy of the
+    table, and the gradients of both copies are summed in every step. `bias` adds one number a token of the
     vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that keeps
     them once more (Gemma 2: arXiv:2408.00118, section 2). `predictions` counts the tokens that are
     predicted at each position: one, and one more for every module of multi-token prediction. Each
@@ -72,9 +72,9 @@ class Head(AbstractLayer):
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return the table, which is padded and divided like that of the embedding, and the bias.
 
-        A tied table counts no further parameters, since the embedding has counted them, but it is held
-        again on a stage without the embedding. A head that scores (`score`) has one column and is whole on
-        every rank.
+        A tied table adds no parameters, because the embedding counts them, but a stage without the
+        embedding holds another copy. A head that scores (`score`) has one column and is whole on every
+        rank.
         """
         if self.score:
             return (replicated("head.score", hidden),)
@@ -92,7 +92,8 @@ class Head(AbstractLayer):
         return table, Weight(name="head.bias", elements=rows, total=self.vocabulary)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return items from tensor "x" to the loss, and from those of further predictions to theirs.
+        """Return the items from tensor "x" to the loss, and from the tensors of other predictions to their
+        losses.
 
         What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): these items
         keep only the input of the GEMM and the output of a soft cap.

@@ -4,10 +4,10 @@ Answers: fields, weights, sharding and forward items, in the form that trains: k
 head are written out.
 Elsewhere: the kernel (operators/flash_attention.py), decoding (serving/rewrites/cached_latents.py).
 
-Ranks share the work as in Megatron-Core: every rank holds the projections down to the latents and their
-norms whole, and runs them over its own tokens (over all, without sequence parallelism); the projections up
-are cut by heads. So what sequence parallelism gathers are normed latents and the rotated part of the keys,
-narrower than the residual stream.
+Ranks share the work as in Megatron-Core: every rank holds all weights of the projections to the latents and
+of their norms, and runs them over its own tokens (over all tokens without sequence parallelism). The
+projections from the latents are divided by heads. So what sequence parallelism gathers are normed latents
+and the rotated part of the keys, narrower than the residual stream.
 
 Tensors, each prefixed "attention.": `in` (own tokens, hidden), the block's → `q_latent`, `kv_latent` (own
 tokens, ranks of the latents) → `q_normed`, `kv_normed` → `q_up`, `kv_up` (tokens, heads) → `q`, `k`, `v` →

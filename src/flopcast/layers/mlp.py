@@ -1,7 +1,7 @@
 """The feed-forward layer: two linears and an activation, gated or not, and the channel mixing of RWKV.
 
-Answers: fields, weights, sharding and forward items of a dense MLP.
-The inner width is cut over tensor-parallel ranks. A gated MLP computes gate and value in one GEMM.
+Answers: fields, weights, sharding and forward items of a dense MLP. The inner width is divided over
+tensor-parallel ranks. A gated MLP computes gate and value in one GEMM.
 
 Tensors, each prefixed "mlp.": `in.full` (tokens, hidden) → `up` (tokens, inner or twice inner) → `inner`
 (tokens, inner) → `partial` (tokens, hidden). In RWKV, `shifted` is between `in.full` and `up`, and

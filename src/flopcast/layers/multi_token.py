@@ -1,4 +1,5 @@
-"""Multi-token prediction: modules after the last block, each of which predicts one token further ahead.
+"""Multi-token prediction: modules after the last block, each of which predicts the token one position
+later.
 
 Answers: fields, weights, sharding and forward items of all modules but their logits.
 Elsewhere: their logits and losses, which the model's own head computes (layers/head.py), their block
@@ -71,7 +72,7 @@ class MultiTokenPrediction(AbstractLayer):
         """Return the norms, the projection and the block of each module with its own weights, and the table
         only once.
 
-        The projection is cut along its output.
+        The projection is divided along its output.
         """
         weights: list[Weight] = []
         for module in range(1, 2 if self.shared else self.modules + 1):

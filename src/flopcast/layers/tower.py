@@ -178,7 +178,9 @@ class Patches(TowerLayer):
     norm: Norm = "layernorm"
 
     def own_weights(self, hidden: int, split: Split) -> Iterator[Weight]:
-        """Yield the matrix, which every rank holds whole, the class token, positions and norms."""
+        """Yield the matrix, of which every rank holds all elements, the class token, the positions and the
+        norms.
+        """
         yield whole_matrix("patches", self._pixels, self.width)
         if self.bias:
             yield replicated("patches_bias", self.width)

@@ -1,4 +1,4 @@
-"""A vision tower as a user describes it: how it cuts images, its blocks, and its projections.
+"""A vision tower as a user describes it: its patches, its blocks, and its projections.
 
 Answers: which layers does a tower have, which of them are trained, and how many FLOP do they need?
 Elsewhere: what each layer runs (layers/tower.py), sizes of images (layers/images.py), the position of the

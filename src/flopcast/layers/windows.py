@@ -3,7 +3,7 @@
 Answers: to how many keys does a query in a sequence attend on average, if it attends only to nearby keys?
 Elsewhere: the layer (layers/attention.py), the work of the kernel (operators/flash_attention.py).
 
-A window counts tokens, the query's own among them. "sliding": the last `window` tokens (arXiv:2004.05150,
+A window counts tokens, including the query's own. "sliding": the last `window` tokens (arXiv:2004.05150,
 section 3.1). "chunked": those of the query's own chunk, sequences being cut into chunks of `window` tokens
 (Llama 4's `attention_chunk_size`). Both are causal. As everywhere in flopcast, a causal triangle counts as
 half of its square.

@@ -1,7 +1,7 @@
 """A model's mapping as YAML text, laid out as the catalogue's files are.
 
-Answers: how is a model written so that a person reads it and `files.yaml_text` reads it back?
-Texts are quoted always, so that none is taken for a number or a truth value.
+Answers: how is a model written so that a person reads it and `files.yaml_text` reads it back? Texts are
+always quoted, so that they are not read as numbers or truth values.
 """
 
 import json

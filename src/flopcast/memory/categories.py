@@ -195,7 +195,9 @@ def main_gradients(programs: Programs) -> Floats:
 
 
 def exchanged(programs: Programs) -> Floats:
-    """Return pseudo-gradients that peers exchange, beyond the temporary tensors of the update before it."""
+    """Return the memory of pseudo-gradients that peers exchange, in addition to the temporary tensors of
+    the preceding update.
+    """
     exchanged_bytes = pseudo_gradients(programs) * on_device(programs, OUTER)
     if not exchanged_bytes.any():
         return ZERO

@@ -47,7 +47,9 @@ def all_gradients(programs: Programs) -> Floats:
 
 
 def born_late(programs: Programs) -> Counts:
-    """Return 1 for plans in which no gradient exists before the only backward pass, else 0; (plans, 1)."""
+    """Return 1 for plans in which no gradient exists before the only backward pass, otherwise 0; (plans,
+    1).
+    """
     plans = programs.plans
     single = (plans.num_micro_batches == 1) & (plans.pipeline_parallel == 1)
     late: Counts = single * float(not programs.stack.memory.keeps_gradients)

@@ -74,7 +74,7 @@ def secondary_copy(programs: Programs) -> Floats:
 
 
 def gradient_shards(programs: Programs) -> Floats:
-    """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all.
+    """Return gradients summed over micro-batches: shards if each micro-batch is reduced, otherwise all.
 
     Both have the dtype of `stack.sharding`: FSDP2 accumulates whole gradients in the dtype of their
     reduction (`to_accumulated_grad_if_needed`). For gradients that are copied to the host layer by layer,
@@ -94,7 +94,7 @@ def gathered_parameters(programs: Programs) -> Floats:
     """Return the parameters that are gathered during a backward pass, in 16 bits.
 
     If parameters are kept after the forward pass, these are all parameters of the stage. Otherwise, they
-    are those of the running unit, of the units that are gathered ahead of it, and of the root unit, and of
+    are those of the running unit, of the units that are gathered in advance, and of the root unit, and of
     one unit in 8 or 4 bits if units are sent in this format. Below ZeRO-3, the result is 0, because ranks
     hold whole parameters.
     """

@@ -58,7 +58,9 @@ class Routing:
         return found_bytes
 
     def scores_ratio(self, domains: Counts) -> Floats:
-        """Return fp32 scores of one token for all experts of a domain, in bytes, over those of its row."""
+        """Return the bytes of a token's fp32 scores for all experts of a domain, divided by the bytes of
+        its row.
+        """
         scores_bytes: Floats = ELEMENT_BYTES["fp32"] * self.experts / domains
         return scores_bytes / self.row_bytes
 

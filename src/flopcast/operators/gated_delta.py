@@ -7,10 +7,10 @@ layers/time_mix.py), how long it takes (cost/).
 
 A head keeps a state S of key size times value size. A token with query q, key k, value v, decay a and
 strength b changes it to a·S + b·k·(v - a·Sᵀk)ᵀ and reads Sᵀq: three products with the state (Gated Delta
-Networks, arXiv:2412.06464, section 3). Prompts are cut into chunks. Inside a chunk, tokens meet by products
-of their queries, keys and values, and the state is read and written once for each chunk (section 3.3;
-arXiv:2406.06484, section 3). Mamba-2 (arXiv:2405.21060, section 6) changes the state to a·S + b·k·vᵀ; heads
-of a group share queries and keys, whose products are computed once for the group.
+Networks, arXiv:2412.06464, section 3). Prompts are divided into chunks. Inside a chunk, tokens meet by
+products of their queries, keys and values, and the state is read and written once for each chunk (section
+3.3; arXiv:2406.06484, section 3). Mamba-2 (arXiv:2405.21060, section 6) changes the state to a·S + b·k·vᵀ;
+heads of a group share queries and keys, whose products are computed once for the group.
 
 The backward kernels of Mamba-2 (`_mamba_chunk_scan_combined_bwd` of state-spaces/mamba) compute the states
 of all chunks again, and the gradients of these states, of values, keys and queries: five products with the
@@ -38,8 +38,8 @@ RWKV-5 and -6 (arXiv:2404.05892) change the state to diag(a)·S + k·vᵀ, as GL
 with which the published models were trained compute one token after another, without matrix products
 (wkv6/cuda/wkv6_cuda_v1a.cu in BlinkDL/RWKV-CUDA; rwkv7/backstepping_smallhead in johanwind/wind_rwkv).
 `RECURRENCES` counts their instructions. RWKV-7 writes the states of every 16th token, from which the
-backward pass starts. A thread sums over the keys of a token, and each addition waits for the one before;
-with few heads and sequences, nothing else fills this time.
+backward pass starts. A thread sums over the keys of a token, and each addition waits for the previous one.
+With few heads and sequences, no other work fills this time.
 
 The kernels of all rules are limited by their instructions: their time follows the multiprocessors' clock.
 

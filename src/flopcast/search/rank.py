@@ -170,8 +170,8 @@ def simplicity(played: Exact, space: Space | None = None) -> tuple[int, ...]:
 
     It contains the number of devices, the kinds of parallelism besides data parallelism, the options that
     differ from their default, the ZeRO stage, and the product of degrees. An option that `space` settles
-    makes no plan simpler than another. A plan for which this option does not matter therefore also counts
-    with the settled value, as when `flopcast predict` chooses.
+    makes no plan simpler than another. If this option has no effect on a plan, the plan therefore also
+    counts with the fixed value, as in the choice of `flopcast predict`.
 
     Examples
     --------

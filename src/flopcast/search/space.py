@@ -1,10 +1,10 @@
 """A space of plans: the values that each field may have, and the plans of a job with these values.
 
 Answers: which values may each field of a plan take, on how many devices, inside which limits?
-Elsewhere: all plans of a space as columns (grid.py), what they take (screen.py), the one that is chosen
-where none is given (default_plan.py).
+Elsewhere: all plans of a space as columns (grid.py), their times (screen.py), the plan that is chosen if
+the job has none (default_plan.py).
 
-A field that is left out takes every value that is built and that can matter: every divisor for a degree,
+A field that is left out takes every supported value that can have an effect: every divisor for a degree,
 every ZeRO stage of the stack. Three are narrower, because a step's time is not all that they change or
 because no stack says which it has: 16-bit products, the stack's own order of tasks ("auto") and a ring of
 context-parallel ranks; "all" widens them. What a space does not name (optimizer, rank order, modules of

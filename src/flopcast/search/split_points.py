@@ -5,7 +5,7 @@ Elsewhere: divisions that only shorten the step (group_division.py), the simulat
 
 A model is inferred in pipeline stages, one on each device. The latency is that of one micro-batch through
 all stages; the period is the time between two results once the pipeline is full. A stage sends the tensors
-that the first block of the next stage reads. Several stages hand on messages of one size, the largest
+that the first block of the next stage reads. All stages send messages of one size, the largest
 (workload/cuts.py).
 """
 

@@ -19,7 +19,8 @@ class Chunks:
     Attributes
     ----------
     chunk_s : array of shape (roles, cuts, cuts)
-        Seconds of one micro-batch on a chunk of the blocks between two cuts; infinite where none may stand.
+        Seconds of one micro-batch on a chunk of the blocks between two cuts; infinite if there can be no
+        such chunk.
     runs : tuple of int
         Blocks of each run of blocks that are alike.
     stages, virtual : int

@@ -1,6 +1,6 @@
-"""Tables of columns, one row a plan: joined axis by axis, in parts of bounded length.
+"""Tables of columns with one row for each plan. They are combined axis by axis, in parts of bounded length.
 
-Answers: how does a table get one more axis, and how is a long one cut and joined again?
+Answers: how does a table get another axis, and how is a long table split and combined again?
 Elsewhere: which axes a space has (grid.py).
 """
 

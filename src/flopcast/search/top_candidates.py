@@ -238,7 +238,9 @@ class TopCandidates:
 
     @property
     def leading(self) -> tuple[Candidate, ...]:
-        """Return the best feasible plans, or else those in memory that are nearest to the limits."""
+        """Return the best feasible plans, or otherwise the plans that fit into memory and are nearest to
+        the limits.
+        """
         return self.best or tuple(one for one in self.near if one.in_memory)
 
     @property

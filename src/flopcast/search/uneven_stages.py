@@ -6,10 +6,10 @@ Elsewhere: the closed form (timeline/closed_form.py), the first guess where bloc
 
 Stages differ because two of them contain the embedding and the head (a head with 128,000 words takes as
 long as several blocks), because kinds of blocks differ, and because an early stage keeps more micro-batches
-than a late stage. Every slice that a stage may hold is priced and weighed as that stage
-(workload/candidate_stages.py); a dynamic program over cuts then finds the best division exactly: for a
-level that no stage exceeds, the least sum; of all levels, the least step. The method assumes no linear
-costs.
+than a late stage. Time and memory are computed for every slice that a stage may hold
+(workload/candidate_stages.py). A dynamic program over cuts then finds the best division exactly: for each
+limit of the slowest stage, the division with the least sum, and of all limits, the one with the shortest
+step. The method assumes no linear costs.
 
 Several chunks on a stage couple its rounds: uneven_chunks.py.
 """

@@ -6,7 +6,7 @@ Elsewhere: whether the predicted latencies meet the limits (summary.py), interva
 
 Passes are slower or faster than predicted throughout, by a log-normal ratio. The requests were simulated
 with several such ratios. Between these ratios, the logarithm of a latency is interpolated. The time to
-first token has a further log-normal uncertainty of its own, which does not depend on that of passes.
+first token has an additional log-normal uncertainty, which is independent of the uncertainty of passes.
 """
 
 from collections.abc import Mapping

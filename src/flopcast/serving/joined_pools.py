@@ -1,4 +1,5 @@
-"""Two pools of engines, joined by a transfer: prompts on one, decoding on the other ("disaggregation").
+"""Two pools of engines with a transfer between them: one pool for prompts, and one for decoding
+("disaggregation").
 
 Answers: when are the tokens of each request complete if one engine computes the prompt and another engine
 decodes?

@@ -41,7 +41,7 @@ class KvBlocks:
         self._growing -= 1
 
     def needed(self, clock: int, tokens: int) -> int:
-        """Return the further blocks that growing sequences need for their next tokens.
+        """Return the additional blocks that growing sequences need for their next tokens.
 
         The count is exact. A sequence needs a block for each token that begins a new block, and
         `_crossings` counts the sequences for each position of the clock at which this happens.

@@ -22,7 +22,9 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputMixture:
-    """Lengths of outputs with their shares, and the mean cost of a request over that of the longest."""
+    """Lengths of outputs with their fractions, and the mean cost of a request, divided by the cost of the
+    longest request.
+    """
 
     tokens: tuple[int, ...]
     shares: tuple[Number, ...]
@@ -32,7 +34,7 @@ class OutputMixture:
 def output_mixture(
     traffic: Traffic, requests: Requests, play: Callable[[Requests], Served]
 ) -> OutputMixture | None:
-    """Return the mixture of a traffic whose outputs are a histogram of several lengths; else None.
+    """Return the mixture of a traffic whose outputs are a histogram of several lengths; otherwise None.
 
     Parameters
     ----------
@@ -46,7 +48,7 @@ def output_mixture(
     Returns
     -------
     OutputMixture or None
-        `cost_ratio` is the rate of the long requests over that of the mixture. It is below 1.
+        `cost_ratio` is the rate of the long requests, divided by the rate of the mixture. It is below 1.
     """
     lengths = traffic.output_tokens
     if lengths is None or len(set(lengths.tokens)) < 2:

@@ -54,7 +54,8 @@ def has_prompts(run: EnginePass) -> Flags:
 
 
 def ratios_of(cost: IterationCost, run: EnginePass, priced: "PricedPasses") -> Ratios:
-    """Return what gives, for a component, its time in an engine over that in benchmarks, (passes,).
+    """Return a function that returns the time of a component in an engine, divided by its time in
+    benchmarks, (passes,).
 
     All kernels of a pass that only decodes are shorter by the time in which they overlap with others.
     """

@@ -33,7 +33,7 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, slots=True)
 class KernelDraw:
-    """What kernels of one family draw beyond a waiting device.
+    """The power of kernels of one family, in addition to the power of a waiting device.
 
     `at_peak_fraction` is the part of the board power that they would draw at the peak FLOP rate, without a
     limit. `byte_j` are joules for each byte that they move.

@@ -105,8 +105,8 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     Returns
     -------
     TimeShares
-        Components that run beside others are shortened until the sum is the time of the pass. What a pass
-        takes beyond its components is the wait for launches, for copies, for drafts or for other stages.
+        Components that run beside others are shortened until the sum is the time of the pass. The time of a
+        pass in addition to its components is the wait for launches, copies, drafts or other stages.
     """
     mean, weights = mean_passes(requests, table, instances.limits.computed_tokens)
     job = instances.job

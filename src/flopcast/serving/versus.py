@@ -64,8 +64,8 @@ def serving_versus(first: ServingReport, second: ServingReport) -> ServingCompar
     -------
     ServingComparison
         Ratios of all quantities that both reports have. Equal jobs have ratios without an interval. For
-        different jobs, the interval holds what the shared factors leave, and a further sigma
-        (`LOG_SIGMA_BETWEEN_FACTOR`) for errors that no factor describes.
+        different jobs, the interval contains the uncertainty that remains after shared factors cancel, and
+        an additional sigma (`LOG_SIGMA_BETWEEN_FACTOR`) for errors that no factor describes.
     """
     same = first.job.model_copy(update={"assumptions": ()}) == second.job.model_copy(
         update={"assumptions": ()}

@@ -1,4 +1,4 @@
-"""Plans on batches whose sequences data-parallel ranks share, in place of context parallelism.
+"""Plans on batches whose sequences are divided over data-parallel ranks, instead of context parallelism.
 
 Elsewhere: which batches these are (batch.py, `shared_by`), which plans may have them (rules_batch.py).
 """

@@ -90,8 +90,8 @@ def step_terms(priced: Priced) -> StepTerms:
 
     Notes
     -----
-    The turn of a step is that of its busiest stage, or the mean turn of all stages if stages hand their
-    work on without a barrier.
+    The time of a micro-batch is that of the busiest stage, or the mean over all stages if stages pass on
+    their work without a barrier.
     """
     programs = priced.programs
     here = programs.stages.multiplicity > 0

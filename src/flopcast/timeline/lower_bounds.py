@@ -47,8 +47,8 @@ def least_terms(programs: Programs, known: SplitSeconds | None) -> Floats:
     Returns
     -------
     array of shape (plans, 3)
-        Seconds of the longest turn; of all else in a step of several micro-batches, and in one of a single
-        one. Zeros if nothing is known.
+        Seconds of a micro-batch on the slowest stage; of the rest of a step with several micro-batches; and
+        of the rest of a step with one micro-batch. Zeros if nothing is known.
     """
     plans, stages = programs.plans, programs.stages
     rule = schedule_of(plans.structure.pipeline_schedule)

@@ -70,7 +70,7 @@ def waits(priced: Priced) -> Waits:
     Waits
         Arrays of shape (plans, stage classes) for what each micro-batch waits on a stage, and of shape
         (plans, 1) for the way of the first micro-batch. All are 0 without a pipeline, and for schedules
-        whose stages hand nothing on.
+        whose stages send nothing to each other.
     """
     pipes = _pipes(priced)
     waits_of = {"sequential": _one_by_one, "batched": _together, "overlapped": _ahead}

@@ -222,12 +222,12 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     Returns
     -------
     Timeline
-        `step_time_s` is the period of repeated steps, without jitter: what runs beside the tasks
-        (reductions under the last backward) is finished before the stages agree, so no second step is
-        needed. If data-parallel ranks have different micro-batches, or run on parts with different speeds
-        (cost/parts.py), the step is that of the slowest pipeline. The ranks of each stage reduce their
-        gradients together, so the last rank to begin determines the time, and all ranks have the step time
-        of the slowest.
+        `step_time_s` is the period of repeated steps, without jitter: work that is concurrent with the
+        tasks (reductions during the last backward pass) ends before the stages synchronise, so no second
+        step is needed. If data-parallel ranks have different micro-batches, or run on parts with different
+        speeds (cost/parts.py), the step is that of the slowest pipeline. The ranks of each stage reduce
+        their gradients together, so the last rank to begin determines the time, and all ranks have the step
+        time of the slowest.
 
     Raises
     ------

@@ -23,7 +23,8 @@ def programs_of_tasks(
 ) -> ProgramOfTask:
     """Return the program that each task runs.
 
-    The row of its prices is the kind of its micro-batch, where `kinds` are given, else that of its stage.
+    The row of its prices is the kind of its micro-batch if `kinds` are given, and otherwise that of its
+    stage.
     """
     order = pipeline.order
     row = np.array(kinds)[order.micro_batch] if kinds else row_of_stage.repeat(order.kind.shape[1])

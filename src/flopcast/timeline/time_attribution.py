@@ -17,9 +17,9 @@ class TimeAttribution(NamedTuple):
     `path_s` contains all executions in the view: on the critical path, or on one stage. It is negative if a
     skewed step omits earlier executions. `row` is the row of prices that applies to the item: the plan, or
     the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0 where a physical
-    bound keeps its factors from changing its seconds. `shift_s` is the part of the derivative beyond
-    `path_s` if messages share a link (shared_links.py). `of_experts` marks launches of the separate GEMMs
-    of experts.
+    bound keeps its factors from changing its seconds. `shift_s` is the part of the derivative in addition
+    to `path_s` if messages share a link (shared_links.py). `of_experts` marks launches of the separate
+    GEMMs of experts.
     """
 
     item: Item | None

@@ -15,7 +15,7 @@ from flopcast.workload.program import Programs
 
 
 def transfer_leaves_node(leaves: Integers) -> Integers:
-    """Return, for each hop index, 1 if the transfer leaves its node, else 0.
+    """Return, for each hop index, 1 if the transfer leaves its node, otherwise 0.
 
     `leaves` states the same for each boundary between stages.
 

@@ -144,9 +144,9 @@ def difference(
     """Return the 90 % bounds of first/second, given the logarithm of their ratio; common factors cancel.
 
     Two plans on one machine have the same uncertain factors: if GEMMs are slower than assumed, both steps
-    are longer, and only the difference of their shares matters. A comparison is therefore more certain than
-    a prediction. Errors without a factor do not cancel for the time that the two plans spend on different
-    kernels and messages (`own`).
+    are longer, and only the difference of their fractions counts. A comparison is therefore more certain
+    than a prediction. Errors without a factor do not cancel for the time that the two plans spend on
+    different kernels and messages (`own`).
 
     Parameters
     ----------

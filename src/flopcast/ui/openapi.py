@@ -26,8 +26,8 @@ Schema = dict[str, object]
 def described() -> Schema:
     """Return the OpenAPI document of the JSON API.
 
-    Schemas are generated from the fields of forms (form_fields.py), so that a new field is part of the
-    API without further code. Requests must not have other fields.
+    Schemas are generated from the fields of forms (form_fields.py), so that a new field is part of the API
+    without additional code. Requests must not have other fields.
     """
     several = _words(OF_JOB, several=("gpus", "power_limit")) | _words(OF_PLAN, several=OF_PLAN)
     pair = {

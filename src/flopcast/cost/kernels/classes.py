@@ -23,9 +23,9 @@ class KernelFamily:
     `family` names the factor of their level, and `power_class` the power that a device draws while they run
     (spec/operations.py). The sigmas are added in quadrature for a shape outside the measured range, and for
     a curve of another device. GEMMs run below the highest clock on a busy device (sustained.py). The core
-    clock limits GEMMs and attention, and memory limits all other kernels. `lends_seconds`: the time of
-    serving kernels beyond their bound is the same number of seconds on a device that borrows the curve, not
-    the same number of cycles (curve_conversion.py).
+    clock limits GEMMs and attention, and memory limits all other kernels. `lends_seconds`: on a device that
+    borrows the curve of serving kernels, the time in addition to their bound is the same number of seconds,
+    and not the same number of cycles (curve_conversion.py).
     """
 
     name: str

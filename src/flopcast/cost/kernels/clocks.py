@@ -87,7 +87,8 @@ def limit_ratio(site: Site, device: Device) -> float:
 
 
 def clock_ratio(site: Site, device: Device, sustained: bool) -> float:
-    """Return the further slowdown by a locked clock: 1 if the device runs below this clock anyway.
+    """Return the additional slowdown by a locked clock: 1 if the device also runs below this clock without
+    the lock.
 
     `sustained` products run below the highest clock on a busy device, by its sustained ratio.
     """

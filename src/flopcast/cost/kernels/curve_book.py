@@ -66,9 +66,9 @@ class CurveBook:
     ) -> CurveMatch:
         """Return the curve for kernel class `name` on `owner`, or the nearest that exists.
 
-        `cousins` are devices whose curves may be borrowed, the nearest first; `engine_ratio` is the peak
-        that bounds the class over that of 16 bits, which a relative may need. If there is no curve, the
-        result is a data-sheet estimate with the launch time `launch_s`.
+        `cousins` are devices whose curves may be borrowed, the most similar first. `engine_ratio` is the
+        peak that bounds the class, divided by the peak in 16 bits, which the curve of a related class may
+        need. If there is no curve, the result is a data-sheet estimate with the launch time `launch_s`.
 
         Examples
         --------

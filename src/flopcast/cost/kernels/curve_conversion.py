@@ -15,8 +15,8 @@ products do not limit the kernel, it takes the same number of cycles on each mul
 the matrix engines are: L40S multiplies twice as fast as RTX 4090, and attention takes about the same time
 on both.
 
-Kernels of serving are treated alike, whatever bounds them: what they take beyond their bound is mostly
-latency, of launches, of casts, of loads before the first product. Predictions of GEMMs in 8 bits on H100
+Kernels of serving are all treated in the same way. Their time in addition to the bound is mostly latency of
+launches, of casts, and of loads before the first multiplication. Predictions of GEMMs in 8 bits on H100
 have a median error of 8 % with the curve of H200, and of 26 % with the efficiencies of H200.
 
 A100 and GH200 are the only devices whose memory-bound kernels one source timed (data/operators). Between
@@ -98,8 +98,8 @@ def converted_times(curve: Curve, lender: Device, borrower: Device) -> Curve:
 
     Curves of other classes are returned unchanged.
 
-    The time beyond the bound, at the sustained rate of the memory, is proportional to the cycles of all
-    multiprocessors. It does not change if a clock is not known. It does not change for decode attention
+    The time in addition to the bound (at the sustained rate of the memory) is proportional to the cycles of
+    all multiprocessors. It does not change if a clock is not known. It does not change for decode attention
     either, whose shorter kernels mostly wait for launches and for their first bytes.
     """
     if features_of(curve.name).operator is None:

@@ -44,7 +44,7 @@ class FallbackClass:
     def time_ratio_of(self, engine_ratio: float) -> float:
         """Return the ratio of the class's time to its time at the efficiency of the fallback class.
 
-        `engine_ratio` is its own engine's peak over that of 16 bits.
+        `engine_ratio` is the peak of its own engine, divided by the peak in 16 bits.
 
         >>> FallbackClass(name="gemm", log_sigma_factor=0.1, speed_up_ratio=1.6).time_ratio_of(2.0)
         1.25

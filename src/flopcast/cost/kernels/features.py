@@ -54,8 +54,8 @@ class KernelFeatures:
 
     All are functions of the operator's coordinates, arrays of one shape; a term also needs the device's
     number of multiprocessors. `powers` states how work grows along each axis of the table, along which time
-    does not fall; None for an axis along which work does not grow or other effects are larger. Axes beyond
-    those named are free. `tiled` axes count tiles: wave terms already let efficiency rise inside a wave
+    does not fall; None for an axis along which work does not grow or other effects are larger. Axes that
+    are not named are free. `tiled` axes count tiles: wave terms already let efficiency rise inside a wave
     along them. `freed` is an axis of work without tiles: it gets the power that the terms of the tiled axis
     of all work leave unused. `saturates`: the largest measured shapes run at the limit of power, so that
     larger ones are no more efficient. `overflow` is a pair of axes, the first of which is tiled: the part
@@ -131,7 +131,7 @@ def padding(size: Counts, tile: int) -> Logs:
 
 
 def uneven(size: Counts, tile: int) -> Logs:
-    """Return -1 if a size is not a multiple of the tile, because another kernel then runs; else 0."""
+    """Return -1 if a size is not a multiple of the tile, because another kernel then runs; otherwise 0."""
     off: Logs = -1.0 * (size % tile != 0)
     return off
 

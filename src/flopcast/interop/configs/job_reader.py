@@ -90,8 +90,8 @@ class JobReader(ConfigReader):
         """Set the plan's optimizer by its name; an unsupported one counts as AdamW, with a note.
 
         The `kinds` map names to optimizers, and to `OTHER` if flopcast does not support them. Programs
-        whose table has such names refuse all further ones. The others accept any class, unless its name is
-        a misspelling.
+        whose table has such names refuse all other names. The others accept any class, unless its name is a
+        misspelling.
         """
         kind = kinds.get(name, OTHER if name else "adamw")
         near = [] if name in kinds else nearest(name, kinds, least_ratio=SLIP)
@@ -288,7 +288,8 @@ class JobReader(ConfigReader):
         self.assume("a sample consists of two sequences, the chosen and the rejected one", given)
 
     def put_reference(self, *keys: str, passes: int = 1, own: bool = False) -> None:
-        """Put a frozen reference into the model: weights of its `own`, or those under the adapters.
+        """Put a frozen reference into the model: its `own` weights, or the frozen weights of the adapted
+        model.
 
         Call this function after the adapters were read.
         """

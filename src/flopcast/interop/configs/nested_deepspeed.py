@@ -148,7 +148,7 @@ def _placed_by_name(name: str, stage: int) -> tuple[str, ...]:
 
 
 def precision_bytes(precision: str) -> str:
-    """Return the 16-bit type of gradients under a precision."""
+    """Return the 16-bit type of gradients with a precision."""
     return "fp16" if scales_loss(precision) else "bf16"
 
 

@@ -1,9 +1,9 @@
 """Facts that strides show about a tensor: the order of its elements, and which reshapes are views.
 
-Answers: does memory with these strides hold a tensor of another shape in the order of its elements? Are
-the channels of a pixel next to each other? The rule is that of PyTorch (aten/src/ATen/TensorUtils.cpp,
-computeStride): axes that are contiguous in memory are joined, and each joined part must hold whole axes
-of the new shape.
+Answers: does memory with these strides hold a tensor of another shape in the order of its elements? Are the
+channels of a pixel next to each other? The rule is that of PyTorch (aten/src/ATen/TensorUtils.cpp,
+computeStride): axes that are contiguous in memory are merged, and each merged part must consist of whole
+axes of the new shape.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Kernels of a traced layer: each product is one kernel, and passes between products are joined.
+"""Kernels of a traced layer: each GEMM is one kernel, and passes between GEMMs are fused.
 
 Answers: which kernels would an optimised stack run for the operators of a layer, what do they move, and
 which tensors are kept?

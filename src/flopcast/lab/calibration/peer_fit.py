@@ -150,7 +150,7 @@ def beyond_the_host(samples: Samples) -> Samples:
 
 
 def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
-    """Return the rows for a curve, and a line of text for every further source."""
+    """Return the rows for a curve, and a line of text for every additional source."""
     (_, first), *others = by_source.items()
     joined, lines = [first], []
     for source, samples in others:

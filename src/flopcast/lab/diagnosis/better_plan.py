@@ -25,7 +25,8 @@ OF_TRAINING = ("global_batch", "precision", "optimizer")  # what another plan mu
 def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield the suspect that another plan is faster than any single change of the plan's settings.
 
-    Its seconds are those that it saves beyond the best of these changes, at least BETTER_GAIN of the step.
+    Its seconds are those that it saves in addition to the best of these changes. They are at least
+    BETTER_GAIN of the step.
     """
     job = report.job
     fixed = {name: getattr(job.plan, name) for name in (*OF_TRAINING, *job.stack.switches.fixed)}

@@ -108,10 +108,10 @@ class SlowStep(Summarised):
     between the log and the job. `describes_run` is False if the run has another model, or if flopcast
     cannot predict its sizes. In this case measurements are not compared with the prediction. `log` is the
     log of the run, if there is one; `step` summarises its steady steps, and is None if the log has no
-    times. `traced_step_s` is the step of the trace. `unexplained_s` are the seconds of the step beyond the
-    prediction that no measurement explains. `suspects` are sorted by `Suspect.order`.
-    `cleared` holds sentences about parts that agree with the prediction, `negligible` holds sentences
-    about changes of settings that would save too little, and `advice` states what to measure next.
+    times. `traced_step_s` is the step of the trace. `unexplained_s` are the additional seconds of the step,
+    compared with the prediction, that no measurement explains. `suspects` are sorted by `Suspect.order`.
+    `cleared` holds sentences about parts that agree with the prediction, `negligible` holds sentences about
+    changes of settings that would save too little, and `advice` states what to measure next.
     """
 
     report: Report

@@ -29,7 +29,7 @@ KINDS: Mapping[str, Sequence[str]] = {  # columns of each kind
 class ModelFacts:
     """One model at one size of images: its parameters, its tensors of weights, and its operators.
 
-    Positions and counts of operators: each is one kernel (eager), or a compiler joined several (fused).
+    Positions and counts of operators: each is one kernel (eager), or a compiler fused several (fused).
     """
 
     parameters: Number

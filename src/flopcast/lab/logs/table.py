@@ -32,7 +32,9 @@ def columns_of(line: str) -> tuple[tuple[str, float], ...]:
 
 
 def row_of(line: str, columns: Sequence[tuple[str, float]]) -> Fields:
-    """Return the numbers in a row of a table with these columns, NaN for other texts; else nothing."""
+    """Return the numbers in a row of a table with these columns, with NaN for other texts. Return nothing
+    for other lines.
+    """
     cells = _cells(line)
     known = [(*column, cell) for column, cell in zip(columns, cells, strict=False) if column[0]]
     numeric = [re.fullmatch(NUMBER, cell) is not None for *_, cell in known]

@@ -4,10 +4,10 @@ Answers: what is measured first, and what fits into a time budget?
 Elsewhere: shapes (shapes.py), the run itself (sampling_run.py), which stops at the deadline even if the
 plan is not finished.
 
-The plan has rounds of growing size: the first round visits every class that matters, and each later one
-doubles the points of every class. Within a round, short measurements come first, and cold ones come
-before loaded ones, so that the device is heated once per round. A run that stops early leaves a coarse
-but complete pack.
+The plan has rounds of growing size: the first round measures every relevant class, and each later one
+doubles the points of every class. Within a round, short measurements come first, and cold ones come before
+loaded ones, so that the device is heated once per round. A run that stops early leaves a coarse but
+complete pack.
 """
 
 from collections.abc import Container, Mapping

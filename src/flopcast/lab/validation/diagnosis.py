@@ -24,7 +24,7 @@ class Diagnosis:
     measurement, with all else unchanged; it is None if no ratio makes the step short enough. `component` is
     the largest component of the step time. `surprise_ratio` is the error divided by one standard deviation
     of the prediction, positive if the prediction is too slow. `extrapolated` lists curves that were used
-    beyond their measured range.
+    outside of their measured range.
     """
 
     factor: str

@@ -34,7 +34,7 @@ class Axis:
     unit: Number = 1.0
 
     def at(self, value: Number) -> float:
-        """Return where a value is drawn; values beyond an end are drawn at the end."""
+        """Return where a value is drawn. Values outside of the axis are drawn at its end."""
         low, high, here = self.low, self.high, min(max(value, self.low), self.high)
         if self.logarithmic:
             low, high, here = math.log(low), math.log(high), math.log(here)
@@ -129,7 +129,7 @@ def names(across: Axis, up: Axis, below: str, beside: str) -> str:
 def described_svg(key: str, title: str, described: str, height: Number, drawn: str, top: Number = 0) -> str:
     """Return a drawing as SVG with a title and a description, whose ids begin with `key`.
 
-    The drawing is cut off above `top`. A drawing without texts shrinks to the width of the page.
+    The drawing is clipped above `top`. A drawing without texts shrinks to the width of the page.
     """
     bare = "" if "<text" in drawn else ' class="bare"'
     return (

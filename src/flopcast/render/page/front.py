@@ -1,4 +1,4 @@
-"""A front as one drawing: every candidate a mark, the front joined by steps.
+"""A drawing of a front. Every candidate is a mark, and steps connect the front.
 
 Answers: how are the answers of a search drawn, by two of their objectives?
 Elsewhere: which candidates and objectives (search_drawing.py, deployments_drawing.py), axes (drawing.py).
@@ -48,7 +48,7 @@ class FrontMark:
 class FrontDrawing:
     """The content of a drawing: names of candidates ("plans") and axes, the form of values, and the marks.
 
-    Marks on the front are joined in the order in which they stand if `joined`.
+    With `joined`, a line connects the marks of the front in their order.
     """
 
     what: str

@@ -5,8 +5,8 @@ Elsewhere: the bars of the stages (memory_bars.py), the levels (report/events.py
 axis that the pipeline shares (time_axis.py).
 
 All rows have one scale, up to the device's memory, or to the fullest stage if that needs more. If there are
-too many moments to draw, the step is cut into equal columns, and each column shows its highest level. If
-there are many stages, the same ones as in the drawing of the pipeline are shown.
+too many moments to draw, the step is divided into equal columns, and each column shows its highest level.
+If there are many stages, the same ones as in the drawing of the pipeline are shown.
 """
 
 from collections.abc import Sequence

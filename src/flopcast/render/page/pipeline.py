@@ -3,9 +3,10 @@
 Answers: how does a page draw a pipeline with few tasks, and how one with a million?
 Elsewhere: when tasks run (timeline/), every operator inside them (interop/exports/perfetto.py).
 
-Up to MOST_TASKS tasks are drawn one by one. If there are more, the step is cut into COLUMNS equal columns,
-and each column shows the share of its time that a stage spends in each pass; and at most MOST_STAGES stages
-are drawn, evenly spaced, including the first and the last. The table always has all stages.
+Up to MOST_TASKS tasks are drawn one by one. If there are more, the step is divided into COLUMNS equal
+columns, and each column shows the share of its time that a stage spends in each pass; and at most
+MOST_STAGES stages are drawn, evenly spaced, including the first and the last. The table always has all
+stages.
 """
 
 import math
