@@ -27,8 +27,8 @@ from flopcast.workload.program import Programs
 class Used:
     """A curve that was used for a price, and whether the curve was extrapolated.
 
-    `extrapolated` is true if any shape of any item is outside the curve's range. `calibrated`
-    is False for a data-sheet estimate.
+    `extrapolated` is true if any shape of any item is outside the curve's range. `calibrated` is False for
+    an estimate from the data sheet.
     """
 
     curve: Curve

@@ -11,9 +11,10 @@ one distance is exact, for the group of this kind that spans the most nodes. For
 between them, the counts are multiplied, which is exact if degrees and nodes are powers of two, and
 otherwise never too small.
 
-A job that does not fill its domains takes equally many devices of each, where that is more than half: 512
-ranks on NVL72 are 8 domains of 64 (`ranks_per_domain`), as schedulers place jobs of such machines (Slurm,
-topology/block and `--segment`). Otherwise domains are filled one after the other.
+If a job does not fill its domains, it uses equally many devices of each domain, if that is more than half
+of a domain: 512 ranks on NVL72 use 64 devices in each of 8 domains (`ranks_per_domain`), as schedulers of
+such machines place jobs (Slurm, topology/block and `--segment`). Otherwise domains are filled one after the
+other.
 """
 
 import math

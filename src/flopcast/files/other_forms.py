@@ -1,4 +1,4 @@
-"""Values in the form that another program, or another field of a job, has for them.
+"""Values in a form that another program or another field of a job uses.
 
 Answers: which edit turns a percentage, or a number instead of a whole part, into an allowed value?
 Elsewhere: other wrong values (field_faults.py).

@@ -4,9 +4,9 @@ Answers: does an item belong to "mlp", to "layernorm", …; is a module's output
 Elsewhere: which modules a run recomputes (spec/plan.py, spec/stack.py), what that does to its backward and
 its memory (workload/backward.py).
 
-A *checkpointed* module keeps its input; its output is kept too where something outside reads it again. A
-module that *discards its output* keeps neither: it runs again right before the first backward that reads
-what it made. Items are found by what layers name them, before and after a stack's rewrites.
+A *checkpointed* module keeps its input. It also keeps its output if another item reads it again. A module
+that *discards its output* keeps neither: it runs again right before the first backward that reads what it
+made. Items are found by what layers name them, before and after a stack's rewrites.
 
 References
 ----------

@@ -251,8 +251,8 @@ def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floa
     """Return the categories of one dict, each with its bytes.
 
     If micro-batches differ, permanent sizes are those of the largest micro-batch, and the sizes of a chunk
-    have a column for every kind: (1, stage classes, chunk classes · kinds), those of one class side by
-    side.
+    have a column for every kind: (1, stage classes, chunk classes · kinds), with the columns of one class
+    next to each other.
     """
     found = {name: size_of(name, category, programs) for name, category in categories.items()}
     return {name: _over_kinds(size, programs) for name, size in found.items()}

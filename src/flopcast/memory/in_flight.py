@@ -84,8 +84,8 @@ def depths(
 class Moments:
     """Moments of every stage class of a pipeline; counts of shape (stage classes, moments, columns).
 
-    A class with fewer moments than another repeats its last one. `at_work` is 1 for the class of the chunk
-    whose backward pass runs.
+    A class with fewer moments than another class repeats its last moment. `at_work` is 1 for the class of
+    the chunk whose backward pass runs.
     """
 
     in_flight: Counts

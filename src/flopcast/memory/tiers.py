@@ -95,8 +95,8 @@ def outside_bytes(
 ) -> dict[str, Floats]:
     """Return the bytes that one rank keeps in a tier, by category; (pairs, stage classes).
 
-    A pair consists of a plan and the number of micro-batches after which its stages hold the most, as in
-    peak.py. If blocks have their own layouts, the result is the sum over the layouts.
+    As in peak.py, a pair consists of a plan and the number of micro-batches after which its stages hold
+    most memory. If blocks have their own layouts, the result is the sum over the layouts.
     """
     found: dict[str, Floats] = {}
     for one in programs.legs or (programs,):

@@ -74,10 +74,10 @@ class GroupedMatmul(AbstractOperator):
     def work(self) -> Work:
         """Return the work: every row is multiplied by one weight, and every weight moves once.
 
-        The forward and the input gradient read rows and weights and write rows. The weight gradient reads
-        two sets of rows and writes weights; if it adds to a sum of earlier micro-batches (`sum_bytes` for
-        an element), that sum is read and written after the product. Separate kernels in 8 bits write their
-        16-bit results after the products on some devices (`result_bytes`).
+        The forward and the input gradient read rows and weights and write rows. The GEMM of the weight
+        gradient reads two sets of rows and writes weights. If its result is added to the sum of earlier
+        micro-batches (`sum_bytes` per element), this sum is read and written after the GEMM. Separate
+        kernels in 8 bits write their 16-bit results after the products on some devices (`result_bytes`).
         """
         wide, narrow = ELEMENT_BYTES[self.dtype], self.operand_bytes
         weights = self.groups * self.n * self.k

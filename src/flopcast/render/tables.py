@@ -49,7 +49,7 @@ def table_of(
 
 
 def bar(share: float) -> str:
-    """Return a bar whose length is a share of a whole, of at most `BAR_WIDTH` characters."""
+    """Return a bar of at most `BAR_WIDTH` characters whose length shows a fraction."""
     return BAR * round(share * BAR_WIDTH)
 
 

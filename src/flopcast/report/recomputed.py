@@ -36,7 +36,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     Full recompute repeats the forward pass of the blocks that its method chooses, but not embedding and
     head. Selective recompute repeats its modules (scores and contexts in arXiv:2205.05198, section 5). If a
     stack stops early, the last GEMM of a checkpoint is not repeated. A fused kernel of scores and contexts
-    is repeated whole.
+    is repeated completely.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@ transferred.
 
 Answers: how long does such a step take, which phase takes how much of it, what does it cost?
 Elsewhere: how answers are served (serving/serve.py), a training step (prediction.py), the handoff of
-weights (handoff.py), the same as text and JSON (render/rl_text.py), the file of a step
+weights (handoff.py), the report as text and JSON (render/rl_text.py), the file of a step
 (requests/rl_request.py).
 
 All answers of a step are requested at once, and the phase ends with the longest answer. Scoring computes

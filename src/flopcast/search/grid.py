@@ -92,7 +92,7 @@ def plans_by_structure(sized: Job, space: Space) -> tuple[int, ...]:
 def plans_from(
     sized: Job, space: Space, structure: int, first: int, number: int, rows: int = BATCH_ROWS
 ) -> Iterator[Plans]:
-    """Yield up to this many of the plans that `batches` gives on one cluster.
+    """Yield at most this number of the plans that `batches` yields on one cluster.
 
     Parameters
     ----------

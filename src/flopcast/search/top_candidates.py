@@ -34,7 +34,7 @@ LACKING = 8  # of what lacks memory and would be better, that are played
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One candidate that was kept: its job, its estimated losses, and by how much it breaks the limits.
+    """A kept candidate: its job, its estimated losses, and the amount by which it exceeds the limits.
 
     `over_ratio` is the largest ratio of need to limit (memory, days, dollars); at most 1 if it breaks none.
     `in_memory` states whether it keeps the limit of memory, which is the only limit that a user cannot

@@ -72,7 +72,7 @@ def cached_latents_of(mixer: LatentAttention, plan: Deployment) -> CachedLatents
 
 
 def held_weights(weights: tuple[Weight, ...], plan: Deployment) -> tuple[Weight, ...]:
-    """Return the weights that a rank holds: with split latents, projections of all heads are whole.
+    """Return the weights that a rank holds: with split latents, a rank holds the projections of all heads.
 
     Of the up-projection, a rank then holds the part of its heads, for prompts, and the part of its share of
     each latent, for decoding tokens; the two parts overlap.

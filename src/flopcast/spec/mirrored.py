@@ -8,7 +8,7 @@ Under DualPipe, P stages hold two copies of the model. Stage s and stage P - 1 -
 and run the same tasks at the same time. flopcast therefore simulates P / 2 stages with two chunks each, in
 the shape of a V, and twice as many replicas. The parameters of a rank, FLOP, messages and the sum of
 gradients over both copies equal those of DualPipe. Only the messages in the middle of the pipeline differ:
-they go to the other half, and take no time here. Rules check the plan as the user wrote it, with one chunk
+they are sent to the other half, and take no time. Rules check the plan as the user wrote it, with one chunk
 per stage.
 """
 

@@ -28,7 +28,7 @@ def serial_seconds(items: tuple[Item, ...], priced: Priced) -> Floats:
 def stage_seconds(
     items: tuple[Item, ...], priced: Priced, stage_row: Integers, stage_class: Integers
 ) -> Floats:
-    """Return the same for every stage, (stages,), from its row and its class."""
+    """Return these seconds for every stage, (stages,), from its row and its class."""
     each_s = serial_seconds(items, priced)
     found_s: Floats = each_s[np.minimum(stage_row, len(each_s) - 1), stage_class]
     return found_s

@@ -32,7 +32,7 @@ EXCHANGE = "ep"
 def beside_other_micro_batch(items: tuple[Item, ...], phase: str) -> tuple[Item, ...]:
     """Return the items of one layer and `phase`, with exchanges that wait only for each other.
 
-    Exchanges of a micro-batch without a partner run in the queue of kernels instead, so that they and the
+    The all-to-alls of a micro-batch without a partner run in the queue of kernels, so that all-to-alls and
     kernels wait for each other.
 
     Examples

@@ -156,7 +156,7 @@ def reduce_items(
     replicated: Counts,
     experts: Counts | None = None,
 ) -> tuple[Item, ...]:
-    """Return items from the last backward to the common synchronisation; (plans, stage classes).
+    """Return the items from the last backward pass to the common synchronisation; (plans, stage classes).
 
     Parameters
     ----------

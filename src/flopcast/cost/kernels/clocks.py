@@ -90,7 +90,7 @@ def clock_ratio(site: Site, device: Device, sustained: bool) -> float:
     """Return the additional slowdown by a locked clock: 1 if the device also runs below this clock without
     the lock.
 
-    `sustained` products run below the highest clock on a busy device, by its sustained ratio.
+    `sustained` GEMMs run below the highest clock of a busy device, by its sustained ratio.
     """
     if site.clock_hz is None or device.clock_hz is None:
         return 1.0

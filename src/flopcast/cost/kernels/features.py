@@ -55,19 +55,19 @@ class KernelFeatures:
     All are functions of the operator's coordinates, arrays of one shape; a term also needs the device's
     number of multiprocessors. `powers` states how work grows along each axis of the table, along which time
     does not fall; None for an axis along which work does not grow or other effects are larger. Axes that
-    are not named are free. `tiled` axes count tiles: wave terms already let efficiency rise inside a wave
-    along them. `freed` is an axis of work without tiles: it gets the power that the terms of the tiled axis
-    of all work leave unused. `saturates`: the largest measured shapes run at the limit of power, so that
-    larger ones are no more efficient. `overflow` is a pair of axes, the first of which is tiled: the part
-    of a size beyond the largest measured size counts along the second axis. Both axes fill waves with tiles
-    in the same way, and only the second axis was measured up to full waves. `at_least` contains coordinates
-    of a whole tile. Terms are evaluated there for less work than that of any measured shape, because a
-    kernel can always pad a smaller GEMM to a tile. `narrowest` contains the coordinates at which smaller
-    shapes have their efficiency (unscaled.py). `operator` makes the operator of a kernel's name at
-    coordinates of the table, (rows, 1). Classes that have it interpolate times between nodes
-    (between_nodes.py): their time falls along no axis, so they need no powers. Along `free` axes, time may
-    nevertheless fall, because another kernel runs from some size on. `nodes` are log2 of the nodes of axes
-    along which kernels change at known sizes.
+    are not named are free. `tiled` axes count tiles, because wave terms already describe how the efficiency
+    rises inside a wave along these axes. `freed` is an axis of work without tiles: it gets the power that
+    the terms of the tiled axis of all work leave unused. `saturates`: the largest measured shapes run at
+    the limit of power, so that larger ones are no more efficient. `overflow` is a pair of axes, the first
+    of which is tiled: the part of a size beyond the largest measured size counts along the second axis.
+    Both axes fill waves with tiles in the same way, and only the second axis was measured up to full waves.
+    `at_least` contains coordinates of a whole tile. Terms are evaluated there for less work than that of
+    any measured shape, because a kernel can always pad a smaller GEMM to a tile. `narrowest` contains the
+    coordinates at which smaller shapes have their efficiency (unscaled.py). `operator` makes the operator
+    of a kernel's name at coordinates of the table, (rows, 1). Classes that have it interpolate times
+    between nodes (between_nodes.py): their time falls along no axis, so they need no powers. Along `free`
+    axes, time may nevertheless fall, because another kernel runs from some size on. `nodes` are log2 of the
+    nodes of axes along which kernels change at known sizes.
     """
 
     table: Callable[[Coordinates], Coordinates]

@@ -240,7 +240,7 @@ class JobReader(ConfigReader):
         return number
 
     def note_lengths(self, key: str, packed: bool) -> None:
-        """Note how sequences are counted, since the file does not state their lengths."""
+        """Add a note on how sequences are counted, because the file does not state their lengths."""
         padded = "all sequences are predicted with the length of the longest one, as if they were padded"
         self.assume("each packed sequence is predicted as one document" if packed else padded, key)
 

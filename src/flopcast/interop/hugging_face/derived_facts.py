@@ -50,7 +50,9 @@ def rotary_dim(read: Reader) -> float:
 
 
 def falcon_kv_heads(read: Reader) -> object:
-    """Return Falcon's key/value heads: one for multi-query attention, more in the newer architecture."""
+    """Return the number of Falcon's key/value heads: one for multi-query attention, more in the newer
+    architecture.
+    """
     groups = read.fact("kv_heads", None)
     new = read.flag("new_decoder_architecture", False)
     multi_query = read.flag("multi_query", True)

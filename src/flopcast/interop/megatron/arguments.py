@@ -179,7 +179,7 @@ class Arguments:
         )
 
     def clash(self, flag: str, other: str, because: str) -> None:
-        """Report two flags that contradict each other, if both are given."""
+        """Report two contradictory flags, if both are given."""
         if self.has(flag) and self.has(other):
             allowed, fix = f"either {flag} or {other}", f"remove {flag} or {other}"
             self.fault(flag, None, allowed, because, fix, f"conflicts with {other}")

@@ -1,7 +1,7 @@
 """Values of rows of other projects' tables that need more than arithmetic on their columns.
 
 Answers: how many tokens does a window keep, how long does the core of a timed module take, and how many
-rows and experts of a rank does a layer of experts represent?
+rows and experts does a rank have in a measured layer of experts?
 Elsewhere: the tables (peers.yaml), arithmetic (row_expressions.py).
 
 Latent attention: on all devices but A100, a recorded graph of DeepSeek-V3's whole module was timed: the

@@ -1,7 +1,7 @@
 """Comparison of two sources that measured the same shapes.
 
 Answers: do the rows of two tables of one kernel class agree?
-Elsewhere: what follows from agreement or disagreement (peer_fit.py).
+Elsewhere: the consequences of agreement or disagreement (peer_fit.py).
 """
 
 import numpy as np

@@ -35,8 +35,9 @@ class Guess:
     """One run, predicted before and after a calibration; the values are logarithms of predicted over
     measured.
 
-    `weight_ratio` is 1 divided by the number of guesses for this run; `moved_share` is the share of factors
-    that the run does not have in common with the run that calibrated it, or 0 if several runs did.
+    `weight_ratio` is 1 divided by the number of guesses for this run; `moved_share` is the fraction of
+    factors that the run does not share with its calibration run, or 0 if there were several calibration
+    runs.
     """
 
     row: ComparedRun
@@ -102,7 +103,7 @@ def _guess(row: ComparedRun, runs: Sequence[SiteRun], weight_ratio: float) -> Gu
 
 
 def statistics_of(guesses: Sequence[Guess]) -> dict[str, float]:
-    """Return errors and intervals before and after, with each run counted once.
+    """Return errors and intervals before and after the calibration, with each run counted once.
 
     They are the number of `runs`, and for each of the prefixes "before" and "after": `mean_` and
     `median_` (of absolute errors of the step), `inside_` (share of measurements inside the 90 %

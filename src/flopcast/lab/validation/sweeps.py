@@ -1,6 +1,6 @@
 """Sweeps of plans: the runs of a source that are choices of one decision.
 
-Answers: which of these runs trained one model on one machine in several ways?
+Answers: which of these runs trained the same model on the same machine with different settings?
 Elsewhere: the evaluation of a sweep (decisions.py). Times are in device-seconds per token.
 
 The source, the software and its release, the model and the lengths of sequences are the same throughout a

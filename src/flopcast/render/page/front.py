@@ -81,7 +81,7 @@ class FrontDrawing:
         return document(heading, sections)
 
     def of_page(self) -> str:
-        """Return the drawing for a page that has its style."""
+        """Return the drawing for a page that already contains its style."""
         title = f"{self.axes[0]} against {self.axes[1]} of {len(self.marks)} {self.what}"
         if not self.marks:
             nothing = f"no {self.what.removesuffix('s')} is feasible"

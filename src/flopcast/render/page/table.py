@@ -87,7 +87,7 @@ def part_row(name: str, quantity: Quantity, fraction: Number, hue: int = 0) -> t
 
 
 def listing(texts: Iterable[str]) -> str:
-    """Return texts as a list with a bullet each; "" without any."""
+    """Return texts as a bulleted list; "" if there are none."""
     points = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"<ul>{points}</ul>" if points else ""
 

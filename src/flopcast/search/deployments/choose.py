@@ -1,4 +1,4 @@
-"""The deployment of a job whose plan states no tensor-parallel degree.
+"""The choice of a deployment for a job whose plan states no tensor-parallel degree.
 
 Answers: which tensor-parallel degree, and how many replicas, serve the traffic best? For models with
 experts: which data-parallel and expert-parallel degrees?

@@ -15,8 +15,8 @@ METRICS = ("cross_entropy", "perplexity")
 def loss_metrics(items: Items) -> Items:
     """Add one `metric_cross_entropy` of the same logits before a loss for each metric.
 
-    The kernel reads as many bytes as the forward of the loss. It has a kind of its own because its backward
-    pass does not exist.
+    The kernel reads as many bytes as the forward of the loss. It has its own kind because it has no
+    backward pass.
     """
     found: list[Item] = []
     for item in items:
