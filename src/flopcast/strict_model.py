@@ -14,6 +14,7 @@ from typing import (
     ClassVar,
     Literal,
     ParamSpec,
+    Self,
     TypeVar,
     get_args,
     get_origin,
@@ -98,6 +99,10 @@ class StrictModel(BaseModel):
             raise flopcast.explained(type(self), words, fields, error) from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # validation needs no call
+
+    def with_part(self, part: str, /, **changes: object) -> Self:
+        """Return a copy in which fields of one part, which is a record itself, have other values."""
+        return self.model_copy(update={part: getattr(self, part).model_copy(update=changes)})
 
     def __init_subclass__(cls) -> None:
         """Read numbers that are texts, and refuse truth values; a validator of all fields would be slow."""

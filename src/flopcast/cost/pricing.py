@@ -134,8 +134,7 @@ def place_of(
 
 @cached_results(64)
 def _without_contention(stack: Stack) -> Stack:
-    alone = stack.contention.model_copy(update={"kernel_share": 0.0})
-    return stack.model_copy(update={"contention": alone})
+    return stack.with_part("contention", kernel_share=0.0)
 
 
 def one_node(cluster: Cluster, site: Site) -> Hashable:

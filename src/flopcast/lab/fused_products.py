@@ -143,7 +143,7 @@ def _cluster(device: str) -> Cluster:
     group = known.groups[0].model_copy(update={"count": 1})
     if device != "L20":
         return known.model_copy(update={"groups": (group,)})
-    node = group.node.model_copy(update={"device": group.node.device.model_copy(update=L20)})
+    node = group.node.with_part("device", **L20)
     link = known.tiers[0].model_copy(update={"attained_fraction": PEER_COPIES})
     return known.model_copy(
         update={"groups": (group.model_copy(update={"node": node}),), "tiers": (link, *known.tiers[1:])}

@@ -67,8 +67,7 @@ def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Ite
     adapters = job.model.adapters
     if adapters is not None and adapters.base_dtype == BASE_DTYPES["lora"]:
         frozen = adapters.model_copy(update={"base_dtype": BASE_DTYPES["qlora"]})
-        model = job.model.model_copy(update={"adapters": frozen})
-        frozen_job = job.model_copy(update={"model": model})
+        frozen_job = job.with_part("model", adapters=frozen)
         edit: dict[str, object] = {"lora": "", "qlora": adapters.rank}
         replaced = f"instead of --lora {adapters.rank}"
         if fits(frozen_job, fixed):
@@ -87,8 +86,7 @@ def _shorter(job: Job, fixed: Mapping[str, object]) -> int | None:
         lengths.append(lengths[-1] * 2)
 
     def lacks_memory(length: int) -> bool:
-        batch = job.batch.model_copy(update={"sequence_length": length})
-        return not fits(job.model_copy(update={"batch": batch}), fixed)
+        return not fits(job.with_part("batch", sequence_length=length), fixed)
 
     if job.batch.documents or lengths[0] >= job.batch.sequence_length or lacks_memory(lengths[0]):
         return None  # documents state the length

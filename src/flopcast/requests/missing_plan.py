@@ -235,7 +235,7 @@ def unmendable(job: Job, fixed: Mapping[str, object]) -> tuple[Problem, ...]:
         return (unequal,)
     settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
     implied = dict(_implied(fixed)) | dict(_of_groups(job, fixed))
-    problems = check(job.model_copy(update={"plan": job.plan.model_copy(update=implied)}))
+    problems = check(job.with_part("plan", **implied))
     usual = check(job.model_copy(update={"plan": plan_of(job, {**implied, **fixed})}))
     with_replicas = {each.field: each for each in usual}  # that use the remaining devices
     lasting = [

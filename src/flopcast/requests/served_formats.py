@@ -26,8 +26,7 @@ def as_stored(job: ServingJob, written: object, notes: list[str]) -> ServingJob:
 def _with_weights(job: ServingJob, formats: PublishedFormats) -> ServingJob:
     """Return the job with weights in these formats; a format of experts that the plan states remains."""
     experts = job.plan.expert_weights or formats.expert_weights
-    plan = job.plan.model_copy(update={"weights": formats.weights, "expert_weights": experts})
-    return job.model_copy(update={"plan": plan})
+    return job.with_part("plan", weights=formats.weights, expert_weights=experts)
 
 
 def with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
@@ -43,6 +42,6 @@ def with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
         job = _with_weights(job, published)
         notes.append(f"weights {published.weights}, the format in which the model was published")
     if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
-        job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})
+        job = job.with_part("plan", cache="fp8")
         notes.append(f"cache fp8, as in published checkpoints in {job.plan.weights} for this engine")
     return job, notes

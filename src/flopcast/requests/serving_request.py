@@ -210,7 +210,7 @@ def _without_unused_tower(job: ServingJob, notes: list[str]) -> ServingJob:
     if job.model.vision is None or job.traffic.images:
         return job
     notes.append("the vision tower is left out, because requests have no images")
-    return job.model_copy(update={"model": job.model.model_copy(update={"vision": None})})
+    return job.with_part("model", vision=None)
 
 
 def _engine(data: object, document: Document) -> Engine:
@@ -324,12 +324,10 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     ]
     chosen = degrees[-1]
     for degree in degrees:
-        plan = job.plan.model_copy(update={"tensor_parallel": degree})
-        if serving_memory(job.model_copy(update={"plan": plan})).cache_tokens >= tokens:
+        if serving_memory(job.with_part("plan", tensor_parallel=degree)).cache_tokens >= tokens:
             chosen = degree
             break
-    plan = job.plan.model_copy(update={"tensor_parallel": chosen})
-    return job.model_copy(update={"plan": plan}), [
+    return job.with_part("plan", tensor_parallel=chosen), [
         *notes,
         (
             f"plan tp={chosen}, the smallest tensor-parallel degree with which the model fits; flopcast "

@@ -118,8 +118,7 @@ def _impossible_values(jobs: Sequence[ServingJob], space: DeploymentSpace, where
     for name in (*DEGREES, *AS_STATED):
         broken: list[Problem] = []
         for job, value in product(jobs, getattr(space, name)):
-            plan = job.plan.model_copy(update={name: value})
-            wrong = broken_rules(job.model_copy(update={"plan": plan}))
+            wrong = broken_rules(job.with_part("plan", **{name: value}))
             own = [each for each in wrong if each.field == f"plan.{name}"]
             if not own:
                 broken = []

@@ -52,5 +52,4 @@ def with_equal_parts(job: Job) -> Job:
     if of_parts(job) is None:
         return job
     tiers = tuple(tier.model_copy(update={"links": None}) for tier in job.cluster.tiers)
-    cluster = job.cluster.model_copy(update={"tiers": tiers})
-    return job.model_copy(update={"cluster": cluster, "site": job.site.model_copy(update={"slow": ()})})
+    return job.with_part("cluster", tiers=tiers).with_part("site", slow=())

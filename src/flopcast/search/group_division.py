@@ -178,7 +178,7 @@ def _with_blocks(job: Job, kinds: tuple[int, ...], parts: Parts) -> Job:
     for stage, kind in enumerate(kinds):
         whole, more = divmod(parts[kind], kinds.count(kind))
         layers.append(whole + (kinds[:stage].count(kind) < more))
-    return job.model_copy(update={"plan": job.plan.model_copy(update={"stage_layers": tuple(layers)})})
+    return job.with_part("plan", stage_layers=tuple(layers))
 
 
 def _with_micro_batches(job: Job, parts: Parts) -> Job:
@@ -187,7 +187,7 @@ def _with_micro_batches(job: Job, parts: Parts) -> Job:
         group.model_copy(update={"micro_batches": each})
         for group, each in zip(job.cluster.groups, parts, strict=True)
     )
-    return job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": groups})})
+    return job.with_part("cluster", groups=groups)
 
 
 def _refused(value: str, allowed: str, because: str, fix: str) -> SpecError:

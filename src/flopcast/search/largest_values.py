@@ -121,25 +121,18 @@ def _with_micro_batch(job: Job, size: int) -> Job:
     """
     unit = job.plan.data_parallel * job.plan.pipeline_parallel * size
     whole = max(1, round(job.plan.global_batch / unit)) * unit
-    return job.model_copy(
-        update={"plan": job.plan.model_copy(update={"micro_batch": size, "global_batch": whole})}
-    )
-
-
-def _with_length(job: Job, tokens: int) -> Job:
-    return job.model_copy(update={"batch": job.batch.model_copy(update={"sequence_length": tokens})})
+    return job.with_part("plan", micro_batch=size, global_batch=whole)
 
 
 def _with_rank(job: Job, rank: int) -> Job:
     if job.model.adapters is None:
         return job
-    adapters = job.model.adapters.model_copy(update={"rank": rank})
-    return job.model_copy(update={"model": job.model.model_copy(update={"adapters": adapters})})
+    return job.model_copy(update={"model": job.model.with_part("adapters", rank=rank)})
 
 
 CHANGED: Mapping[str, Callable[[Job, int], Job]] = {
     "batch": _with_micro_batch,
-    "seq": _with_length,
+    "seq": lambda job, tokens: job.with_part("batch", sequence_length=tokens),
     "rank": _with_rank,
 }  # name → the job with another value
 

@@ -105,11 +105,9 @@ def best_node_order(job: Job, book: CurveBook) -> NodeOrder:
 def with_order(job: Job, order: Order) -> Job:
     """Return the job with another order of nodes."""
     tiers = list(job.cluster.tiers)
-    links = tiers[-1].links
-    if links is not None:
-        changed = links.model_copy(update={"order": order})
-        tiers[-1] = tiers[-1].model_copy(update={"links": changed})
-    return job.model_copy(update={"cluster": job.cluster.model_copy(update={"tiers": tuple(tiers)})})
+    if tiers[-1].links is not None:
+        tiers[-1] = tiers[-1].with_part("links", order=order)
+    return job.with_part("cluster", tiers=tuple(tiers))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

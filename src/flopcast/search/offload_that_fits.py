@@ -121,7 +121,7 @@ def offload_for_setting(question: Question, job: Job, book: CurveBook) -> Offloa
     if not best:
         return None
     placed = best[0].job
-    plain = placed.model_copy(update={"plan": placed.plan.model_copy(update={"offload": ()})})
+    plain = placed.with_part("plan", offload=())
     step_s, without_s = (estimated_step_s(each, book, kept) for each in (placed, plain))
     found = OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
     found = replace(found, assumed=not question.space.global_batch)
@@ -150,13 +150,12 @@ def _each_that_fits(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[Of
     plain, *choices = offload_choices(job)
     without_s: float | None = None
     for choice in _within_device(job, plain, choices, kept):
-        placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
+        placed = job.with_part("plan", offload=choice)
         step_s = estimated_step_s(placed, book, kept, fitting=True)
         if step_s is None:
             continue
         if without_s is None:
-            plan = job.plan.model_copy(update={"offload": plain})
-            without_s = estimated_step_s(job.model_copy(update={"plan": plan}), book, kept)
+            without_s = estimated_step_s(job.with_part("plan", offload=plain), book, kept)
         yield OffloadThatFits(plan=placed.plan, step_time_s=step_s, without_s=without_s or 0.0)
 
 

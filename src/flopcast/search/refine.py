@@ -291,7 +291,7 @@ def _hops_across(job: Job) -> int:
 
 def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
     """Yield the job with the changed plan if the plan keeps every rule."""
-    changed = job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
+    changed = job.with_part("plan", **changes)
     if not check(changed):
         yield changed
 

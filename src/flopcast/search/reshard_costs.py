@@ -38,7 +38,7 @@ def _message_seconds(job: Job, book: CurveBook, pair: tuple[int, int], kept: Kep
         for place, degree in enumerate(pair)
         if degree != job.plan.tensor_parallel
     )
-    changed = job.model_copy(update={"plan": job.plan.model_copy(update={"layers": strategies})})
+    changed = job.with_part("plan", layers=strategies)
     programs = programs_of(changed, kept)
     priced = priced_job(changed, programs, book, kept)
     narrow, wide = sorted(pair)

@@ -157,9 +157,8 @@ def _first_devices(job: Job, number: int) -> Job | None:
             break
     if left:
         return None
-    cluster = job.cluster.model_copy(update={"groups": tuple(groups)})
-    plan = job.plan.model_copy(update={"pipeline_parallel": number, "stage_layers": ()})
-    return job.model_copy(update={"cluster": cluster, "plan": plan})
+    shorter = job.with_part("plan", pipeline_parallel=number, stage_layers=())
+    return shorter.with_part("cluster", groups=tuple(groups))
 
 
 def _alone(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[SplitPoint]:
@@ -198,5 +197,4 @@ def _played(
 
 
 def _report(job: Job, micro_batches: int, book: CurveBook, kept: KeptResults) -> Report:
-    plan = job.plan.model_copy(update={"global_batch": micro_batches * job.plan.micro_batch})
-    return predict(job.model_copy(update={"plan": plan}), book, kept)
+    return predict(job.with_part("plan", global_batch=micro_batches * job.plan.micro_batch), book, kept)

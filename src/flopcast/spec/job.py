@@ -142,5 +142,4 @@ class Job(StrictModel):
     def software(self) -> Stack:
         """Return the stack, adapted to the job's devices, some of which transpose 8-bit operands."""
         transposes = self.cluster.node.device.one_narrow_layout
-        narrow = self.stack.narrow.model_copy(update={"transposes": transposes})
-        return self.stack.model_copy(update={"narrow": narrow})
+        return self.stack.with_part("narrow", transposes=transposes)

@@ -55,17 +55,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def with_stack(job: Job, **changes: object) -> Job:
-    """Return the job with fields of its stack changed."""
-    return job.model_copy(update={"stack": job.stack.model_copy(update=changes)})
-
-
-def with_plan(job: Job, **changes: object) -> Job:
-    """Return the job with fields of its plan changed."""
-    return job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
-
-
 def with_recompute(job: Job, mode: str) -> Job:
     """Return the job with another kind of recompute, without the details of the former kind."""
     usual = {name: Plan.model_fields[name].get_default() for name in OF_RECOMPUTE}
-    return with_plan(job, **usual, recompute=mode)
+    return job.with_part("plan", **usual, recompute=mode)

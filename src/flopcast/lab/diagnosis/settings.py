@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from flopcast.errors import SpecError
 from flopcast.lab.diagnosis.excess import known_suspects
-from flopcast.lab.diagnosis.job_edits import difference, with_plan, with_recompute, with_stack
+from flopcast.lab.diagnosis.job_edits import difference, with_recompute
 from flopcast.lab.diagnosis.suspect import CERTAINTY, Predict, Suspect
 from flopcast.layers.experts import Experts
 from flopcast.operators.item import Item
@@ -68,7 +68,7 @@ def _of_stack(wrong: Callable[[Job], bool], part: str, value: object) -> Callabl
         if not wrong(job):
             return ()
         new = getattr(job.stack, part).model_copy(update=value) if isinstance(value, dict) else value
-        return (with_stack(job, **{part: new}),)
+        return (job.with_part("stack", **{part: new}),)
 
     return changed
 
@@ -123,18 +123,19 @@ def _less_recompute(job: Job) -> Sequence[Job]:
 
 def _larger_micro_batch(job: Job) -> Sequence[Job]:
     whole, now = job.plan.global_batch // job.plan.data_parallel, job.plan.micro_batch
-    return [with_plan(job, micro_batch=size) for size in (4 * now, 2 * now) if whole % size == 0]
+    return [job.with_part("plan", micro_batch=size) for size in (4 * now, 2 * now) if whole % size == 0]
 
 
 def _published_precision(job: Job) -> Sequence[Job]:
     published = job.model.trained_precision
-    return [with_plan(job, precision=published)] if published and job.plan.precision in SIXTEEN_BITS else ()
+    lower = published and job.plan.precision in SIXTEEN_BITS
+    return [job.with_part("plan", precision=published)] if lower else ()
 
 
 def _fewer_placements(job: Job) -> Sequence[Job]:
     placed = job.plan.offload
     fewer = [(), *(tuple(other for other in placed if other is not one) for one in placed)]
-    return [with_plan(job, offload=rest) for rest in dict.fromkeys(fewer)] if placed else ()
+    return [job.with_part("plan", offload=rest) for rest in dict.fromkeys(fewer)] if placed else ()
 
 
 CHANGES: Mapping[str, Callable[[Job], Sequence[Job]]] = {  # by the name of the setting

@@ -16,7 +16,7 @@ from operator import attrgetter
 import numpy as np
 
 from flopcast.errors import SpecError, spec_error
-from flopcast.lab.diagnosis.job_edits import with_plan, with_recompute
+from flopcast.lab.diagnosis.job_edits import with_recompute
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, Suspect
 from flopcast.lab.logs.log import Log
 from flopcast.records import dataclass
@@ -175,14 +175,10 @@ def _of_plan(field: str, name: str, of_log: Callable[[Log], Value | None] | None
         name=name,
         of_log=of_log or attrgetter(field),
         of_job=lambda job: getattr(job.plan, field),
-        applied=lambda job, value: with_plan(job, **{field: value}),
+        applied=lambda job, value: job.with_part("plan", **{field: value}),
         text=f"a {name} of {{}}",
         edit=f"plan.{field}={{}}",
     )
-
-
-def _with_length(job: Job, length: Value) -> Job:
-    return job.model_copy(update={"batch": job.batch.model_copy(update={"sequence_length": length})})
 
 
 def _batch(log: Log) -> int | None:
@@ -207,7 +203,7 @@ KINDS: Mapping[str, Kind] = {
         name="sequence length",
         of_log=lambda log: log.sequence_length,
         of_job=lambda job: job.batch.sequence_length if len(job.batch.kinds) == 1 else None,
-        applied=_with_length,
+        applied=lambda job, length: job.with_part("batch", sequence_length=length),
         text="a sequence length of {}",
         edit="batch.sequence_length={}",
     ),

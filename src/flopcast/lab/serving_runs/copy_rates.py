@@ -95,8 +95,9 @@ class _Batch:
         new = np.concatenate([first, np.full(output - 1, batch)])
         cached = np.concatenate([first, contexts])
         pairs = np.concatenate([first * (prompt + 1) / 2, contexts])
-        inside = {"weights_on": DEVICE, "kv_on": DEVICE, "activations_on": DEVICE, "weights": "bf16"}
-        kernels = times_of(_on_device(job, inside), book, prompt + output)
+        places = dict.fromkeys(("weights_on", "kv_on", "activations_on"), DEVICE)
+        without_copies = job.with_part("plan", **places, weights="bf16")
+        kernels = times_of(without_copies, book, prompt + output)
         return cls(
             tokens=batch * output,
             tokens_per_s=run.measured[0].value,
@@ -128,11 +129,6 @@ class _Batch:
         return abs(self.tokens / float(passes_s.sum()) / self.tokens_per_s - 1)
 
 
-def _on_device(job: ServingJob, places: Mapping[str, str]) -> ServingJob:
-    """Return a job without copies, whose kernels are those of 16-bit weights."""
-    return job.model_copy(update={"plan": job.plan.model_copy(update=dict(places))})
-
-
 def _with(job: ServingJob, rates: Rates) -> ServingJob:
     streaming = job.engine.streaming
     if streaming is None:
@@ -141,5 +137,4 @@ def _with(job: ServingJob, rates: Rates) -> ServingJob:
     changed = {name: bool(value) if name == "overlapped" else value for name, value in found.items()}
     if streaming.unpack_fraction is None:
         changed.pop("unpack_fraction", None)
-    engine = job.engine.model_copy(update={"streaming": streaming.model_copy(update=changed)})
-    return job.model_copy(update={"engine": engine})
+    return job.with_part("engine", streaming=streaming.model_copy(update=changed))

@@ -84,8 +84,7 @@ def _facts(device: str, model: str, path: Path, table: Sequence[Mapping[str, str
 def _with_link(job: ServingJob) -> ServingJob:
     """Return a job whose devices exchange messages over the link that the repository describes."""
     inner, *others = job.cluster.tiers
-    tiers = (inner.model_copy(update=LINK), *others)
-    return job.model_copy(update={"cluster": job.cluster.model_copy(update={"tiers": tiers})})
+    return job.with_part("cluster", tiers=(inner.model_copy(update=LINK), *others))
 
 
 def _of_all(table: Sequence[Mapping[str, str]]) -> tuple[Measured, ...]:

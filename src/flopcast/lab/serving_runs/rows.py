@@ -169,7 +169,7 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     def filled() -> ServingJob:
         made, _ = with_degree(job)
         replicas = max(devices // made.plan.devices, 1)
-        return made.model_copy(update={"plan": made.plan.model_copy(update={"replicas": replicas})})
+        return made.with_part("plan", replicas=replicas)
 
     return job_or_reason(filled, facts.trace)
 
@@ -197,4 +197,4 @@ def _engine(facts: RowFacts) -> Engine:
     engine = catalog.engine(name).model_copy(update=changes)
     changed = dict.fromkeys(FRONT_END, 0.0) if facts.in_process else {}
     changed |= {} if facts.launches_by_python else dict.fromkeys(LAUNCHES, 0.0)
-    return engine.model_copy(update={"iteration": engine.iteration.model_copy(update=changed)})
+    return engine.with_part("iteration", **changed)

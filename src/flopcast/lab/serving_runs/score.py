@@ -87,12 +87,7 @@ def _with_constants(run: ServingRun, fitted: Mapping[str, IterationCost]) -> Ser
     if run.job is None:
         return run
     cost = fitted.get(run.groups["engine"], NO_CONSTANTS)
-    return replace(run, job=_with_cost(run.job, cost))
-
-
-def _with_cost(job: ServingJob, cost: IterationCost) -> ServingJob:
-    engine = job.engine.model_copy(update={"iteration": cost})
-    return job.model_copy(update={"engine": engine})
+    return replace(run, job=run.job.with_part("engine", iteration=cost))
 
 
 def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Reports) -> ServingScores:
@@ -103,7 +98,7 @@ def _scored(runs: Iterable[ServingRun], cost: IterationCost | None, known: Repor
         if run.job is None:
             left_out.append(run)
             continue
-        job = run.job if cost is None else _with_cost(run.job, cost)
+        job = run.job if cost is None else run.job.with_part("engine", iteration=cost)
         key = _key(run.job)
         try:
             if key not in known:

@@ -78,7 +78,7 @@ def _printed_flop(run: Run, job: Job) -> float | None:
 
 def _other_trainings(job: Job) -> list[tuple[str, float]]:
     """Return the model FLOP, with full and causal attention, if other weights were trained."""
-    trained = job.model_copy(update={"model": job.model.model_copy(update={"adapters": None})})
+    trained = job.with_part("model", adapters=None)
     others = []
     for causal in (True, False):
         full = counted_flop(trained, causal)

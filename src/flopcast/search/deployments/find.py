@@ -226,8 +226,7 @@ def _with_fewer_bits(
     """
     for job in () if question.space.weights else [each.report.job for each in nearest]:
         for weights in FEWER_BITS.get(job.plan.weights, ()):
-            plan = job.plan.model_copy(update={"weights": weights})
-            for found in _simulated(job.model_copy(update={"plan": plan}), question, book_of, trace):
+            for found in _simulated(job.with_part("plan", weights=weights), question, book_of, trace):
                 if found.kept:
                     return found
     return None
