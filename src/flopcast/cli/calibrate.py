@@ -103,10 +103,8 @@ def jitter(suite: str) -> None:
 
     ratios = jitter_of(load_suite(suite))
     if not ratios:
-        click.echo(
-            f"{suite}: jitter needs at least two runs of one system with a mean and a best step time",
-            err=True,
-        )
+        needs = "jitter needs at least two runs of one system with a mean and a best step time"
+        click.echo(f"{suite}: {needs}", err=True)
     for system, (ratio, sigma, rows) in ratios.items():
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
 

@@ -72,10 +72,10 @@ def constants(
     if of_sites and (of_engines or not runs):
         allowed = "--runs with training runs"
         because = "differences between sites are fitted to training runs"
-        fix, fault = (
-            ("remove --sites", "is given for runs of serving") if runs else ("add --runs TABLE", "")
-        )
-        raise spec_error("--sites", None, allowed, because, fix, fault=fault or "is given without --runs")
+        fix, fault = "add --runs TABLE", "is given without --runs"
+        if runs:
+            fix, fault = "remove --sites", "is given for runs of serving"
+        raise spec_error("--sites", None, allowed, because, fix, fault=fault)
     if of_engines:
         others = [path for path in runs if path not in of_engines]
         engines = fitted_engines(of_engines, others, every, out)
@@ -191,9 +191,8 @@ def _line(one: "Constant") -> str:
 
 
 def _sources(one: "Constant") -> str:
-    return (
-        f"{one.sources[0]} (only source)" if one.of_one_source and one.sources else ", ".join(one.sources)
-    )
+    only = one.of_one_source and one.sources
+    return f"{one.sources[0]} (only source)" if only else ", ".join(one.sources)
 
 
 def as_markdown(fitted: "Fitted") -> str:

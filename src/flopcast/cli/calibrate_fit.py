@@ -219,11 +219,8 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     few = [name for name in samples if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]
     if few:
-        say(
-            f"{device:20} no curves for these kernel classes, because each has fewer than {LEAST_ROWS}"
-            f" rows: "
-            f"{', '.join(sorted(few))}"
-        )
+        because = f"because each has fewer than {LEAST_ROWS} rows: {', '.join(sorted(few))}"
+        say(f"{device:20} no curves for these kernel classes, {because}")
 
 
 def _which_device(given: str | None, measured: str) -> Problem:

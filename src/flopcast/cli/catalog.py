@@ -62,9 +62,8 @@ def command(kind: str | None, name: str | None) -> None:
     if kind == "hub":
         from flopcast.library.hub import hub_models
 
-        found = sorted(
-            {model.id for model in hub_models().values() if (name or "").lower() in model.id.lower()}
-        )
+        part = (name or "").lower()
+        found = sorted({model.id for model in hub_models().values() if part in model.id.lower()})
         if not found:
             raise SpecError([catalog.unknown_name("models", str(name))])
         click.echo("\n".join(found))

@@ -100,9 +100,9 @@ def _requests(request: JobRequest, words: tuple[str, ...]) -> tuple[tuple[str, s
             fix = f"write flopcast compare {files[0]} {files[1]}, and compare {files[2]} in another command"
         if len(files) == 1:
             fix = f"add a second job, or write flopcast compare {files[0]} plan.micro_batch=2"
-        field, fault = (
-            ("compare", "") if len(files) > 2 else ("second JOB" if files else "JOB", "is missing")
-        )
+        field, fault = "second JOB" if files else "JOB", "is missing"
+        if len(files) > 2:
+            field, fault = "compare", ""
         given, because = " ".join(words) if len(files) > 2 else None, "a comparison needs two jobs"
         raise spec_error(field, given, allowed, because, fix, fault=fault)
     if len(files) == 2 and files[0] == files[1] != "-":

@@ -39,7 +39,6 @@ def command(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.html", report_page(report))
         write_trace(report, out / "trace.pftrace")
-    click.echo(
-        f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True
-    )
+    written = f"{out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)"
+    click.echo(f"\nwrote {written}", err=True)
     click.echo("for pages in a browser: flopcast ui, or ./dev ui in this repository", err=True)

@@ -107,9 +107,8 @@ class _Line:
             and (value in right or _is_unlike_jobs(value))
         ):
             left.remove(value)  # it belongs to the unknown option
-        self.written |= {
-            word: problem for word in (right.split() if option == "--plan" else [option]) if word
-        }
+        words = right.split() if option == "--plan" else [option]
+        self.written |= dict.fromkeys(filter(None, words), problem)
         if option == "--plan" and (plan := next_word(left, option)) is not None:
             left[left.index(plan) if plan in left else left.index(f"{option}={plan}")] += f" {right}"
         elif option and option not in left:

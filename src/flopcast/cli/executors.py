@@ -99,8 +99,6 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
             chunks = sum(len(search.parts) for search in searches)
             screened = sum(found.get(name) is not None for search in searches for name in search.names)
             screened_text = f"{screened} of {chunks} chunks of plans are already done"
-            click.echo(
-                f"{path}: {found.found} results of the interrupted search are reused: {screened_text}",
-                err=True,
-            )
+            reused = f"{found.found} results of the interrupted search are reused: {screened_text}"
+            click.echo(f"{path}: {reused}", err=True)
         yield found

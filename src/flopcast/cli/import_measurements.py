@@ -40,11 +40,9 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 def _check_all(request: JobRequest, others: Mapping[str, Any]) -> None:
     """Raise every error of what was measured and of the job."""
-    step, noise, traced = (
-        others["observed_step"],
-        others["noise"] or NOISE,
-        others["log"] or others["trace"],
-    )
+    step = others["observed_step"]
+    noise = others["noise"] or NOISE
+    traced = others["log"] or others["trace"]
     found = problems_of(lambda: _step_and_noise(step, noise, is_measured=bool(traced)))
     if found := [*found, *problems_of(lambda: check_request(request))]:
         raise SpecError(found)
@@ -213,9 +211,8 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
         value, because = 0.0, "the value is not a time"
     if not 0 < value < float("inf"):
         right = meant_quantity(text.lstrip("-"), ("s", "min", "h")) if set(text) & {*"123456789"} else ""
-        problems.append(
-            _option("--observed-step", text, STEP_TIME, because, (right and f'"{right}"') or "12.3")
-        )
+        example = f'"{right}"' if right else "12.3"
+        problems.append(_option("--observed-step", text, STEP_TIME, because, example))
     return value
 
 
@@ -249,9 +246,8 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
         runs.setdefault(run, []).append(row.busbw_bytes_per_s)
     for (name, ranks, nodes, dtype), rates in sorted(runs.items()):
         best = show(max(rates), "B/s")
-        print_text(
-            f"{name:16}{ranks:5} ranks{nodes:5} nodes  {dtype:10}{len(rates):5} rows, busbw up to {best}"
-        )
+        place = f"{name:16}{ranks:5} ranks{nodes:5} nodes"
+        print_text(f"{place}  {dtype:10}{len(rates):5} rows, busbw up to {best}")
     if out is not None:
         count = write_csv(out, COLLECTIVE_COLUMNS, collective_cells(found.rows))
         click.echo(f"wrote {out}: {count} rows", err=True)
@@ -327,12 +323,8 @@ def totals_text(totals: "tuple[ClassTotal, ...]", title: str, most: Number) -> s
     lines = [f"{title:44}{'kernels':>9}{'time':>11}{'of steps':>10}"]
     rows = [(one.name or "(no known class)", one.num_kernels, one.total_s, one.step_share) for one in shown]
     if rest:
-        sums = (
-            sum(o.num_kernels for o in rest),
-            sum(o.total_s for o in rest),
-            sum(o.step_share for o in rest),
-        )
-        rows.append((f"({len(rest)} more)", *sums))
+        counts, seconds_left = sum(one.num_kernels for one in rest), sum(one.total_s for one in rest)
+        rows.append((f"({len(rest)} more)", counts, seconds_left, sum(one.step_share for one in rest)))
     for name, count, seconds, share in rows:
         lines.append(f"{name[:43]:44}{count:9}{show_seconds(seconds):>11}{share:10.1%}")
     return "\n".join(lines)

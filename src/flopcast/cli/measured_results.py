@@ -57,13 +57,8 @@ def write_site(
         sigma = "" if factor.log_sigma_factor is None else f"  log sigma {factor.log_sigma_factor:.3f}"
         click.echo(f"{factor.name:36} ratio {factor.ratio:.3f}{sigma}")
     if reference_s is None:
-        click.echo(
-            (
-                "the site file contains no host factor; to add it, pass --reference with measurements on a "
-                "host of known speed"
-            ),
-            err=True,
-        )
+        way = "pass --reference with measurements on a host of known speed"
+        click.echo(f"the site file contains no host factor; to add it, {way}", err=True)
 
 
 def catalogue_name(given: str, who: Identity) -> str:
@@ -103,9 +98,8 @@ def reference_s(path: Path) -> float:
 def show_memories(pack_path: Path, given: str, who: Identity, folder: Path | None, on_gpu: bool) -> None:
     """Print the rates of memory outside the device as changes of a cluster, and what was not measured."""
     if not on_gpu:
-        click.echo(
-            "not measured: copies between device and host, because --device cpu has no GPU", err=True
-        )
+        told = "not measured: copies between device and host, because --device cpu has no GPU"
+        click.echo(told, err=True)
     if folder is None:
         click.echo("not measured: drives and file systems, because --path is not given", err=True)
     changes = node_changes(read_pack(pack_path).tiers, given or DEVICES.get(who.name, "DEVICE"))

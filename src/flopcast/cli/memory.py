@@ -2,16 +2,8 @@
 
 import click
 
+from flopcast.cli import options
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import (
-    OF_RUN,
-    SAMPLES,
-    SERVING,
-    job_options,
-    print_found,
-    print_json,
-    writes_document,
-)
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.requests.job_request import JobRequest
@@ -22,15 +14,15 @@ option = DocumentedOptions(__name__)
 
 
 @click.command("memory")
-@job_options(
-    without=[name for name in OF_RUN if name != "epochs"],
-    samples=SAMPLES,
+@options.job_options(
+    without=[name for name in options.OF_RUN if name != "epochs"],
+    samples=options.SAMPLES,
     epochs=option("--epochs"),
-    **SERVING,
+    **options.SERVING,
 )
 @option("--largest", type=click.Choice(("batch", "seq", "rank")))
 @option("--json", "wants_json", is_flag=True)
-@writes_document
+@options.writes_document
 def command(request: JobRequest, largest: str | None, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether the job fits.
 
@@ -65,13 +57,13 @@ def command(request: JobRequest, largest: str | None, wants_json: bool) -> None:
         from flopcast.layout_answers import LARGEST, layout_answer
 
         found = layout_answer(f"{LARGEST}{largest}", lambda resolved: resolved(request), placements=False)
-        print_found(found, wants_json, lambda each: each.data, lambda each: each.text)
+        options.print_found(found, wants_json, lambda each: each.data, lambda each: each.text)
         return
     job = resolve(request)
     memory = memory_of(job)
     changes, told = fit_advice(job, memory, CHANGES_THAT_FIT)
     if wants_json:
-        print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
+        options.print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
     else:
         print_text(marked_memory_text(job, memory, changes))
 
@@ -85,6 +77,6 @@ def _memory_of_serving(request: JobRequest, wants_json: bool) -> None:
     job = checked_serving(request, fits=False)
     held = [(kind, serving_memory(kind)) for kind in job.kinds]
     if wants_json:
-        print_json(serving_memory_text.as_json(job, held))
+        options.print_json(serving_memory_text.as_json(job, held))
     else:
         print_text(serving_memory_text.marked_text(job, held))

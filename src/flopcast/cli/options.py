@@ -151,9 +151,8 @@ def job_options(
             words = [word for word in (named.get("job"), *named.get("changes", ())) if word]
             files, changes = files_and_changes(words)
             fields = {name: named[name] for name in OPTIONS | options if name in named}
-            others = {
-                name: value for name, value in named.items() if name not in ("job", "changes", *fields)
-            }
+            of_job = ("job", "changes", *fields)
+            others = {name: value for name, value in named.items() if name not in of_job}
             return JobRequest(files=files, changes=changes, **fields), others
 
         def problems_of_job(named: dict[str, Any]) -> list["Problem"]:

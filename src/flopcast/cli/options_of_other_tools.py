@@ -157,9 +157,8 @@ def misspelt_elsewhere(option: str, value: str | None, known: Set[str]) -> str:
     >>> misspelt_elsewhere("--precison", "fp8", {"--plan"})
     'write --plan "precision=fp8", or add precision=fp8 to the plan'
     """
-    near = (
-        nearest(option.lstrip("-"), [*_IN_PLAN, *_AS_OPTION], least_ratio=SLIP) if len(option) > 6 else []
-    )
+    names = [*_IN_PLAN, *_AS_OPTION] if len(option) > 6 else []
+    near = nearest(option.lstrip("-"), names, least_ratio=SLIP)
     return same_here(f"--{near[0]}", value, known) if near else ""
 
 

@@ -57,11 +57,9 @@ def broken_off(what: str, ledger: object) -> str:
     'interrupted: 2 of 8 scenarios are finished; partial results are lost; with --ledger FILE, you can
     resume an interrupted search'
     """
-    again = (
-        "run the same command again to resume the search"
-        if ledger is not None
-        else "partial results are lost; with --ledger FILE, you can resume an interrupted search"
-    )
+    again = "partial results are lost; with --ledger FILE, you can resume an interrupted search"
+    if ledger is not None:
+        again = "run the same command again to resume the search"
     return f"interrupted: {what}; {again}"
 
 

@@ -155,16 +155,10 @@ def _refuse(option: str, others: Mapping[str, object]) -> None:
     because = "this search does not rank plans"
     given = [_written_as(name) for name, value in others.items() if value]
     if given:
+        allowed, fault = f"no value together with {option}", f"has no effect with {option}"
+        fixes = {name: f"remove {name} or {option}" for name in given}
         raise SpecError(
-            Problem(
-                name,
-                option,
-                f"no value together with {option}",
-                because,
-                f"remove {name} or {option}",
-                fault=f"has no effect with {option}",
-            )
-            for name in given
+            Problem(name, option, allowed, because, fix, fault=fault) for name, fix in fixes.items()
         )
 
 

@@ -122,9 +122,8 @@ def marked_text(answers: Sequence[Mapping[str, Any]]) -> str:
     from flopcast.units import show, show_memory, show_seconds
 
     several = [name for name in AXES if len({str(answer[name]) for answer in answers}) > 1]
-    rows = [
-        [*(SHORT.get(name, name) for name in several), "step", "90 %", "rate", "expected memory", "plan"]
-    ]
+    names = (SHORT.get(name, name) for name in several)
+    rows = [[*names, "step", "90 %", "rate", "expected memory", "plan"]]
     for answer in answers:
         row = [str(answer[name]) for name in several]
         if not answer["plans"]:

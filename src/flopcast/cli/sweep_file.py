@@ -152,9 +152,8 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
     if size > MOST:
         allowed, because = f"{MOST} scenarios at most", "flopcast runs a whole search for each scenario"
         fix = "split the grid into several files"
-        raise SpecError(
-            [*wrong_values, _fault(document, "grid", f"{size} scenarios", allowed, because, fix)]
-        )
+        too_large = _fault(document, "grid", f"{size} scenarios", allowed, because, fix)
+        raise SpecError([*wrong_values, too_large])
     return axes, {name: data.get(name) for name in ALONE}, wrong_values
 
 
@@ -169,9 +168,8 @@ def _with_meant_keys(document: Document) -> tuple[Document, list[Problem]]:
     names = {each.field: next(iter(edit)) for each in problems for edit in each.edits}
     if not names:
         return document, problems
-    lines = {
-        (names.get(str(path[0]), path[0]), *path[1:]): at for path, at in document.lines.items() if path
-    }
+    below = {path: line for path, line in document.lines.items() if path}
+    lines = {(names.get(str(path[0]), path[0]), *path[1:]): line for path, line in below.items()}
     lines |= {(): document.lines[()]} if () in document.lines else {}
     meant_data = {names.get(str(key), key): value for key, value in data.items()}
     return replace(document, data=meant_data, lines=lines), problems
@@ -219,14 +217,8 @@ def _question(words: dict[str, Any], alone: dict[str, Any]) -> Question:
 def _faults_of(document: Document, name: str, values: Sequence[object]) -> Iterator[Problem]:
     """Yield the faults of values on an axis that have a wrong type."""
     if not values:
-        yield _fault(
-            document,
-            name,
-            [],
-            "at least one value",
-            "without values, the grid contains no scenario",
-            f"remove {name}",
-        )
+        allowed, because = "at least one value", "without values, the grid contains no scenario"
+        yield _fault(document, name, [], allowed, because, f"remove {name}")
     text = ",".join(map(str, values))
     if name == "sequence_length" and is_single_number(text):
         because = f"{text} may be one number; to try each of them, write {list(reversed(values))}"
@@ -269,11 +261,8 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
     for problem in problems:
         word = problem.field.removeprefix("--").split(".")[0].split(" ")[0]
         option = problem.where.removeprefix("--")
-        key = (
-            option
-            if option in (*OF_JOB, *OF_ADAPTERS)
-            else FIELDS.get(word, "plan" if word in Space.model_fields else word)
-        )
+        key = FIELDS.get(word, "plan" if word in Space.model_fields else word)
+        key = option if option in (*OF_JOB, *OF_ADAPTERS) else key
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
         fix = OPTION.sub(r"\1 \2: \3", problem.fix.replace("set --", "set ").replace("or --", "or "))

@@ -73,9 +73,8 @@ def _wrong_value(
     name, allowed, usual = name_of(parameter), _allowed(parameter, context), _usual(parameter, context)
     if isinstance(error, click.MissingParameter):
         about = _first_sentence(parameter)
-        because = (
-            f"{context.command_path} needs {name}{f' ({about})' if about not in ('', allowed) else ''}"
-        )
+        told = f" ({about})" if about not in ("", allowed) else ""
+        because = f"{context.command_path} needs {name}{told}"
         example = _with_value(name, usual or "".join(SUCH_AS.findall(about)[:1]))
         if isinstance(parameter.type, click.Path):
             kind = "folder" if "folder" in (about or allowed) else "file"
@@ -195,9 +194,8 @@ def _nearest(value: str | None, parameter: click.Parameter) -> str:
         if (same := OTHER_VALUES.get(value or "")) in kind.choices:
             return str(same)
         begun = [str(each) for each in kind.choices if value and value.startswith(str(each))]
-        return next(
-            iter((*begun, *difflib.get_close_matches(value or "", map(str, kind.choices), n=1))), ""
-        )
+        near = difflib.get_close_matches(value or "", map(str, kind.choices), n=1)
+        return next(iter((*begun, *near)), "")
     if isinstance(kind, (click.IntRange, click.FloatRange)) and kind.max is not None:
         number = re.fullmatch(r"\d+(\.\d*)?", value or "")
         return str(kind.max) if number and float(number[0]) >= kind.max else ""

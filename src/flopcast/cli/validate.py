@@ -218,14 +218,13 @@ def print_decisions(
 
     because = "--decisions prints only text, JSON or Markdown"
     page = "no value together with --decisions"
+    of_steps, suite = (
+        "a suite of step times, together with --decisions",
+        "memory" if "memory" in suites else None,
+    )
     problems = [
         *ignored({"--report": judging.report}, page, because, f"remove --report {judging.report}"),
-        *ignored(
-            {"--suite": "memory" if "memory" in suites else None},
-            "a suite of step times, together with --decisions",
-            because,
-            "remove --suite memory",
-        ),
+        *ignored({"--suite": suite}, of_steps, because, "remove --suite memory"),
     ]
     if problems:
         raise SpecError(problems)

@@ -38,14 +38,12 @@ def machine_of(device: str | None, precision: str | None, software: str | None) 
     if not (device or precision or software):
         return None
     if not device or not precision:
-        raise spec_error(
-            "--precision" if device else "--device",
-            None,
-            "both options, unless the name of the file states device and precision",
-            "the columns of the table do not state device and precision",
-            "add --precision amp" if device else "add --device rtx-4090-24gb",
-            fault="is missing",
-        )
+        name, fix = "--device", "add --device rtx-4090-24gb"
+        if device:
+            name, fix = "--precision", "add --precision amp"
+        allowed = "both options, unless the name of the file states device and precision"
+        because = "the columns of the table do not state device and precision"
+        raise spec_error(name, None, allowed, because, fix, fault="is missing")
     from flopcast.lab.graph_runs.machines import machine
     from flopcast.lab.graph_runs.timm import PRECISIONS as KNOWN
     from flopcast.lab.graph_runs.timm import TableFacts

@@ -79,15 +79,10 @@ class Judging:
             More than one protocol was chosen.
         """
         if len((*self.sources, *self.chosen)) > 1:
-            raise spec_error(
-                field="constants",
-                value="chosen twice",
-                fault="are chosen by several options",
-                allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out,"
-                " --leave-one-model-out and --no-constants",
-                because="each of these options determines the constants for all runs",
-                fix="keep one of them",
-            )
+            *names, last = ("--leave-out", *OPTIONS.values())
+            allowed, fault = f"one of {', '.join(names)} and {last}", "are chosen by several options"
+            because = "each of these options determines the constants for all runs"
+            raise spec_error("constants", "chosen twice", allowed, because, "keep one of them", fault=fault)
 
     def refuse(self, of_suites: bool = False) -> None:
         """Raise an error for every option that needs published runs.

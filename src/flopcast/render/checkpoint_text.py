@@ -6,7 +6,7 @@ Elsewhere: the numbers (economics/checkpoint_cost.py).
 
 from flopcast.economics.checkpoint_cost import CheckpointCost
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.plain_data import FORMAT_VERSION, fields_of
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
 from flopcast.render.tables import aligned, in_paragraphs
 from flopcast.render.trained_text import subject_lines
 from flopcast.report.checkpoint_report import CheckpointReport, Resharded
@@ -160,9 +160,9 @@ def report_as_json(found: CheckpointReport) -> dict[str, object]:
         "plan": found.job.plan.short(),
         "step_time_s": nine_digits(found.cost.step_s),
         **checkpoint_as_json(found.cost),
-        "goodput": _number(found.goodput),
+        "goodput": plain(found.goodput),
         "methods": {
-            name: checkpoint_as_json(cost) | {"goodput": _number(found.goodput_of(name))}
+            name: checkpoint_as_json(cost) | {"goodput": plain(found.goodput_of(name))}
             for name, cost in found.methods.items()
         },
         "loading": None
@@ -176,7 +176,3 @@ def report_as_json(found: CheckpointReport) -> dict[str, object]:
         },
         "assumptions": list(found.assumptions),
     }
-
-
-def _number(useful_ratio: float | None) -> float | None:
-    return None if useful_ratio is None else nine_digits(useful_ratio)

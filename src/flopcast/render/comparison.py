@@ -43,17 +43,9 @@ def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
     for label, report in zip(LABELS, (first, second), strict=True):
         for text in report.warnings:
             warned.setdefault(SHARE.sub("", text), []).append(label)
-    return "\n".join(
-        [
-            *who,
-            "",
-            *aligned(_marked_rows(compared)),
-            "",
-            *map(_marked_verdict, verdicts(compared)),
-            *[f"warning   {' and '.join(labels)}: {text}" for text, labels in warned.items()],
-            *_assumed(compared),
-        ]
-    )
+    lines = [*who, "", *aligned(_marked_rows(compared)), "", *map(_marked_verdict, verdicts(compared))]
+    lines += [f"warning   {' and '.join(labels)}: {text}" for text, labels in warned.items()]
+    return "\n".join([*lines, *_assumed(compared)])
 
 
 def _marked_rows(compared: ReportComparison) -> list[list[str]]:
@@ -214,11 +206,8 @@ def _difference_of_costs(compared: ReportComparison) -> list[str]:
     quoted = first.has_open_length or second.has_open_length
     if change is None or not (compared.of_runs or quoted):
         return []
-    what, other = (
-        ("the run of B", "the run of A")
-        if compared.of_runs
-        else ("training B on 1e12 tokens", "training A on 1e12 tokens")
-    )
+    subject = "the run of {}" if compared.of_runs else "training {} on 1e12 tokens"
+    what, other = subject.format("B"), subject.format("A")
     if max(map(abs, change.difference_bounds)) < SMALLEST_FRACTION:
         return [f"{what} costs as much as {other}"]
     less = "less" if change.value < 0 else "more"
@@ -264,10 +253,8 @@ def as_json(compared: ReportComparison) -> dict[str, object]:
 
 def _difference_as_json(compared: ReportComparison) -> dict[str, object]:
     """Return the difference of the costs in dollars with its bounds, and what it is the cost of."""
-    change, keys = (
-        compared.usd_difference,
-        ("cost_difference_usd", "cost_difference_usd_low", "cost_difference_usd_high"),
-    )
+    change = compared.usd_difference
+    keys = ("cost_difference_usd", "cost_difference_usd_low", "cost_difference_usd_high")
     numbers = [None] * 3 if change is None else [change.value, *change.difference_bounds]
     rounded = (None if number is None else nine_digits(number) for number in numbers)
     of = None if change is None else "run" if compared.of_runs else "1e12 tokens"

@@ -147,9 +147,8 @@ def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[
     for group, row in zip(groups, upper_lines[-len(rows) :], strict=True):
         lines.append(row)
         if equal := sum(each.tied == group.first.tied for each in group.others):
-            lines.append(
-                f"{INDENT}{counted(equal, 'variant')} with other max_sequences or max_tokens, equally good"
-            )
+            which = "with other max_sequences or max_tokens, equally good"
+            lines.append(f"{INDENT}{counted(equal, 'variant')} {which}")
     return lines
 
 
@@ -218,11 +217,8 @@ def _settings(result: DeploymentResult) -> list[str]:
             lines.append(f"{name}: {why_none(result, job)}")
             continue
         first = result.question.named[0]
-        value = first.show(first.exact(best.report).value)
-        lines.append(
-            f"{name}: {plan_text(best.report.job)} on {best.report.job.devices} devices,"
-            f" {first.label} {value}"
-        )
+        value, chosen = first.show(first.exact(best.report).value), best.report.job
+        lines.append(f"{name}: {plan_text(chosen)} on {chosen.devices} devices, {first.label} {value}")
     return lines
 
 

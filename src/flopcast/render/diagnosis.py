@@ -38,18 +38,11 @@ def marked_text(found: SlowStep) -> str:
         lines += ["", "suspects (measured and predicted causes first, then uncertain and possible ones)"]
     for place, suspect in enumerate(found.suspects, 1):
         lines += ["", *_suspect(place, suspect)]
-    if found.cleared:
-        lines += [
-            "",
-            "components that do not take longer than predicted",
-            *(f"  {text}" for text in found.cleared),
-        ]
-    if found.negligible:
-        lines += [
-            "",
-            "changes that would save less than 1% of the step",
-            *(f"  {text}" for text in found.negligible),
-        ]
+    for head, texts in (
+        ("components that do not take longer than predicted", found.cleared),
+        ("changes that would save less than 1% of the step", found.negligible),
+    ):
+        lines += ["", head, *(f"  {text}" for text in texts)] if texts else []
     if found.advice:
         lines += ["", *(f"next      {text}" for text in found.advice)]
     return in_paragraphs(lines, assumption_lines(report.assumptions))
@@ -92,10 +85,8 @@ def _unexplained(found: SlowStep) -> str:
     """Return a sentence about the seconds that no measurement explains."""
     text = f"{show_seconds(found.unexplained_s)} of the difference: no measurement shows its cause"
     if any(one.basis in ("predicted", "unsettled") for one in found.suspects):
-        text += (
-            "; suspects with a predicted cost do not explain it, because the predicted step already "
-            "includes their cost"
-        )
+        because = "because the predicted step already includes their cost"
+        text += f"; suspects with a predicted cost do not explain it, {because}"
     return text
 
 
@@ -107,11 +98,9 @@ def contradictions(found: SlowStep) -> tuple[str, ...]:
     """
     if not found.contradictions:
         return ()
-    then = (
-        "are computed for the job with the values of the log"
-        if found.describes_run
-        else "refer to the described job, which is not the run of the log"
-    )
+    then = "refer to the described job, which is not the run of the log"
+    if found.describes_run:
+        then = "are computed for the job with the values of the log"
     return (
         f"the log contradicts the description of the job; the suspects below {then}",
         *(

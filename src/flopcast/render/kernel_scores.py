@@ -100,12 +100,8 @@ def _summary(score: Score) -> Iterator[str]:
         )
         for split, mean in means.items()
     ]
-    yield from (
-        TEXTS["head"].format(**shown),
-        "",
-        *markdown_rows(headings, rows, "<>>>>" + ">" * len(OTHERS)),
-    )
-    yield TEXTS["beside"]
+    lines = markdown_rows(headings, rows, "<>>>>" + ">" * len(OTHERS))
+    yield from (TEXTS["head"].format(**shown), "", *lines, TEXTS["beside"])
 
 
 def _classes(score: Score, measured: str) -> Iterator[str]:
@@ -156,8 +152,5 @@ def _left_out(score: Score) -> Iterator[str]:
         (reason, sum(classes.values()), ", ".join(f"`{name}` {rows}" for name, rows in classes.items()))
         for reason, classes in by_reason.items()
     ]
-    yield from (
-        TEXTS["left_out"],
-        "",
-        *markdown_rows(("reason", "rows", "rows of each class"), rows, "<><"),
-    )
+    headings = ("reason", "rows", "rows of each class")
+    yield from (TEXTS["left_out"], "", *markdown_rows(headings, rows, "<><"))

@@ -16,10 +16,9 @@ def largest_text(answers: Sequence[LargestOn]) -> str:
     """Return the answers as text."""
     lines = [f"largest model with the layers of {answers[0].job.model.name}, {STEP} layers at a time"]
     for one in answers:
-        device = one.job.cluster.node.device.name
-        lines.append(
-            f"on {one.job.cluster.num_devices} × {device} ({one.job.cluster.name}), {one.job.stack.label}"
-        )
+        cluster = one.job.cluster
+        devices = f"{cluster.num_devices} × {cluster.node.device.name}"
+        lines.append(f"on {devices} ({cluster.name}), {one.job.stack.label}")
         lines += [f"  {WHERE[outside]:<27} {_line(model)}" for outside, model in one.found.items()]
     return "\n".join(lines)
 

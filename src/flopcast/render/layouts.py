@@ -61,11 +61,9 @@ def group_division_text(found: GroupDivision) -> str:
             for number, (name, part) in enumerate(zip(found.names, found.parts, strict=True))
         ),
     ]
+    edits = [f"cluster.groups.{g}.micro_batches={part}" for g, part in enumerate(found.parts)]
     if found.what == "blocks":
-        return "\n".join(
-            [*lines, f"set       plan.stage_layers={','.join(map(str, job.plan.stage_layers))}"]
-        )
-    edits = (f"cluster.groups.{g}.micro_batches={part}" for g, part in enumerate(found.parts))
+        edits = [f"plan.stage_layers={','.join(map(str, job.plan.stage_layers))}"]
     return "\n".join([*lines, f"set       {' '.join(edits)}"])
 
 

@@ -11,6 +11,11 @@ from flopcast.report.outer_round import OuterRound
 from flopcast.report.stragglers import EqualPeers
 from flopcast.units import show, show_seconds
 
+OF_ROUND = (  # fields in JSON, in their order
+    *("peers", "inner_steps", "inner_step_s", "compute_s", "exchange_s", "update_s", "exposed_s"),
+    *("round_s", "utilisation", "sent_bytes", "received_bytes", "compression_ratio"),
+)
+
 
 def outer_head(found: OuterRound) -> str:
     """Return the round in one sentence: its steps, its duration and the utilisation."""
@@ -76,22 +81,4 @@ def outer_lines(found: OuterRound | None, peers: tuple[EqualPeers, ...] = ()) ->
 def outer_as_json(found: OuterRound, peers: tuple[EqualPeers, ...] = ()) -> dict[str, object]:
     """Return the round: seconds of its parts, bytes and utilisation, and the peers of each speed."""
     names = ("peers", "device", "inner_step_s", "link_fraction", "waits_s")
-    return {**_round_as_json(found), "unequal_peers": [fields_of(one, *names) for one in peers]}
-
-
-def _round_as_json(found: OuterRound) -> dict[str, object]:
-    return fields_of(
-        found,
-        "peers",
-        "inner_steps",
-        "inner_step_s",
-        "compute_s",
-        "exchange_s",
-        "update_s",
-        "exposed_s",
-        "round_s",
-        "utilisation",
-        "sent_bytes",
-        "received_bytes",
-        "compression_ratio",
-    )
+    return fields_of(found, *OF_ROUND) | {"unequal_peers": [fields_of(one, *names) for one in peers]}

@@ -139,9 +139,8 @@ def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
         ratios = sorted(1.0 + (row.memory_error or 0.0) for row in members)
         inside = [row.memory_is_inside for row in members]
         numbers = f"{statistics.median(ratios):.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-        lines.append(
-            (framework, [family, kind, str(len(ratios)), *numbers, f"{statistics.mean(inside):.0%}"])
-        )
+        cells_of = [family, kind, str(len(ratios)), *numbers, f"{statistics.mean(inside):.0%}"]
+        lines.append((framework, cells_of))
     return table_of(TABLES["memory"], lines)
 
 

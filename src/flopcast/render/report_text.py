@@ -168,14 +168,9 @@ def straggler_lines(report: Report) -> list[str]:
     found = report.stragglers
     if found is None:
         return []
-    rows = [
-        (
-            f"{one.part.label} at {one.part.speed_fraction:g} of its speed",
-            show_seconds(one.alone_s),
-            "alone",
-        )
-        for one in found.each
-    ]
+    speeds = [f"{one.part.label} at {one.part.speed_fraction:g} of its speed" for one in found.each]
+    costs = [show_seconds(one.alone_s) for one in found.each]
+    rows = [(speed, cost, "alone") for speed, cost in zip(speeds, costs, strict=True)]
     head = f"slow parts cost {show_seconds(found.lost_s)} per step, {found.lost_fraction:.1%} of it"
     return [
         f"{head}; without them, the step takes {show_seconds(found.without_s)}",
@@ -268,10 +263,8 @@ def factor_lines(factors: Iterable[Sensitivity], whole: str) -> list[str]:
     rows = [(f"share of the {whole}", "× uncertainty", f"= effect on the {whole}", "")]
     for one in factors:
         wide = abs(one.share) * one.log_sigma_factor
-        if wide >= 0.0005:
-            rows.append(
-                (f"{one.share:.0%}", f"{one.log_sigma_factor:.0%}", f"{wide:.1%}", in_words(one.name))
-            )
+        shares = (f"{one.share:.0%}", f"{one.log_sigma_factor:.0%}", f"{wide:.1%}")
+        rows += [(*shares, in_words(one.name))] if wide >= 0.0005 else []
     return [f"  {line}" for line in aligned(rows, ">>><")]
 
 

@@ -22,16 +22,9 @@ def marked_text(result: BenchmarkResult, rows: tuple[ComparedNumber, ...]) -> st
         metric, statistic = row.measured.metric, row.measured.statistic
         name = RATES[metric][0] if metric in RATES else f"{NAMES[metric]} {statistic}"
         predicted = row.predicted
-        bounds = f"{_shown(metric, predicted.low)} to {_shown(metric, predicted.high)}"
-        table.append(
-            [
-                f"  {name}",
-                _shown(metric, row.measured.value),
-                _shown(metric, predicted.value),
-                f"{row.ratio:.2f}",
-                bounds,
-            ]
-        )
+        numbers = (row.measured.value, predicted.value, predicted.low, predicted.high)
+        measured, expected, low, high = (_shown(metric, number) for number in numbers)
+        table.append([f"  {name}", measured, expected, f"{row.ratio:.2f}", f"{low} to {high}"])
     lines = aligned(table, "<>>><")
     inside = sum(row.inside for row in rows)
     verdict = f"{inside} of {len(rows)} measured numbers are inside the interval"

@@ -71,11 +71,8 @@ def _phases(report: RlReport) -> Section:
         for phase in (report.phases[name],)
     ]
     order = "overlap" if report.plan.apart else "run one after another"
-    html = table(
-        f"The phases of a step, which {order}.",
-        ("phase", "what it does", "time", "90 % from", "to", "share", ""),
-        rows,
-    )
+    caption = f"The phases of a step, which {order}."
+    html = table(caption, ("phase", "what it does", "time", "90 % from", "to", "share", ""), rows)
     return Section(
         "phases", "Where the time goes", html=f"{html}<p>{escape(capital(sent_text(report)))}.</p>"
     )

@@ -179,9 +179,8 @@ def as_rows(result: SearchResult) -> list[dict[str, object]]:
             for name, value in one.played.plan.model_dump(mode="json").items()
         }
         numbers = {key: value for key, value in written.items() if not isinstance(value, (dict, list))}
-        rows.append(
-            {"rank": rank, **plan, **numbers, **_objectives(one, result), "on_front": one in on_front}
-        )
+        numbers |= _objectives(one, result)
+        rows.append({"rank": rank, **plan, **numbers, "on_front": one in on_front})
     for setting in result.settings:
         if setting.best is None:
             empty: dict[str, object] = dict.fromkeys(rows[0]) if rows else {"rank": None}

@@ -8,29 +8,9 @@ Elsewhere: the rows of tables (search_table.py), the sentences (search_reasons.p
 from collections.abc import Iterator, Sequence
 
 from flopcast.files.nearest_names import alternatives
-from flopcast.render import search_reasons
+from flopcast.render import search_reasons, search_table
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.search_runs import limits_lines, risk_text, run_values
-from flopcast.render.search_table import (
-    DIFFERENCE,
-    INTERVAL,
-    MEMORY,
-    VARIANTS,
-    Group,
-    behind,
-    mark_of,
-    name_of,
-    objective_name,
-    option,
-    place_of,
-    plans_of_settings,
-    preference_rows,
-    rate_and_mfu,
-    rows_of,
-    settings_rows,
-    values_of,
-    variants_of,
-)
 from flopcast.render.tables import aligned_below, in_paragraphs
 from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.search.find import SearchResult
@@ -120,26 +100,30 @@ def answer_lines(result: SearchResult) -> list[str]:
     best plan of the next setting.
     """
     first, objective = result.plans[0], result.question.first
-    where = place_of(first.played.job, result.question)
+    where = search_table.place_of(first.played.job, result.question)
     text = f"{first.played.plan.short()} on {where}: {_results(result, first)}"
     if first.ratio != 1:
         gap = f"{first.ratio - 1:.1%} {objective.comparative}, 90 %: {search_reasons.ratio_interval(first)}"
         reason = search_reasons.recommended_for(result)
         tied = "it" if objective.superlative in reason else f"the {objective.superlative} plan"
         text += f"; {reason}, and tied with {tied} ({gap})"
-    others = [one for one in plans_of_settings(result) if one is not first]
+    others = [one for one in search_table.plans_of_settings(result) if one is not first]
     if not others:
         return [f"answer    {text}"]
-    other, where = others[0], place_of(others[0].played.job, result.question)
+    other, where = others[0], search_table.place_of(others[0].played.job, result.question)
     interval = search_reasons.ratio_interval(other)
-    gap = f"{behind(other)} (90 %: {interval}) relative to the best" if other.ratio != 1 else "the best"
+    gap = (
+        f"{search_table.behind(other)} (90 %: {interval}) relative to the best"
+        if other.ratio != 1
+        else "the best"
+    )
     return [f"answer    {text}", f"next best {where}: {_results(result, other)}, {gap}"]
 
 
 def _results(result: SearchResult, one: Ranked) -> str:
     """Return the first objective of a plan, and the time and cost of its run."""
     question = result.question
-    values = {objective_name(question.first): values_of(result, one)[0]}
+    values = {search_table.objective_name(question.first): search_table.values_of(result, one)[0]}
     values |= run_values(one.played, question) if question.total_tokens else {}
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
@@ -155,10 +139,10 @@ def _not_tried(job: Job, question: Question) -> str:
     return f"{job.stack.label}: a search with this stack tries {names} only if --plan contains the setting"
 
 
-def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False) -> list[str]:
+def _table(result: SearchResult, groups: Sequence[search_table.Group], *, front: bool = False) -> list[str]:
     """Return for each group the row of its first plan, then this plan, its rate and MFU, and variants."""
     firsts = [first for first, *_ in groups]
-    heading, *cells = rows_of(result, firsts, front=front)
+    heading, *cells = search_table.rows_of(result, firsts, front=front)
     marked = [_marked(row, heading, one) for row, one in zip(cells, firsts, strict=True)]
     if not front:
         marked[0] = [answer(marked[0][0]), answer(marked[0][1]), *marked[0][2:]]
@@ -170,27 +154,30 @@ def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False
     return told
 
 
-def _legend(groups: Sequence[Group]) -> list[str]:
+def _legend(groups: Sequence[search_table.Group]) -> list[str]:
     """Return lines that explain the signs in the table of plans."""
     lines = (
         ["= means that the plan may be as good as the best plan"] if any(g[0].equal for g in groups) else []
     )
     if any(len(group) > 1 for group in groups):
-        lines.append(f"variants differ from the plan above only in the settings shown ({DIFFERENCE})")
-    plans = " ".join(one.played.plan.short() for group in groups for one in group[: VARIANTS + 1])
+        text = f"variants differ from the plan above only in the settings shown ({search_table.DIFFERENCE})"
+        lines.append(text)
+    plans = " ".join(
+        one.played.plan.short() for group in groups for one in group[: search_table.VARIANTS + 1]
+    )
     lines += [meaning] if (meaning := meaning_of_runs(plans)) else []
     return lines
 
 
-def _below(group: Group, result: SearchResult, *, is_answer: bool) -> Iterator[str]:
+def _below(group: search_table.Group, result: SearchResult, *, is_answer: bool) -> Iterator[str]:
     """Yield what stands below the row of a plan: the plan to copy, its mark, rate, MFU and variants."""
-    copied = option(group[0].played.plan.short())
+    copied = search_table.option(group[0].played.plan.short())
     yield INDENT + (answer(copied) if is_answer else copied)
-    rate, mfu = rate_and_mfu(group[0].played)
-    mark = mark_of(group[0], result)
+    rate, mfu = search_table.rate_and_mfu(group[0].played)
+    mark = search_table.mark_of(group[0], result)
     risk = risk_text(group[0].played, result.question)
     yield f"{INDENT}{f'{mark}; ' if mark else ''}{rate}, MFU {mfu}{f'; {risk}' if risk else ''}"
-    if variants := variants_of(group):
+    if variants := search_table.variants_of(group):
         yield f"{INDENT}and {variants}"
 
 
@@ -198,11 +185,11 @@ def _marked(row: Sequence[str], heading: Sequence[str], one: Ranked) -> list[str
     """Return a row with intervals as asides, and with a need for memory that is not met as a caution."""
     verdict = one.played.verdict
     memory: Mark = str if verdict == "fits" else OF_VERDICT[verdict]
-    marks = {INTERVAL: aside, MEMORY: memory}
+    marks = {search_table.INTERVAL: aside, search_table.MEMORY: memory}
     return [marks.get(name, str)(cell) for name, cell in zip(heading, row, strict=True)]
 
 
-def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
+def _reasons(result: SearchResult, groups: Sequence[search_table.Group]) -> list[str]:
     """Return the sentence on the first plan, and what each of the others takes more time in."""
     first = result.plans[0]
     lines = ["why (the times of components on the busiest stage are compared with those of plan 1)"]
@@ -219,9 +206,9 @@ def _given(result: SearchResult) -> list[str]:
         return []
     lines = ["as given"]
     for one in result.given:
-        shown, *_ = values_of(result, one)
-        name = place_of(one.played.job, result.question)
-        lines.append(f"  {option(one.played.plan.short())} on {name}: {shown}")
+        shown, *_ = search_table.values_of(result, one)
+        name = search_table.place_of(one.played.job, result.question)
+        lines.append(f"  {search_table.option(one.played.plan.short())} on {name}: {shown}")
         lines.append(f"    {search_reasons.gap_to_best(one, result.plans[0], result.question)}")
     return lines
 
@@ -235,37 +222,37 @@ def settings_lines(result: SearchResult) -> list[str]:
         return []
     stacks = len({one.job.stack for one in result.settings}) > 1
     lines = ["the best on each cluster, size and stack" if stacks else "the best on each cluster and size"]
-    heading, *rows = settings_rows(result) or [[]]
+    heading, *rows = search_table.settings_rows(result) or [[]]
     if rows:
         signs = "".join("<" if name in ("on", "") else ">" for name in heading)
         marked = [
             [
-                aside(cell) if cell and name == INTERVAL else cell
+                aside(cell) if cell and name == search_table.INTERVAL else cell
                 for name, cell in zip(heading, row, strict=True)
             ]
             for row in rows
         ]
         table = aligned_below(["", *heading[1:]], marked, signs)
         lines += [f"  {line}" for line in table[: -len(rows)]]
-        for line, best in zip(table[-len(rows) :], plans_of_settings(result), strict=True):
-            lines += [f"  {line}", INDENT + option(best.played.plan.short())]
+        for line, best in zip(table[-len(rows) :], search_table.plans_of_settings(result), strict=True):
+            lines += [f"  {line}", INDENT + search_table.option(best.played.plan.short())]
     without = [one for one in result.settings if one.best is None]
-    width = max((len(name_of(one.job, result.question)) for one in without), default=0)
+    width = max((len(search_table.name_of(one.job, result.question)) for one in without), default=0)
     for one in without:
-        name = name_of(one.job, result.question).ljust(width)
+        name = search_table.name_of(one.job, result.question).ljust(width)
         lines.append(f"  {name}  {search_reasons.reason_no_plan(one, result)}")
     return lines
 
 
 def _front(result: SearchResult) -> list[str]:
     """Return the table of the plans that no other plan beats in all objectives."""
-    names = " and ".join(objective_name(objective) for objective in result.question.asked)
+    names = " and ".join(search_table.objective_name(objective) for objective in result.question.asked)
     lines = [
         f"Pareto front: no other plan is better in {names} at once",
         *_table(result, [(one,) for one in result.on_front], front=True),
     ]
     for place in range(len(result.preferences)):
-        heading, (titles, *rows) = preference_rows(result, place)
+        heading, (titles, *rows) = search_table.preference_rows(result, place)
         lines += ["", heading, *aligned_below(titles, rows, "<>><")]
     return lines
 
@@ -298,7 +285,7 @@ def nearest(result: SearchResult) -> list[str]:
         breaks = search_reasons.broken_rules(result.rejected.problems)
         return [
             "no plan is possible; this plan comes closest",
-            f"  {option(result.rejected.plan.short())}",
+            f"  {search_table.option(result.rejected.plan.short())}",
             f"    breaks {breaks}",
         ]
     alone = not result.plans
@@ -310,7 +297,7 @@ def nearest(result: SearchResult) -> list[str]:
     ]
     for one in _not_too_far(better):
         several = len(tuple(result.question.sized())) > 1
-        where = f" on {place_of(one.played.job, result.question)}" if several else ""
-        lines.append(f"  {option(one.played.plan.short())}{where}")
+        where = f" on {search_table.place_of(one.played.job, result.question)}" if several else ""
+        lines.append(f"  {search_table.option(one.played.plan.short())}{where}")
         lines.append(f"    {search_reasons.reason_infeasible(one, result.question, alone=alone)}")
     return lines

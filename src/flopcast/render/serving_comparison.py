@@ -47,11 +47,11 @@ def marked_text(compared: ServingComparison, names: tuple[str, str]) -> str:
         for (name, one), (_, other) in ways
     ]
     lines = [*who, "", *aligned(rows), "", *(answer(text) for text in verdicts(compared))]
-    for label, report in zip("AB", both, strict=True):
-        if report.saturation_per_s is not None:
-            lines.append(
-                f"warning   {label} does not keep up: it serves {report.saturation_per_s:.3g} requests/s"
-            )
+    lines += [
+        f"warning   {label} does not keep up: it serves {report.saturation_per_s:.3g} requests/s"
+        for label, report in zip("AB", both, strict=True)
+        if report.saturation_per_s is not None
+    ]
     texts = [text for report in both for text in report.job.assumptions]
     return in_paragraphs(lines, assumption_lines(texts))
 

@@ -141,11 +141,8 @@ def _times(report: ServingReport) -> Section:
         if part >= 0.0005
     ]
     caption = "Components of a mean iteration of the engine."
-    return Section(
-        "time",
-        "Where the time of an iteration goes",
-        html=table(caption, ("component", "time", "share", ""), rows),
-    )
+    html = table(caption, ("component", "time", "share", ""), rows)
+    return Section("time", "Where the time of an iteration goes", html=html)
 
 
 def _memory(report: ServingReport) -> Section:
@@ -178,9 +175,8 @@ def _certainty(report: ServingReport) -> Section:
         for name, part, spread in report.spreads
     ]
     caption = "Factors on which the time of an iteration depends."
-    return Section(
-        "certainty", "Uncertainty", html=table(caption, ("factor", "share of the iteration", "90 %"), rows)
-    )
+    html = table(caption, ("factor", "share of the iteration", "90 %"), rows)
+    return Section("certainty", "Uncertainty", html=html)
 
 
 def _evidence(report: ServingReport) -> Section:

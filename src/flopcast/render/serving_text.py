@@ -67,16 +67,13 @@ def _answer(report: ServingReport) -> list[str]:
     lines += _power(report)
     lines.append(f"bound by  {LIMITS[report.limited_by]}")
     if report.saturation_per_s is not None:
-        lines.append(
-            "warning   requests arrive faster than the engine can serve them: above"
-            f" {report.saturation_per_s:.3g} requests/s, the queue keeps growing, and the latencies depend"
-            " on the length of the run"
-        )
+        grows = "the queue keeps growing, and the latencies depend on the length of the run"
+        above = f"above {report.saturation_per_s:.3g} requests/s, {grows}"
+        lines.append(f"warning   requests arrive faster than the engine can serve them: {above}")
     elif not report.stable_if_slower:
-        lines.append(
-            "warning   the engine is nearly saturated: if passes are as slow as the upper end of their"
-            " 90 % interval, it cannot keep up, and the queue keeps growing"
-        )
+        slow = "if passes are as slow as the upper end of their 90 % interval"
+        grows = "it cannot keep up, and the queue keeps growing"
+        lines.append(f"warning   the engine is nearly saturated: {slow}, {grows}")
     return lines
 
 
@@ -138,10 +135,11 @@ def plan_text(job: ServingJob) -> str:
 
 def _degrees(pool: Pool, replicas: int) -> list[str]:
     """Return the degrees of instances that differ from 1, their number, and limits that are stated."""
-    words = [f"tp={pool.tensor_parallel}"]
-    words += [f"dp={pool.data_parallel}"] if pool.data_parallel > 1 else []
-    words += [f"ep={pool.expert_parallel}"] if pool.expert_parallel > 1 else []
-    words += [f"pp={pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []
+    degrees = {"dp": pool.data_parallel, "ep": pool.expert_parallel, "pp": pool.pipeline_parallel}
+    words = [
+        f"tp={pool.tensor_parallel}",
+        *(f"{name}={size}" for name, size in degrees.items() if size > 1),
+    ]
     words += [f"redundant_experts={pool.redundant_experts}"] if pool.redundant_experts else []
     words.append(f"replicas={replicas}")
     words += [f"max_sequences={pool.max_sequences}"] if pool.max_sequences else []

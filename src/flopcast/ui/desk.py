@@ -15,6 +15,7 @@ from flopcast.ui.limits import WAITING
 from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
 
 LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
+TOO_BUSY = "The machine is too busy to answer now. Try again in a moment."
 WAIT_RATIO = 6.0  # limit of wall-clock time over that of processor time, as the machine may be busy
 MOST_KEPT_BYTES = 32 << 20
 LONG = ("page.search", "page.deployments", "api.search")
@@ -46,13 +47,10 @@ class Desk:
         long = task in LONG
         limit_s = LONG_LIMIT_S if long else LIMIT_S
         try:
-            answer = await self.pool.ask(
-                task, words, limit_s, WAIT_RATIO * limit_s, long=long, on_progress=on_progress
-            )
+            wait_s = WAIT_RATIO * limit_s
+            answer = await self.pool.ask(task, words, limit_s, wait_s, long=long, on_progress=on_progress)
         except TooLongError:
-            return refusal(
-                task, 503, LIMIT, "The machine is too busy to answer now. Try again in a moment."
-            )
+            return refusal(task, 503, LIMIT, TOO_BUSY)
         except BrokenError:
             return refusal(task, 500, BUG, "The process that worked on this request ended.")
         if answer.status in (200, 400, 422):

@@ -62,9 +62,8 @@ class Field(StrictModel):
 def _field(row: Mapping[str, Any]) -> Field:
     """Return the field of an entry of the table."""
     choices, empty = row.get("choices", ()), row.get("empty", "").format(**USUAL)
-    return Field(
-        **{**row, "choices": LISTS[choices] if isinstance(choices, str) else choices, "empty": empty}
-    )
+    choices = LISTS[choices] if isinstance(choices, str) else choices
+    return Field(**{**row, "choices": choices, "empty": empty})
 
 
 FIELDS: Mapping[str, Field] = {

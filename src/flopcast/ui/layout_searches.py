@@ -32,10 +32,8 @@ def finds(words: Words) -> str | None:
     if name is None:
         return None
     if name not in FINDS:
-        allowed, because = (
-            ", ".join(FINDS),
-            "the page has only these searches (without find, it searches for the best plans)",
-        )
+        allowed = ", ".join(FINDS)
+        because = "the page has only these searches (without find, it searches for the best plans)"
         near = nearest(name, FINDS, least_ratio=0.5)
         fix = f"write {near[0]} in place of {name}" if near else "remove it"
         raise spec_error("find", name, allowed, because, fix, "request")

@@ -78,18 +78,14 @@ def _word(name: str, field: Field, *, several: bool) -> Schema:
 def _operation(name: str, summary: str, schema: str) -> Schema:
     refused = {"content": _content({"$ref": "#/components/schemas/Refusal"})}
     command = {"serve": "predict --engine …"}.get(name, name)
-    answers = {
-        "200": {"description": f"as `flopcast {command} --json`", "content": _content({"type": "object"})}
-    }
+    content = _content({"type": "object"})
+    answers = {"200": {"description": f"as `flopcast {command} --json`", "content": content}}
+    answers |= {status: {"description": text} | refused for status, text in _TABLE["refusals"].items()}
     return {
         "operationId": name,
         "summary": summary,
         "requestBody": {"required": True, "content": _content({"$ref": f"#/components/schemas/{schema}"})},
-        "responses": answers
-        | {
-            status: {"description": description} | refused
-            for status, description in _TABLE["refusals"].items()
-        },
+        "responses": answers,
     }
 
 
@@ -109,9 +105,7 @@ def _refusal() -> Schema:
         "value": {"description": FIELDS["value"]},
         "edits": {"type": ["array", "null"], "items": {"type": "object"}, "description": FIELDS["edits"]},
     }
-    description, version = (
-        f"The errors. Each has the fields {', '.join(FIELDS)}.",
-        {"type": "integer", "description": "Version of this format."},
-    )
+    description = f"The errors. Each has the fields {', '.join(FIELDS)}."
+    version = {"type": "integer", "description": "Version of this format."}
     faults = {"type": "array", "items": _object(entries, required=list(FIELDS)), "description": description}
     return _object({"format_version": version, "faults": faults}, required=["format_version", "faults"])

@@ -32,9 +32,8 @@ def unpacked(word: str) -> str:
     """
     try:
         unpacking = zlib.decompressobj()
-        raw = unpacking.decompress(
-            base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)), MOST_DOCUMENT_BYTES
-        )
+        compressed = base64.urlsafe_b64decode(word + "=" * (-len(word) % 4))
+        raw = unpacking.decompress(compressed, MOST_DOCUMENT_BYTES)
         if unpacking.unconsumed_tail or not unpacking.eof:
             raise ValueError
         return raw.decode()
@@ -42,5 +41,4 @@ def unpacked(word: str) -> str:
         most = f"at most {MOST_DOCUMENT_BYTES >> 10} KiB"
         allowed = f"a JSON object, as in a job file, or a document of {most} that a page compressed"
         fix = 'write "job": {"model": "llama-3-8b", "cluster": "dgx-h100"}, or upload the file again'
-        because = "the server opens no files"
-        raise spec_error("job", word, allowed, because, fix, "request") from None
+        raise spec_error("job", word, allowed, "the server opens no files", fix, "request") from None

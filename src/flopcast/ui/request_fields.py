@@ -120,8 +120,7 @@ def brought_from(
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         allowed = f"a name of at most {MOST_NAME} characters"
         because = "the ending of the file name shows the format"
-        fix = "write config.json"
-        raise spec_error("name", name, allowed, because, fix, "request")
+        raise spec_error("name", name, allowed, because, "write config.json", "request")
     if not text.strip():
         allowed = "the text of a file"
         raise spec_error("text", text, allowed, "the file is empty", "choose another file", "request")

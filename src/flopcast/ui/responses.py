@@ -21,7 +21,7 @@ from flopcast.library import catalog
 from flopcast.render import comparison, diagnosis, search_json
 from flopcast.render.fit_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
-from flopcast.render.page.frame import Section
+from flopcast.render.page.frame import Section, folded
 from flopcast.render.page.limits import LIMITING, limits
 from flopcast.render.page.memory import memory
 from flopcast.render.page.pipeline import pipeline
@@ -97,7 +97,8 @@ def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
     for key, section in SECTIONS.items():
         left_out = parts is not None and key in LATER and key not in parts
         made = Section(key, LATER[key], html="") if left_out else section(report)
-        html += "" if made is None else _part(made, " data-later" if left_out else OPENED.get(key, ""))
+        state = " data-later" if left_out else OPENED.get(key, "")
+        html += "" if made is None else folded(made.key, escape(made.heading), made.html, state)
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
 
 
@@ -295,14 +296,6 @@ def _address(job: Job, words: Words) -> str:
     rest = {name: words[name] for name in named if name in words}
     machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
     return f"/?{urlencode(_with_plan(rest | machine, job.plan))}"
-
-
-def _part(section: Section, state: str) -> str:
-    """Return a section that can be folded: " open", or " data-later" if the script asks for it."""
-    return (
-        f'<details class="part" id="part-{section.key}"{state}><summary><h2>{escape(section.heading)}</h2>'
-        f"</summary>{section.html}</details>"
-    )
 
 
 def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Report]]:

@@ -16,6 +16,7 @@ from html import escape
 from flopcast.economics.run import TrainingRun
 from flopcast.render import search_reasons, search_text
 from flopcast.render.assumption_lines import with_option
+from flopcast.render.page.frame import folded
 from flopcast.render.page.summary import VERDICTS, Tile, run_tiles, tiles
 from flopcast.render.page.table import listing
 from flopcast.render.search_drawing import LEGEND, drawing_of
@@ -74,21 +75,17 @@ def search_parts(result: SearchResult, address: Address) -> str:
         plans = " ".join(one.played.plan.short() for one in result.plans)
         if meaning := meaning_of_runs(plans):
             html += f'<p class="soft">{escape(capital(f"{meaning}."))}</p>'
-        html += _plans(
-            "The best plans (= means that the plan may be as good as the best plan)",
-            result,
-            grouped(result.plans)[:SHOWN_PLANS],
-            address,
-        )
+        caption = "The best plans (= means that the plan may be as good as the best plan)"
+        html += _plans(caption, result, grouped(result.plans)[:SHOWN_PLANS], address)
         alone = [(one,) for one in result.on_front]
         caption = "Plans that no other plan beats in every objective"
-        html += _folded("front", "The front", _plans(caption, result, alone, address, front=True))
+        html += folded("front", "The front", _plans(caption, result, alone, address, front=True))
         html += "".join(_preferences(result, place, address) for place in range(len(result.preferences)))
     html += _settings(result, address)
     if beyond := search_text.nearest(result):
         html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
     if assumed := result.question.assumptions:
-        html += _folded("assumed", "Assumed", listing(map(with_option, assumed)))
+        html += folded("assumed", "Assumed", listing(map(with_option, assumed)))
     return html
 
 
@@ -99,10 +96,6 @@ def _question_line(line: str) -> str:
     word, _, text = line.partition("  ")
     shown = f"{capital(word)}: {text.strip()}" if text and " " not in word else line
     return f'<p class="subject">{escape(shown)}</p>'
-
-
-def _folded(key: str, heading: str, html: str) -> str:
-    return f'<details class="part" id="part-{key}"><summary><h2>{heading}</h2></summary>{html}</details>'
 
 
 def _best(result: SearchResult, address: Address) -> str:
@@ -147,9 +140,8 @@ def _gap(result: SearchResult) -> str:
     """Return how much worse the recommended plan is than the best or, if it is best, the next one is."""
     first, objective = result.plans[0], result.question.first
     if first.ratio != 1:
-        gap = (
-            f"{first.ratio - 1:.1%} {objective.comparative} (90 %: {search_reasons.ratio_interval(first)})"
-        )
+        interval = search_reasons.ratio_interval(first)
+        gap = f"{first.ratio - 1:.1%} {objective.comparative} (90 %: {interval})"
         reason = search_reasons.recommended_for(result)
         return f"Tied with the {objective.superlative} plan, {gap}; {reason}"
     others = [one for one, *_ in grouped(result.plans)[1:]]
@@ -200,7 +192,7 @@ def _preferences(result: SearchResult, place: int, address: Address) -> str:
         for row, one in zip(rows, result.preferences[place], strict=True)
     ]
     name = f"By preference against {titles[2]}"
-    return _folded(f"preference-{place}", name, _table(capital(heading), titles[:-1], bodies))
+    return folded(f"preference-{place}", name, _table(capital(heading), titles[:-1], bodies))
 
 
 def _settings(result: SearchResult, address: Address) -> str:
@@ -255,10 +247,8 @@ def _body(headings: Sequence[str], cells: Sequence[str], below: str) -> str:
 def _why(group: Group, result: SearchResult) -> str:
     """Return the reasons for a plan's rank, and its variants, folded below the plan."""
     variants = variants_of(group)
-    texts = [
-        search_reasons.sentence_of(group[0], result),
-        *([f"{variants} ({DIFFERENCE})"] if variants else []),
-    ]
+    texts = [search_reasons.sentence_of(group[0], result)]
+    texts += [f"{variants} ({DIFFERENCE})"] if variants else []
     return f"<details><summary>Why</summary><small>{escape('; '.join(texts))}</small></details>"
 
 

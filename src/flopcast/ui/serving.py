@@ -16,6 +16,7 @@ from flopcast.best_deployments import answer_of_serving
 from flopcast.files.yaml_text import Document, resolve
 from flopcast.render.deployments_drawing import LEGEND, drawing_of
 from flopcast.render.deployments_text import groups_of, rows_of, what_would, why_none
+from flopcast.render.page.frame import folded
 from flopcast.render.page.table import Cell, Markup, table
 from flopcast.render.serving_json import as_json
 from flopcast.render.serving_page import answer, sections_of
@@ -41,12 +42,7 @@ from flopcast.ui.request_values import (
     text_of,
 )
 
-LONG_NAMES = {
-    "tp": "tensor_parallel",
-    "dp": "data_parallel",
-    "ep": "expert_parallel",
-    "pp": "pipeline_parallel",
-}
+LONG_NAMES = {f"{part[0]}p": f"{part}_parallel" for part in ("tensor", "data", "expert", "pipeline")}
 SIMULATED = 24  # deployments
 SHOWN = 12
 
@@ -91,8 +87,7 @@ def serve_page(words: Words) -> dict[str, object]:
     """Return the page's answer to a form: the report of the serving job."""
     report = api.predict_serving(serving_job_from(words))
     parts = "".join(
-        f'<details class="part" id="part-{one.key}"{" open" if place < 2 else ""}><summary>'
-        f"<h2>{escape(one.heading)}</h2></summary>{one.html}</details>"
+        folded(one.key, escape(one.heading), one.html, " open" if place < 2 else "")
         for place, one in enumerate(sections_of(report))
     )
     used = f'<div id="used"{used_values(_used(report.job))} hidden></div>'

@@ -47,9 +47,8 @@ def read(reader: JobReader) -> None:
     """
     reader.read_model("base_model")
     reader.put(("batch", "sequence_length"), reader.count("sequence_len", 512), "sequence_len")
-    reader.note_lengths(
-        "sample_packing" if reader.has("sample_packing") else "sequence_len", reader.flag("sample_packing")
-    )
+    packing = "sample_packing"
+    reader.note_lengths(packing if reader.has(packing) else "sequence_len", reader.flag(packing))
     kind = _learns_from(reader)
     read_training(reader, NAMES, sequences=PAIR if kind in PAIRED else 1)
     _adapter(reader)
@@ -83,13 +82,8 @@ def _adapter(reader: JobReader) -> None:
         reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if kind == "":
         if four:
-            refuse_frozen(
-                reader,
-                "load_in_4bit",
-                "false, because no adapter is given",
-                "add adapter: qlora",
-                "adapter",
-            )
+            allowed, fix = "false, because no adapter is given", "add adapter: qlora"
+            refuse_frozen(reader, "load_in_4bit", allowed, fix, "adapter")
         return
     if kind == "qlora" and not four and not has_other_bits:
         is_given, allowed = reader.has("load_in_4bit"), "true, because adapter is qlora"

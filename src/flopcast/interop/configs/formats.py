@@ -128,10 +128,8 @@ def kind_of(document: Document) -> str | None:
         raise SpecError([refusal(document, program)])
     names = _best(document)
     if len(names) > 1:
-        allowed, because = (
-            "a file whose keys match only one format",
-            "the keys of this file match both formats",
-        )
+        allowed = "a file whose keys match only one format"
+        because = "the keys of this file match both formats"
         raise SpecError([_fault(document, "format", " or ".join(names), allowed, because)])
     return names[0] if names else None
 
@@ -249,11 +247,9 @@ def known_kind(kind: str | None, document: Document) -> str:
     from flopcast.interop.serving.sources import DESCRIPTIONS  # only a fault needs its names
 
     allowed = ", ".join(["megatron", *KINDS, *DESCRIPTIONS])
-    because = (
-        "flopcast has no format with this name"
-        if name
-        else f"no format that flopcast reads has enough of the keys of this file{_nearest(document)}"
-    )
+    because = "flopcast has no format with this name"
+    if not name:
+        because = f"no format that flopcast reads has enough of the keys of this file{_nearest(document)}"
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1, cutoff=0.7)
     fix = f"did you mean {near[0]}?" if near else _way_out(document)

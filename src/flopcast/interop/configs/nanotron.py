@@ -32,12 +32,9 @@ OWN = {  # what no config of transformers has: it changes no step
     "log_attn_probs", "ring_attn_heads_k_stride", "sliding_window_size", *FAMILIES,
 }  # fmt: skip
 DOCUMENTS = "_use_doc_masking"
-DEGREES = {
-    "data_parallel": "parallelism.dp",
-    "tensor_parallel": "parallelism.tp",
-    "pipeline_parallel": "parallelism.pp",
-    "context_parallel": "parallelism.context_parallel_size",
-    "expert_parallel": "parallelism.expert_parallel_size",
+REQUIRED = {f"{part}_parallel": f"parallelism.{part[0]}p" for part in ("data", "tensor", "pipeline")}
+DEGREES = REQUIRED | {
+    f"{part}_parallel": f"parallelism.{part}_parallel_size" for part in ("context", "expert")
 }
 TYPES = {"bfloat16": "bf16", "float16": "fp16", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"
@@ -65,11 +62,8 @@ def read(reader: JobReader) -> None:
 
 def _degrees(reader: JobReader) -> dict[str, int]:
     """Return degrees; the data-parallel degree follows from the devices if their number is known."""
-    required = [DEGREES[name] for name in ("data_parallel", "tensor_parallel", "pipeline_parallel")]
-    sizes = {
-        field: reader.required(key) if key in required else reader.count(key)
-        for field, key in DEGREES.items()
-    }
+    sizes = {field: reader.required(key) for field, key in REQUIRED.items()}
+    sizes |= {field: reader.count(key) for field, key in DEGREES.items() if field not in REQUIRED}
     of_replica = ("tensor_parallel", "pipeline_parallel", "context_parallel")
     degrees = {DEGREES[field]: sizes[field] for field in of_replica}
     sizes["data_parallel"] = reader.replicas(degrees, sizes["data_parallel"] * prod(degrees.values()))
@@ -130,9 +124,8 @@ def _model(reader: JobReader, stages: int) -> None:
     lines = {path[2:]: line for path, line in reader.document.lines.items() if path[:2] == CONFIG}
 
     try:
-        mapping, notes = model_from_config(
-            Document(reader.document.name, known | {"model_type": family}, lines)
-        )
+        described = Document(reader.document.name, known | {"model_type": family}, lines)
+        mapping, notes = model_from_config(described)
     except SpecError as error:
         reader.problems += error.problems
         return

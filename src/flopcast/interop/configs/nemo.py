@@ -221,10 +221,8 @@ def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
         reader.fault(key, allowed, "flopcast does not yet support training in fp32 with NeMo", "write bf16")
     flags.add(reader.choice(key, reader.words("precisions"), "--bf16"), key)
     if not reader.flag("model.megatron_amp_O2"):
-        reader.assume(
-            "flopcast assumes weights in 16 bits in addition to fp32, as with megatron_amp_O2",
-            "model.megatron_amp_O2",
-        )
+        text = "flopcast assumes weights in 16 bits in addition to fp32, as with megatron_amp_O2"
+        reader.assume(text, "model.megatron_amp_O2")
     engine = reader.flag("model.transformer_engine") or reader.flag("model.mcore_gpt")
     if not engine:
         text = "kernels are predicted as those of Transformer Engine, although the file does not enable it"

@@ -26,7 +26,7 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.megatron_settings import DIVIDING, TranslatedFlags
-from flopcast.interop.configs.step_reader import StepReader
+from flopcast.interop.configs.step_reader import ALONE, StepReader
 from flopcast.interop.configs.trainers import read_adapters
 from flopcast.records import replace
 from flopcast.spec.switches import TUNING_CODE
@@ -85,10 +85,8 @@ def read_step(document: Document, options: ImportOptions) -> StepReader:
         devices = max(devices - generating, 1)
         reader.put(("step", "apart"), True, TOGETHER)
         if not reader.flag(f"{ASYNC}.enabled"):
-            because = (
-                "flopcast predicts models on separate devices only if generation overlaps with training"
-            )
-            reader.fault(TOGETHER, "true, unless grpo.async_grpo.enabled is true", because, "write true")
+            allowed = "true, unless grpo.async_grpo.enabled is true"
+            reader.fault(TOGETHER, allowed, ALONE, "write true")
     reader.put(("gpus",), devices, DEVICES)
     reader.put(("rollout", "gpus"), generating, DEVICES)
     _training(reader, devices, 1)

@@ -88,11 +88,10 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
     more = None if published else OTHERWISE.search(name)
     if stage is None or more:
         because = "flopcast does not open the file, and its name does not contain a ZeRO stage"
-        because = (
-            f"flopcast does not open the file, and its name states more than a ZeRO stage ({more[0]})"
-            if more
-            else because
-        )
+        if more:
+            because = (
+                f"flopcast does not open the file, and its name states more than a ZeRO stage ({more[0]})"
+            )
         fix = "write the content of that file in place of the path"
         if reader.keys.program == "ms-swift" and not {"/", ".", "$"} & {*path}:
             fix, because = "write zero3", "ms-swift publishes no settings with this name"

@@ -15,7 +15,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import openrlhf
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.step_reader import StepReader
+from flopcast.interop.configs.step_reader import ALONE, StepReader
 
 START = "openrlhf.cli.train_ppo_ray"
 MODEL, CRITIC_MODEL = "pretrain", "critic_pretrain"
@@ -65,9 +65,8 @@ def _devices(reader: StepReader, training: int) -> None:
     together, apart = reader.flag(TOGETHER), reader.flag(ASYNC)
     generating = training if together else reader.count(ENGINES) * reader.count(TENSOR)
     if not together and not apart:
-        because = "flopcast predicts models on separate devices only if generation overlaps with training"
         allowed, fix = "true, unless async_train is set", "add --colocate_all_models"
-        reader.fault(TOGETHER, allowed, because, fix, "" if reader.has(TOGETHER) else "is missing")
+        reader.fault(TOGETHER, allowed, ALONE, fix, "" if reader.has(TOGETHER) else "is missing")
     if not together and apart:
         reader.put(("step", "apart"), True, ASYNC)
     reader.put(("gpus",), training, DEVICES)

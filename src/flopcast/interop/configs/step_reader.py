@@ -8,6 +8,8 @@ openrlhf_rl.py, trl_rl.py, nemo_rl.py), the step itself (spec/rl_plan.py).
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.library import catalog
 
+ALONE = "flopcast predicts models on separate devices only if generation overlaps with training"
+
 
 class StepReader(JobReader):
     """The values of a file, and the rollout, the training and the step that they describe."""

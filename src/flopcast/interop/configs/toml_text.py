@@ -67,17 +67,13 @@ def _reason(message: str, content: str, line: int) -> tuple[str, str]:
     if value.lower() in ("null", "none", "~"):
         return f"TOML has no {value}", f"remove line {line}, so that {key} has its default"
     if message.startswith("Invalid value"):
-        return (
-            f"{value or 'the value'} is not a value of TOML",
-            f'write {key} = "{value}", as texts need quotes',
-        )
+        because = f"{value or 'the value'} is not a value of TOML"
+        return because, f'write {key} = "{value}", as texts need quotes'
     if message.startswith("Cannot overwrite"):
         return f"{key} is given twice in this table", f"remove one of the two lines with {key}"
     if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
-        return (
-            f"a number has no commas, as in {value}",
-            f"write {value.replace(',', '')} in place of {value}",
-        )
+        because = f"a number has no commas, as in {value}"
+        return because, f"write {value.replace(',', '')} in place of {value}"
     return f"the parser reports: {message}", f"write line {line} as KEY = VALUE, with texts in quotes"
 
 

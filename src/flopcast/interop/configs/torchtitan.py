@@ -33,10 +33,8 @@ REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree
 OLD_SHARD, OLD_TYPE = "training.data_parallel_degree", "training.data_parallel_type"
 EVERY_SECOND = "2"
 ROTATIONS = {"allgather": "all_gather", "alltoall": "ring"}
-RECIPES, RECIPE_SECTIONS = (
-    keys_of("torchtitan").words["recipes"],
-    ("", "quantize.linear.", "quantize.dense."),
-)
+RECIPES = keys_of("torchtitan").words["recipes"]
+RECIPE_SECTIONS = ("", "quantize.linear.", "quantize.dense.")
 CLASS = "activation_checkpoint._type_"
 CLASSES = {
     "FullAC": ("full", ""),
@@ -79,11 +77,9 @@ def _check_flavour(reader: JobReader, key: str, pair: str) -> None:
         return
     number = re.match(r"[\d.]+(?=b)", flavour)
     sizes = {each: float(size[0]) for each in known if (size := re.match(r"[\d.]+(?=b)", each))}
-    near = (
-        [min(sizes, key=lambda each: abs(log(sizes[each] / float(number[0]))))]
-        if number and sizes
-        else known
-    )
+    near = known
+    if number and sizes:
+        near = [min(sizes, key=lambda each: abs(log(sizes[each] / float(number[0]))))]
     because = f"the catalogue describes only these flavors of {family}"
     fix = f"did you mean {near[0].upper()}? If not, add --model config.json, the config of this model"
     reader.fault(key, ", ".join(known).upper(), because, fix)
@@ -168,11 +164,9 @@ def _batch(reader: JobReader, stages: int) -> None:
             because = "pipeline stages divide the local batch into equal micro-batches"
             reader.fault(size_key, f"a divisor of {local}", because, "write 1")
         if total > local * replicas:
-            text = (
-                "flopcast predicts one pipeline pass with all micro-batches of a step; torchtitan drains"
-                " the pipeline"
-            )
-            reader.assume(f"{text} after each local batch", total_key)
+            drains = "torchtitan drains the pipeline after each local batch"
+            text = f"flopcast predicts one pipeline pass with all micro-batches of a step; {drains}"
+            reader.assume(text, total_key)
     reader.put(("plan", "micro_batch"), micro, size_key if stages > 1 else local_key, local_key)
     reader.put(("plan", "global_batch"), total, total_key, local_key)
 
@@ -191,9 +185,8 @@ def _modes(reader: JobReader) -> None:
             reader.put(("plan", "context_order"), "contiguous", balancer)
     _recompute(reader)
     reader.put(("plan", "precision"), _precision(reader), "model.converters", "model_converters.converters")
-    reader.put_optimizer(
-        reader.choice("optimizer.name", reader.words("optimizers"), "adamw"), "optimizer.name"
-    )
+    optimizer = reader.choice("optimizer.name", reader.words("optimizers"), "adamw")
+    reader.put_optimizer(optimizer, "optimizer.name")
     reader.place_if("training.enable_cpu_offload", SHARDED_STATES)
 
 
@@ -266,9 +259,8 @@ def _stack(reader: JobReader) -> object:
     paired = SCHEDULES[str(reader.part("plan").get("schedule", "1f1b"))].pairs_passes
     if reader.flag(key, default=True) and paired:
         changes["experts"] = {"exchange_overlap": "other_micro_batch"}
-    key = reader.first(
-        "compile.enable_async_tensor_parallel", key_of(reader, "enable_async_tensor_parallel")
-    )
+    chunked = "enable_async_tensor_parallel"
+    key = reader.first(f"compile.{chunked}", key_of(reader, chunked))
     if reader.flag(key):
         if compiled:
             changes["tensor_overlap"] = "chunks"

@@ -142,9 +142,8 @@ def merged(documents: Sequence[Document]) -> Document:
         raise spec_error("files", names, allowed, because, "give at most one file of each program")
     whole = trainers[0]
     for other in others:
-        whole = (
-            _with_deepspeed(whole, other) if _has(other, "zero_optimization") else _launched(whole, other)
-        )
+        joined = _with_deepspeed if _has(other, "zero_optimization") else _launched
+        whole = joined(whole, other)
     return whole
 
 

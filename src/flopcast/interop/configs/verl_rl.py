@@ -137,10 +137,9 @@ def _note_resident(reader: JobReader, section: str) -> None:
     """Note that states are in the host's memory while they are not needed."""
     for name in RESIDENT:
         if reader.flag(f"{section}.{name}"):
-            text = (
-                "the states return to the devices for the update; the time of these copies is not predicted"
-            )
-            reader.assume(f"{name}: {text}", f"{section}.{name}")
+            copies = "the time of these copies is not predicted"
+            text = f"{name}: the states return to the devices for the update; {copies}"
+            reader.assume(text, f"{section}.{name}")
 
 
 def _batch(reader: StepReader, replicas: int) -> None:

@@ -42,11 +42,9 @@ def export_megatron(job: Job) -> Exported:
     """
     text = _script(job).encode("utf-8")
     lost = checked(job, text, _read, TARGET)
-    data = (
-        "the script trains on random data (--mock-data); replace it with your data"
-        if _is_current(job)
-        else "data are not in it"
-    )
+    data = "data are not in it"
+    if _is_current(job):
+        data = "the script trains on random data (--mock-data); replace it with your data"
     foreign = f"the job uses {job.stack.label}, but these flags start Megatron-LM"
     notes = [
         f"the script does not contain the cluster; to import it again, add --cluster {job.cluster.name}",

@@ -26,16 +26,11 @@ from flopcast.spec.stack import Stack
 
 UNDER_DEEPSPEED = ("gpt-neox-deepspeed", "megatron-deepspeed", "deepspeed-zero")
 OLD = {"megatron-2021": "--DDP-impl local", "megatron-2022": "--use-legacy-models"}  # flags that date
-OLD_WORDS: dict[
-    str, tuple[str, Flags, str]
-] = {  # of recompute, in a release: its prefix, the word for blocks, what cuts checkpoints
+Words = tuple[str, Flags, str]  # of recompute: its prefix, the flags of blocks, what cuts checkpoints
+OLD_WORDS: dict[str, Words] = {
     "megatron-2021": ("--activations-checkpoint", [], "--distribute-checkpointed-activations")
 }
-NEW_WORDS: tuple[str, Flags, str] = (
-    "--recompute",
-    ["--recompute-granularity full"],
-    "--distribute-saved-activations",
-)
+NEW_WORDS: Words = ("--recompute", ["--recompute-granularity full"], "--distribute-saved-activations")
 FP4_RECIPES = {"nvfp4": "nvfp4"}  # precision of a plan → its word
 FAMILY = ("megatron-core", "megatron-core-2025", "megatron-core-2026", *OLD, *UNDER_DEEPSPEED)
 
@@ -188,17 +183,14 @@ def stack_flags(job: Job) -> Flags:
     """
     stack, base = job.stack, catalog.stack(base_of(job.stack))
     core = base.name == NEWEST
+    overlaps = stack.tensor_overlap == "chunks" and job.plan.tensor_parallel > 1
     return [
         *(["--transformer-impl transformer_engine"] if core else []),
         *([OLD[base.name]] if base.name in OLD else []),
         *_kernels(stack, base),
         *_gradients(job, base),
         *_transfers(job, base),
-        *(
-            ["--tp-comm-overlap"]
-            if stack.tensor_overlap == "chunks" and job.plan.tensor_parallel > 1
-            else []
-        ),
+        *(["--tp-comm-overlap"] if overlaps else []),
         *([LOSS, f"{LOSS_KERNEL} te"] if stack.fused_loss != "none" and core else []),
         *(["--synchronize-each-layer"] if stack.synchronise_each_layer else []),
         *_states(job),
@@ -208,16 +200,9 @@ def stack_flags(job: Job) -> Flags:
 
 def _kernels(stack: Stack, base: Stack) -> Flags:
     """Return the flags of the attention kernel, and of fusions that are switched off."""
-    off = [
-        flag
-        for name, flag in SWITCHED_OFF_BY.items()
-        if name in base.rewrites and name not in stack.rewrites
-    ]
-    on = [
-        flag
-        for name, flag in SWITCHED_ON_BY.items()
-        if name in stack.rewrites and name not in base.rewrites
-    ]
+    lost, added = set(base.rewrites) - {*stack.rewrites}, set(stack.rewrites) - {*base.rewrites}
+    off = [flag for name, flag in SWITCHED_OFF_BY.items() if name in lost]
+    on = [flag for name, flag in SWITCHED_ON_BY.items() if name in added]
     written = base.fuses_attention and not stack.fuses_attention
     flash = stack.fuses_attention and not base.fuses_attention
     return [

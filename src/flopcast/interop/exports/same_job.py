@@ -277,11 +277,10 @@ def canonical_batch(batch: Batch) -> dict[str, Any]:
 
 def canonical_stack(job: Job) -> dict[str, Any]:
     """Return the settings of a stack that affect this job, without its name."""
-    naming = {"name", "era", "source"}
     narrow = job.plan.precision in RECIPES
-    idle = {"experts": job.model.has_experts, "narrow": narrow, "offload": bool(job.plan.offload)}
-    data = job.stack.model_dump(exclude=naming | {name for name, used in idle.items() if not used})
-    return data
+    used = {"experts": job.model.has_experts, "narrow": narrow, "offload": bool(job.plan.offload)}
+    idle = {name for name, is_used in used.items() if not is_used}
+    return job.stack.model_dump(exclude={"name", "era", "source"} | idle)
 
 
 Reader = Callable[[bytes, int], Document]
@@ -302,12 +301,8 @@ def checked(
         tower = "a decoder without a vision tower"
         raise SpecError([not_expressible("model.vision", "a vision tower", tower, target, fix)])
     if job.model.family == "hybrids":
-        fix = (
-            "choose a model with attention in all blocks, and describe the hybrid in the settings of "
-            "the framework"
-        )
-        raise SpecError(
-            [not_expressible("model.blocks", "linear attention", "blocks with attention", target, fix)]
-        )
+        fix = "choose a model with attention in all blocks, and describe the hybrid in the settings of the"
+        fix, found, allowed = f"{fix} framework", "linear attention", "blocks with attention"
+        raise SpecError([not_expressible("model.blocks", found, allowed, target, fix)])
     document = read(text, job.cluster.num_devices)
     return check_same(job, read_back(document, job, left_open), target)

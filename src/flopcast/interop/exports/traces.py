@@ -84,5 +84,4 @@ def _stage_of(job: Job) -> list[int]:
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
     """Return the fault of a job that is too large for one file per rank."""
-    fix = "export a step with fewer micro-batches"
-    return Problem(field, value, allowed, because, fix)
+    return Problem(field, value, allowed, because, "export a step with fewer micro-batches")

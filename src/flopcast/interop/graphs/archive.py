@@ -66,9 +66,8 @@ def _program(source: Path | bytes, name: str) -> Data:
     """Return the JSON document of the graph."""
     try:
         with zipfile.ZipFile(BytesIO(source) if isinstance(source, bytes) else source) as archive:
-            entries = [
-                entry for end in GRAPHS for entry in archive.infolist() if entry.filename.endswith(end)
-            ]
+            files = archive.infolist()
+            entries = [entry for end in GRAPHS for entry in files if entry.filename.endswith(end)]
             if not entries:
                 raise _damaged(name, f"no entry of the archive ends with {' or '.join(GRAPHS)}")
             if entries[0].file_size > MOST_BYTES:
@@ -165,15 +164,12 @@ def _samples(inputs: Sequence[str], tensors: Mapping[str, GraphTensor], sizes: M
 def _tensor(name: str, value: Data, symbols: Symbols, parameters: Mapping[str, bool]) -> GraphTensor:
     places = enumerate(value["sizes"])
     shape = tuple(_size(size, symbols, f"axis {axis} of {name}") for axis, size in places)
-    dtype = DTYPES.get(value["dtype"], "fp32")
-    is_parameter = name in parameters
-    trained = parameters.get(name, False)
     return GraphTensor(
         name=name,
         shape=shape,
-        dtype=dtype,
-        is_parameter=is_parameter,
-        is_trained=trained,
+        dtype=DTYPES.get(value["dtype"], "fp32"),
+        is_parameter=name in parameters,
+        is_trained=parameters.get(name, False),
         order=order_of(shape, _strides(value, symbols)),
     )
 

@@ -80,9 +80,8 @@ def translate(call: Call) -> Translated:
     if base in SPECIAL:
         made = SPECIAL[base](call)
     elif base in VIEWS or (base in MAY_COPY and call.is_view_by_strides):
-        made = Translated(
-            operator="view", inputs=call.inputs[:1], attributes=of_view(base, shape, call.arguments)
-        )
+        axes = of_view(base, shape, call.arguments)
+        made = Translated(operator="view", inputs=call.inputs[:1], attributes=axes)
     elif base in MAY_COPY:
         made = Translated(operator="copy", inputs=call.inputs[:1])
     else:

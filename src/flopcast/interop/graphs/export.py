@@ -52,9 +52,8 @@ def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
     try:
         with torch.device("meta"):
             example = _example(torch, make(), factory) if make else _named(factory, sizes)
-            program = torch.export.export(
-                example.model.train(), example.arguments, dict(example.named), strict=False
-            )
+            model, named = example.model.train(), dict(example.named)
+            program = torch.export.export(model, example.arguments, named, strict=False)
         file = BytesIO()
         torch.export.save(program, file)
     except SpecError:
@@ -80,9 +79,8 @@ def _torch(factory: str) -> Torch:
         allowed, because = "a Python with torch", "the PyTorch of this environment exports the model"
         needed = f"'flopcast[{factory.partition(':')[0]}]'" if is_name(factory) else "torch"
         fault, fix = "needs torch, which is not installed", f"pip install {needed}"
-        raise spec_error(
-            "graph" if is_name(factory) else "--module", factory, allowed, because, fix, fault=fault
-        ) from None
+        field = "graph" if is_name(factory) else "--module"
+        raise spec_error(field, factory, allowed, because, fix, fault=fault) from None
 
 
 def _function(factory: str) -> Any:  # noqa: ANN401

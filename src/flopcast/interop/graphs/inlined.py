@@ -60,9 +60,8 @@ def _walk(
         values.setdefault(named(name), value)
     for place, node in enumerate(graph["nodes"]):
         outputs = [named(name) for each in node["outputs"] for name in _tensors(each)]
-        inner = next(
-            (each["arg"]["as_graph"] for each in node["inputs"] if "as_graph" in each["arg"]), None
-        )
+        graphs = (each["arg"]["as_graph"] for each in node["inputs"] if "as_graph" in each["arg"])
+        inner = next(graphs, None)
         given = {
             each["name"] or str(number): tuple(map(named, _tensors(each["arg"])))
             for number, each in enumerate(node["inputs"])
@@ -75,9 +74,8 @@ def _walk(
         entering = [name for names in given.values() for name in names]
         inside = [name for each in inner["graph"]["inputs"] for name in _tensors(each)]
         within = f"{prefix}{inner['name']}.{place}."
-        results = _walk(
-            inner["graph"], within, dict(zip(inside, entering, strict=False)), values, calls, depth + 1
-        )
+        entered = dict(zip(inside, entering, strict=False))
+        results = _walk(inner["graph"], within, entered, values, calls, depth + 1)
         for outer, name in zip(node["outputs"], results, strict=False):
             aliases |= dict.fromkeys(_tensors(outer), name)
         flat = [name for each in node["outputs"] for name in _tensors(each)]

@@ -134,11 +134,8 @@ def call_of_diffusers(model: Any, sizes: Mapping[str, int]) -> Iterator[tuple[st
 
 
 TEXT_WIDTHS = (
-    "joint_attention_dim",
-    "cross_attention_dim",
-    "caption_channels",
-    "text_embed_dim",
-    "text_dim",
+    *("joint_attention_dim", "cross_attention_dim", "caption_channels"),
+    *("text_embed_dim", "text_dim"),
 )
 Make = Callable[[Any, str, Mapping[str, int]], tuple[Any, Arguments]]
 LIBRARIES: dict[str, tuple[str, Make]] = {

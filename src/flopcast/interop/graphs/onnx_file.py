@@ -143,17 +143,12 @@ def _graph(parts: Parts, name: str, sizes: Mapping[str, int], producer: str) -> 
         for tensor, (axes, dtype) in parts.shapes.items()
     }
     symbols.require(name)
-    frozen = {
-        call.inputs[place]
-        for _, call, _ in parts.calls
-        for place in inputs_without_gradient(call.operator)
-        if place < len(call.inputs)
-    }
+    places = ((call.inputs, inputs_without_gradient(call.operator)) for _, call, _ in parts.calls)
+    frozen = {inputs[place] for inputs, listed in places for place in listed if place < len(inputs)}
     for weight, (shape, dtype) in parts.weights.items():
         trained = dtype in FLOATS and bool(shape) and weight not in frozen
-        tensors[weight] = GraphTensor(
-            name=weight, shape=shape, dtype=dtype, is_parameter=True, is_trained=trained
-        )
+        parameter = GraphTensor(name=weight, shape=shape, dtype=dtype, is_parameter=True)
+        tensors[weight] = replace(parameter, is_trained=trained)
     nodes = tuple(_nodes(parts, tensors, name))
     first = tensors[given[0]].shape if given else ()
     samples = sizes.get(BATCH) or (first[0] if first else 1) or 1

@@ -69,11 +69,8 @@ def _gemm(call: OnnxCall) -> Found:
 def _transpose(call: OnnxCall) -> Found:
     """Return a transpose with the order of its axes; without a stated order, it reverses them."""
     order = call.attributes.get("perm")
-    return (
-        "view",
-        call.inputs[:1],
-        {"permutation": order} if isinstance(order, tuple) else {"scattered": True},
-    )
+    axes: dict[str, Attribute] = {"permutation": order} if isinstance(order, tuple) else {"scattered": True}
+    return "view", call.inputs[:1], axes
 
 
 def _convolution(call: OnnxCall) -> Found:

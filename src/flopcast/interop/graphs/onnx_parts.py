@@ -62,11 +62,8 @@ def parts_of(model: Message, name: str) -> tuple[Parts, dict[str, int], str]:
         elif number == PRODUCER and isinstance(value, Message):
             producer = value.text()
         elif number == FUNCTIONS and isinstance(value, Message):
-            functions |= {
-                content.text()
-                for n, content in value.fields()
-                if n == FUNCTION_NAME and isinstance(content, Message)
-            }
+            names = (content for n, content in value.fields() if n == FUNCTION_NAME)
+            functions |= {content.text() for content in names if isinstance(content, Message)}
     if parts is None or not opsets:
         missing = "graph" if parts is None else "operator set"
         raise ValueError(f"the file contains no {missing}, which every ONNX model has")

@@ -14,22 +14,9 @@ from importlib import import_module
 from typing import Any
 
 from flopcast.errors import spec_error
+from flopcast.interop.exports.protobuf import delimited, raw_varint
+from flopcast.interop.graphs import onnx_parts
 from flopcast.interop.graphs.onnx_composites import RUNTIME
-from flopcast.interop.graphs.onnx_parts import (
-    DTYPE,
-    GRAPH,
-    INPUTS,
-    NODES,
-    OPERATOR,
-    READS,
-    SIZES,
-    SPARSE,
-    WEIGHT_NAME,
-    WEIGHTS,
-    WRITES,
-    call_of,
-    sparse_weight,
-)
 from flopcast.interop.graphs.protobuf import BYTES, VARINT, Message
 
 Infer = Callable[[bytes], bytes]
@@ -53,9 +40,8 @@ def with_onnx(file: str, missing: str) -> Infer:
     onnx, inference = _package("onnx.shape_inference", file, missing, because, "has no shape")
 
     def infer(model: bytes) -> bytes:
-        result: bytes = inference.infer_shapes(
-            onnx.load_from_string(model), data_prop=True
-        ).SerializeToString()
+        inferred = inference.infer_shapes(onnx.load_from_string(model), data_prop=True)
+        result: bytes = inferred.SerializeToString()
         return result
 
     return infer
@@ -93,7 +79,7 @@ def without_weights(model: Message, sizes: Mapping[str, int]) -> bytes:
 
 def _model(model: Message, sizes: Mapping[str, int]) -> Iterator[bytes]:
     for number, value in model.fields():
-        if number == GRAPH and isinstance(value, Message):
+        if number == onnx_parts.GRAPH and isinstance(value, Message):
             yield encoded(number, b"".join(_graph(value, sizes)))
         else:
             yield encoded(number, value)
@@ -103,15 +89,15 @@ def _graph(graph: Message, sizes: Mapping[str, int]) -> Iterator[bytes]:
     for number, value in graph.fields():
         if isinstance(value, int):
             yield encoded(number, value)
-        elif number == NODES:
+        elif number == onnx_parts.NODES:
             yield from _node(value)
-        elif number == SPARSE:
-            weight, shape, _ = sparse_weight(value)
-            yield encoded(WEIGHTS, _weight_of_floats(weight, shape))
-        elif number == WEIGHTS and value.end - value.start > MOST_CONSTANT_BYTES:
-            kept = (SIZES, DTYPE, WEIGHT_NAME)
+        elif number == onnx_parts.SPARSE:
+            weight, shape, _ = onnx_parts.sparse_weight(value)
+            yield encoded(onnx_parts.WEIGHTS, _weight_of_floats(weight, shape))
+        elif number == onnx_parts.WEIGHTS and value.end - value.start > MOST_CONSTANT_BYTES:
+            kept = (onnx_parts.SIZES, onnx_parts.DTYPE, onnx_parts.WEIGHT_NAME)
             yield encoded(number, b"".join(encoded(n, v) for n, v in value.fields() if n in kept))
-        elif number == INPUTS:
+        elif number == onnx_parts.INPUTS:
             yield encoded(number, _sized(value, sizes, (2, 1, 2, 1)))
         else:
             yield encoded(number, value)
@@ -119,27 +105,31 @@ def _graph(graph: Message, sizes: Mapping[str, int]) -> Iterator[bytes]:
 
 def _node(node: Message) -> Iterator[bytes]:
     """Yield a node, or nodes with equal shapes whose shapes the onnx package infers."""
-    _, call, outputs = call_of(node)
+    _, call, outputs = onnx_parts.call_of(node)
     if call.operator == "MatMulNBits":
         shape = [size for size in (call.attributes.get(key) for key in "KN") if isinstance(size, int)]
-        yield encoded(WEIGHTS, _weight_of_floats(f"{outputs[0]}.weight", shape))
+        yield encoded(onnx_parts.WEIGHTS, _weight_of_floats(f"{outputs[0]}.weight", shape))
         yield _call_of("MatMul", (call.inputs[0], f"{outputs[0]}.weight"), outputs[0])
     elif call.operator in SAME_SHAPE or (call.operator == "Attention" and call.domain == RUNTIME):
         also = outputs[3:4] if call.operator.startswith("Skip") else ()  # the sum before the norm
         for output in filter(None, (outputs[0], *also)):
             yield _call_of("Identity", call.inputs[:1], output)
     else:
-        yield encoded(NODES, node)
+        yield encoded(onnx_parts.NODES, node)
 
 
 def _call_of(operator: str, inputs: Sequence[str], output: str) -> bytes:
-    fields = (*((READS, name) for name in inputs), (WRITES, output), (OPERATOR, operator))
-    return encoded(NODES, b"".join(encoded(number, text.encode()) for number, text in fields))
+    fields = (
+        *((onnx_parts.READS, name) for name in inputs),
+        (onnx_parts.WRITES, output),
+        (onnx_parts.OPERATOR, operator),
+    )
+    return encoded(onnx_parts.NODES, b"".join(encoded(number, text.encode()) for number, text in fields))
 
 
 def _weight_of_floats(name: str, shape: Sequence[int]) -> bytes:
-    sizes = b"".join(encoded(SIZES, size) for size in shape)
-    return sizes + encoded(DTYPE, 1) + encoded(WEIGHT_NAME, name.encode())
+    sizes = b"".join(encoded(onnx_parts.SIZES, size) for size in shape)
+    return sizes + encoded(onnx_parts.DTYPE, 1) + encoded(onnx_parts.WEIGHT_NAME, name.encode())
 
 
 def _sized(part: Message, sizes: Mapping[str, int], path: tuple[int, ...]) -> bytes:
@@ -163,16 +153,8 @@ def encoded(number: int, value: int | Message | bytes) -> bytes:
     (b'\\x08\\x96\\x01', b'\\x12\\x02ab')
     """
     if isinstance(value, int):
-        return _varint(number << 3 | VARINT) + _varint(value)
+        return raw_varint(number << 3 | VARINT) + raw_varint(value)
     raw = value if isinstance(value, bytes) else value.raw()
     if isinstance(value, Message) and value.kind != BYTES:
-        return _varint(number << 3 | value.kind) + raw
-    return _varint(number << 3 | BYTES) + _varint(len(raw)) + raw
-
-
-def _varint(value: int) -> bytes:
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*digits, value))
+        return raw_varint(number << 3 | value.kind) + raw
+    return raw_varint(number << 3 | BYTES) + delimited(raw)

@@ -130,23 +130,15 @@ class Symbols:
         SpecError
             A name has no size, or the user gives a size for a name that the file does not have.
         """
-        problems = [
-            Problem(
-                field=f"--size {name}",
-                value="",
-                allowed="a whole number above 0",
-                because=f"{where} is a symbolic size in the file",
-                fix=f"add --size {name}=NUMBER",
-                where=file,
-                fault="is missing",
-            )
-            for name, where in self.missing.items()
-        ]
+        problems = []
+        for name, where in self.missing.items():
+            allowed, because = "a whole number above 0", f"{where} is a symbolic size in the file"
+            fix = f"add --size {name}=NUMBER"
+            problems.append(Problem(f"--size {name}", "", allowed, because, fix, file, "is missing"))
         for name in self.given:
             if name not in self.used and name != BATCH:
-                allowed = (
-                    ", ".join(sorted(self.used)) or f"only {BATCH}, because the file has no symbolic sizes"
-                )
+                only = f"only {BATCH}, because the file has no symbolic sizes"
+                allowed = ", ".join(sorted(self.used)) or only
                 because = "the file has no symbolic size with this name"
                 problems.append(Problem("--size", name, allowed, because, f"remove --size {name}", file))
         if problems:

@@ -30,9 +30,8 @@ def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Laye
         kinds = read.raw("layer_types")
         if kinds is None:
             return by_rule(read)
-        listed = read.entries(
-            "layer_types", (*FULL, *LOCAL).__contains__, f"a list with the kinds of {number} layers", number
-        )
+        allowed, kinds = f"a list with the kinds of {number} layers", (*FULL, *LOCAL)
+        listed = read.entries("layer_types", kinds.__contains__, allowed, number)
         return tuple(layer for layer, kind in enumerate(listed or ()) if kind not in FULL)
 
     return layers
@@ -95,9 +94,8 @@ def listed_as_local(read: Reader) -> Layers:
     `attention_layers` names the kind of each layer, `attention_types` lists [kinds, repeats].
     """
     number = read.size("layers", 24)
-    listed = read.entries(
-        "attention_layers", NEO.__contains__, f"a list with {number} entries, each {KINDS}", number
-    )
+    allowed = f"a list with {number} entries, each {KINDS}"
+    listed = read.entries("attention_layers", NEO.__contains__, allowed, number)
     if listed is None:
         allowed = f"a list of [[{KINDS}, …], repeats] for {number} layers in all"
         groups = read.entries("attention_types", _is_repeated, allowed)

@@ -269,11 +269,8 @@ class Arguments:
         )
         if known.because:
             self._misspelt |= {known.near} if known.slip and known.near else set()
-            fix = (
-                f"did you mean {known.near}?"
-                if known.near
-                else f"remove {flag} to predict the job without it"
-            )
+            remove = f"remove {flag} to predict the job without it"
+            fix = f"did you mean {known.near}?" if known.near else remove
             because = f"{known.because} and would not start" if known.slip else known.because
             self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")
             return

@@ -17,11 +17,9 @@ from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.spec.offload import Placement, offload_word
 
-OPTIMIZER, FRACTION, UNPINNED = (
-    "--optimizer-cpu-offload",
-    "--optimizer-offload-fraction",
-    "--no-pin-cpu-grads",
-)
+OPTIMIZER = "--optimizer-cpu-offload"
+FRACTION = "--optimizer-offload-fraction"
+UNPINNED = "--no-pin-cpu-grads"
 OVERLAP = "--overlap-cpu-optimizer-d2h-h2d"
 OLD_OPTIMIZER = "--cpu-optimizer"  # of Megatron-DeepSpeed
 LAYERS, SWITCH = "--cpu-offloading-num-layers", "--cpu-offloading"

@@ -162,10 +162,8 @@ def _zero(args: JobBuilder) -> None:
     strategy = int(args.choice(STRATEGY, SHARDING, "0"))
     gather = "--overlap-param-gather"
     if args.has(gather) and not args.has(distributed, *sharded):
-        because, allowed = (
-            "without sharding, no parameters are gathered",
-            f"no such flag, unless {distributed}",
-        )
+        because = "without sharding, no parameters are gathered"
+        allowed = f"no such flag, unless {distributed}"
         args.fault(gather, True, f"{allowed} is given", because, f"add {distributed}")
     if args.has("--use-torch-fsdp2"):
         zero = 3

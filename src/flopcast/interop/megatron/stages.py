@@ -109,11 +109,9 @@ def _ends(args: JobBuilder, stages: int, chunks: int) -> None:
             f"a number with which the rest of the {args.layers} layers can be divided evenly over "
             f"the other {others} stages"
         )
-        because = (
-            f"a stage consists of {chunks} equal chunks"
-            if chunks > 1
-            else "Megatron-LM divides the other layers evenly"
-        )
+        because = "Megatron-LM divides the other layers evenly"
+        if chunks > 1:
+            because = f"a stage consists of {chunks} equal chunks"
         args.fault(uneven, stated[min(stated)], allowed, because, f"remove {uneven}")
         return
     args.put(("plan", "stage_layers"), [count // chunks for _ in range(chunks) for count in held], uneven)

@@ -28,7 +28,7 @@ _ZONE = re.compile(r"(?:\+00:?00|Z)$")
 _WIDEST = 2**31  # of a number of tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Columns:
     """Indices of the columns that are read."""
 
@@ -68,18 +68,15 @@ def columns_of(header: str, rules: Rules) -> Columns:
             fix = f"add a column {known[0]}, with a value in every line"
             fix = f"write {known[0]} in place of {near[0]} in the header" if near else fix
             value = header if len(header) < 200 else f"{header[:200]}…"
-            problems.append(
-                Problem(f"{rules.field} header", value, allowed, because, fix, where=f"{rules.path}:1")
-            )
+            field, where = f"{rules.field} header", f"{rules.path}:1"
+            problems.append(Problem(field, value, allowed, because, fix, where=where))
         found.append(place or 0)
     if problems:
         raise SpecError(problems)
     hashed = [(place, match) for place, name in enumerate(names) if (match := _HASHES.fullmatch(name))]
     place, block = (hashed[0][0], int(hashed[0][1][1])) if hashed else (None, 1)
     arrival, prompt, output = found
-    return Columns(
-        arrival=arrival, prompt=prompt, output=output, hashes=place, block_tokens=block, number=len(names)
-    )
+    return Columns(arrival, prompt, output, hashes=place, block_tokens=block, number=len(names))
 
 
 def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
@@ -95,9 +92,8 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
     last = max(columns.arrival, columns.prompt, columns.output, columns.hashes or 0)
     short = [row for row, each in enumerate(cells) if len(each) <= last]
     if short:
-        raise SpecError(
-            [_short(rules, int(numbers[row]), cells[row], columns) for row in short[:MOST_SHOWN]]
-        )
+        rows = ((int(numbers[row]), cells[row]) for row in short[:MOST_SHOWN])
+        raise SpecError(_short(rules, line, each, columns) for line, each in rows)
     arrival_s = _column(cells, columns.arrival, numbers, "arrival", rules)
     prompt = _column(cells, columns.prompt, numbers, "prompt_tokens", rules).astype(np.intp)
     output = _column(cells, columns.output, numbers, "output_tokens", rules).astype(np.intp)
@@ -161,11 +157,9 @@ def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rule
             allowed, because = "a number, or a date and a time", "this column contains times"
             noun = "a number"
         fix = f"write {noun} in this cell, or remove the line"
+        field, shown = f"{rules.field} {name}", wrong[:MOST_SHOWN]
         raise SpecError(
-            Problem(
-                f"{rules.field} {name}", texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}"
-            )
-            for row in wrong[:MOST_SHOWN]
+            Problem(field, texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}") for row in shown
         )
     return values
 

@@ -162,16 +162,9 @@ class _Experiment:
         """Return the model: a name on the hub, or one of AIConfigurator's names, such as DEEPSEEK_V3."""
         name = self._data.get("model_path") or self._data.get("model_name")
         if not name:
-            because = "an experiment needs exactly one model"
-            fix = "add model_path: NAME"
-            self._fault(
-                ("model_path",),
-                None,
-                "the name of a model of the Hugging Face hub",
-                because,
-                fix,
-                "is missing",
-            )
+            because, fix = "an experiment needs exactly one model", "add model_path: NAME"
+            allowed = "the name of a model of the Hugging Face hub"
+            self._fault(("model_path",), None, allowed, because, fix, "is missing")
             return ""
         entry = catalog.known("models", str(name))
         if entry and (formats := stored_formats(str(name), entry)):

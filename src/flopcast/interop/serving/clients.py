@@ -51,9 +51,8 @@ def read_vllm(reader: LaunchReader) -> None:
     elif dataset == "sonnet":
         for field, key in ((PROMPT, "sonnet-input-len"), (OUTPUT, "sonnet-output-len")):
             reader.put(("traffic", field), reader.count(key, SONNET[field]), key, "dataset-name")
-        _put_prefix(
-            reader, reader.count("sonnet-prefix-len", SONNET["prefix"], least=0), "sonnet-prefix-len"
-        )
+        key = "sonnet-prefix-len"
+        _put_prefix(reader, reader.count(key, SONNET["prefix"], least=0), key)
     else:
         _leave_lengths(reader, "dataset-name", "dataset-path")
     if dataset in ("random", "sonnet") and not reader.flag("ignore-eos"):

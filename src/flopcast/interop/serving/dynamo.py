@@ -66,13 +66,8 @@ def _instances(document: Document, read: ReadText, model: str | None) -> Iterato
                 continue
             count = inside(service, "replicas")
             role = ROLES.get(str(inside(service, "subComponentType")), "")
-            yield instance_of(
-                replace(started, replicas=count if isinstance(count, int) else 1, role=role),
-                document.name,
-                lambda _: None,
-                read,
-                model,
-            )
+            own = replace(started, replicas=count if isinstance(count, int) else 1, role=role)
+            yield instance_of(own, document.name, lambda _: None, read, model)
 
 
 def _commands(container: object, document: Document, path: tuple[str, ...]) -> Iterator[Command]:

@@ -142,9 +142,8 @@ def started_by(command: Command) -> Started | None:
     if not kind:
         return None
     before, after = command.words[:end], command.words[end:]
-    return Started(
-        kind=kind, arguments=after, before=before, variables=command.environment, line=command.line
-    )
+    own, line = command.environment, command.line
+    return Started(kind=kind, arguments=after, before=before, variables=own, line=line)
 
 
 def instance_of(
@@ -274,9 +273,8 @@ def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
         because = "prefill instances compute prompts, and decode instances generate tokens"
         allowed = "commands of prefill instances and of decode instances"
         fix = "give the commands of both kinds in one script"
-        problems.append(
-            Problem("command", "", allowed, because, fix, where=where, fault="has no counterpart")
-        )
+        fault = "has no counterpart"
+        problems.append(Problem("command", "", allowed, because, fix, where=where, fault=fault))
     return problems
 
 
@@ -305,22 +303,18 @@ def _of_pools(
             for path, place in reader.places.items()
             if len(path) > 1 and path[0] == "plan"
         }
-    shared = {
-        key: value for key, value in decoding[0].reader.part("plan").items() if key not in Pool.model_fields
-    }
-    theirs = {
-        key: value for key, value in prompts[0].reader.part("plan").items() if key not in Pool.model_fields
-    }
+    shared, theirs = (
+        {key: value for key, value in one.reader.part("plan").items() if key not in Pool.model_fields}
+        for one in (decoding[0], prompts[0])
+    )
+    same = "all instances are predicted with the settings of the decode instances"
     lost = [
-        (
-            f"{key} {theirs.get(key, 'by default')} of the prefill instances is ignored: all instances "
-            "are predicted with the settings of the decode instances"
-        )
+        f"{key} {theirs.get(key, 'by default')} of the prefill instances is ignored: {same}"
         for key in sorted({*theirs, *shared})
         if theirs.get(key) != shared.get(key)
     ]
     if prompts[0].reader.part("engine") != decoding[0].reader.part("engine"):
-        lost.append("all instances are predicted with the settings of the decode instances")
+        lost.append(same)
     return _document(decoding[0].reader, plan | shared, places, name, (*notes, *lost))
 
 
@@ -331,10 +325,9 @@ def _document(
     name: str,
     notes: Sequence[str],
 ) -> Document:
-    engine = reader.part("engine")
-    base = reader.launch_keys.engine
+    engine, base = reader.part("engine"), reader.launch_keys.engine
     data: dict[str, object] = {
-        **({"model": reader.data["model"]} if "model" in reader.data else {}),
+        **{name: value for name, value in reader.data.items() if name == "model"},
         "engine": {"base": base, **engine} if engine else base,
         "plan": plan,
         "assumptions": list(notes),

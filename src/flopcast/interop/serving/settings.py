@@ -24,10 +24,7 @@ from flopcast.interop.shell.variables import Word
 from flopcast.records import dataclass, field, replace
 
 FLAG = re.compile(r"--?[A-Za-z]")
-TRUTHS = (
-    "true",
-    "false",
-)  # which may follow a switch, as `--enable-chunked-prefill False` of older releases
+TRUTHS = ("true", "false")  # may follow a switch: `--enable-chunked-prefill False` of older releases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -152,11 +152,8 @@ def written(job: ServingJob, role: str) -> Launch:
         config |= {"num_speculative_tokens": plan.drafting.drafted}
         flags.append(f"--speculative-config '{json.dumps(config)}'")
     if plan.adapter_rank is not None:
-        flags += [
-            "--enable-lora",
-            f"--max-lora-rank {plan.adapter_rank}",
-            f"--max-loras {job.adapter_slots}",
-        ]
+        flags += ["--enable-lora", f"--max-lora-rank {plan.adapter_rank}"]
+        flags.append(f"--max-loras {job.adapter_slots}")
     if role:
         transfer = {"kv_connector": "NixlConnector", "kv_role": SENDERS[role]}
         flags.append(f"--kv-transfer-config '{json.dumps(transfer)}'")

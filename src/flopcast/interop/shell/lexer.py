@@ -282,9 +282,8 @@ class _Lexer:
             return WordPart("command", written, line, quoted)
         if self._ahead("${"):
             self._at = self._closing("}", start + 2)
-            return WordPart(
-                "variable", text[start + 2 : self._at - 1], line, quoted, text[start : self._at]
-            )
+            written = text[start : self._at]
+            return WordPart("variable", written[2:-1], line, quoted, written)
         match = _NAME.match(text, start + 1)
         self._at = match.end() if match else start + 1
         if match is None:

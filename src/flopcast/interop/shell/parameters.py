@@ -76,9 +76,8 @@ def with_values(text: str, arguments: Mapping[str, str], environment: Mapping[st
     if environment:
         prefix += "".join(f"export {name}={shlex.quote(value)}; " for name, value in environment.items())
     lines = text.split("\n")
-    first = next(
-        (i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), -1
-    )
+    stripped = enumerate(map(str.strip, lines))
+    first = next((i for i, line in stripped if line and not line.startswith("#")), -1)
     lines[first] = prefix + lines[first]
     return "\n".join(lines)
 

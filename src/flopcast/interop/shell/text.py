@@ -51,6 +51,5 @@ def fault(
     name: str, line: int, field: str, value: object, allowed: str, fix: str = "", because: str = LIMITED
 ) -> SpecError:
     """Return an error in the text of a script, after which the rest is not read."""
-    return spec_error(
-        field, value, allowed, because, fix or "give a smaller script", where=f"{name}:{line}"
-    )
+    fix = fix or "give a smaller script"
+    return spec_error(field, value, allowed, because, fix, where=f"{name}:{line}")

@@ -245,9 +245,8 @@ class Variables:
         self._depth += 1
         if self._depth > MAX_NESTING:
             allowed = f"expansions that are nested at most {MAX_NESTING} deep"
-            raise fault(
-                self._name, part.line, "variable", part.text[:40], allowed, "set a variable in between"
-            )
+            fix = "set a variable in between"
+            raise fault(self._name, part.line, "variable", part.text[:40], allowed, fix)
         value = self.value(quoted_parts(text, self._name, part.line))
         self._depth -= 1
         return value

@@ -26,15 +26,11 @@ def offer() -> str:
     torch: Torch = import_module("torch")
     transformers: Any = import_module("transformers")
     library = torch.library
-    forward = library.custom_op(
-        FORWARD, _stopped, mutates_args=(), schema="(Tensor q, Tensor k, Tensor v) -> (Tensor, Tensor)"
-    )
-    backward = library.custom_op(
-        BACKWARD,
-        _stopped,
-        mutates_args=(),
-        schema="(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y, Tensor s) -> (Tensor, Tensor, Tensor)",
-    )
+    reads = "Tensor q, Tensor k, Tensor v"
+    schema = f"({reads}) -> (Tensor, Tensor)"
+    forward = library.custom_op(FORWARD, _stopped, mutates_args=(), schema=schema)
+    schema = f"(Tensor dy, {reads}, Tensor y, Tensor s) -> (Tensor, Tensor, Tensor)"
+    backward = library.custom_op(BACKWARD, _stopped, mutates_args=(), schema=schema)
     library.register_fake(FORWARD, _shapes)
     library.register_fake(BACKWARD, _shapes_of_gradients)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import SpecError, spec_error
 from flopcast.interop.tracing.division import TensorDivision
 from flopcast.interop.tracing.fusing import FusedKernel, division_of, kernels, name_in_layer
 from flopcast.interop.tracing.recorder import ENDS, Recording
@@ -154,19 +154,14 @@ def _weights(
 ) -> list[dict[str, object]]:
     """Return the weights of one layer; from a stack of experts, only the part that a token uses."""
     divided = division_of(recording, layer).storages if is_divided else frozenset()
-    rows = {
-        kernel.sizes["groups"]: kernel.sizes["rows"]
-        for kernel in layer_kernels
-        if kernel.kind == "grouped_matmul"
-    }
+    grouped = [kernel.sizes for kernel in layer_kernels if kernel.kind == "grouped_matmul"]
+    rows = {sizes["groups"]: sizes["rows"] for sizes in grouped}
     tokens = prod(POINTS[0])
     weights = []
     for parameter in recording.parameters:
         if parameter.layer == layer:
-            weight: dict[str, object] = {
-                "name": name_in_layer(parameter.name, layer),
-                "elements": parameter.elements,
-            }
+            name = name_in_layer(parameter.name, layer)
+            weight: dict[str, object] = {"name": name, "elements": parameter.elements}
             if len(parameter.shape) == 3 and parameter.shape[0] in rows:
                 share = rows[parameter.shape[0]] / tokens / parameter.shape[0]
                 weight["active"] = max(1, round(parameter.elements * min(1.0, share)))
@@ -185,9 +180,7 @@ def _operators(config: Config, traces: Sequence[Sequence[FusedKernel]]) -> list[
         The kernels differ between micro-batches, or a size is not such a polynomial.
     """
     if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
-        raise SpecError(
-            [_unsteady(config, "the model runs different operators for different micro-batches")]
-        )
+        raise _unsteady(config, "the model runs different operators for different micro-batches")
     operators = []
     for place, same in enumerate(zip(*traces, strict=True)):
         first = same[0]
@@ -227,9 +220,7 @@ def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, fl
     solution = np.linalg.solve(rows, np.array(values[:-1]))
     expected = float(_terms(*PROOF) @ solution)
     if abs(expected - values[-1]) > 1e-6 * max(1.0, abs(values[-1])):
-        raise SpecError(
-            [_unsteady(config, "a size is not a polynomial of the number of sequences and their length")]
-        )
+        raise _unsteady(config, "a size is not a polynomial of the number of sequences and their length")
     units = np.array([1.0, 1.0, UNIT, UNIT, UNIT**2, UNIT**2])
     polynomial = {
         name: round(float(value), 6)
@@ -246,9 +237,9 @@ def _terms(sequences: int, length: int) -> Counts:
     return terms
 
 
-def _unsteady(config: Config, because: str) -> Problem:
+def _unsteady(config: Config, because: str) -> SpecError:
     allowed = "a model that runs the same operators for every micro-batch"
-    return Problem("model_type", config.model_type, allowed, because, "describe the model by hand")
+    return spec_error("model_type", config.model_type, allowed, because, "describe the model by hand")
 
 
 def _ends(recording: Recording, config: Config) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from flopcast.interop.tracing.weightless import Config, Libraries, attentions, r
 from flopcast.records import dataclass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LayerCount:
     """One layer of a trace, or its ends."""
 
@@ -49,12 +49,7 @@ def layer_counts(recording: Recording) -> dict[int, LayerCount]:
     for parameter in recording.parameters:
         parameters[parameter.layer] += parameter.elements
     return {
-        place: LayerCount(
-            parameters=parameters[place],
-            forward_flop=flop[place, False],
-            backward_flop=flop[place, True],
-            kept_bytes=kept[place],
-        )
+        place: LayerCount(parameters[place], flop[place, False], flop[place, True], kept[place])
         for place in places
     }
 
@@ -77,11 +72,5 @@ def count(libraries: Libraries, config: Config, sequences: int, length: int) -> 
         attention: summed(run(libraries, config, sequences, length, attention))
         for attention in attentions(libraries, config)
     }
-    return {
-        "model_type": config.model_type,
-        **libraries.versions,
-        "dtype": "bf16",
-        "sequences": sequences,
-        "length": length,
-        "traces": traces,
-    }
+    size = {"dtype": "bf16", "sequences": sequences, "length": length}
+    return {"model_type": config.model_type, **libraries.versions, **size, "traces": traces}

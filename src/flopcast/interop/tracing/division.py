@@ -100,9 +100,8 @@ def _axis_of(operand: Operand, shard: _Shard) -> _Axis | None:
         return _Axis(axis=axis, inner=1, extent=min(size, shard.inner * shard.extent // stride))
     if shard.inner % stride:
         return None
-    return _Axis(
-        axis=axis, inner=shard.inner // stride, extent=min(shard.extent, size * stride // shard.inner)
-    )
+    extent = min(shard.extent, size * stride // shard.inner)
+    return _Axis(axis=axis, inner=shard.inner // stride, extent=extent)
 
 
 def _strides_bytes(operand: Operand) -> list[int]:
@@ -151,9 +150,8 @@ class _Attempt:
             self.moving |= written if read & self.moving else set()
             self.learned |= written if read & (self.learned | self.moving) else set()
         if self.y in self.shards:
-            raise _CannotError(
-                self.shards[self.y].roots, "its output leaves the block before a row-parallel GEMM reads it"
-            )
+            reason = "its output leaves the block before a row-parallel GEMM reads it"
+            raise _CannotError(self.shards[self.y].roots, reason)
         for root, together in self.joined.items():
             if not together & self.ended:
                 raise _CannotError(together, "no GEMM that could be row-parallel reads its output")

@@ -48,19 +48,13 @@ class _Layer:
     """The forward pass of one layer, and the flow of its tensors."""
 
     def __init__(self, recording: Recording, index: int, is_divided: bool) -> None:
-        self.calls = [
-            call
-            for call in recording.calls
-            if call.layer == index and not call.backward and call.writes and not call.is_view
-        ]
+        forward = (call for call in recording.calls if call.layer == index and not call.backward)
+        self.calls = [call for call in forward if call.writes and not call.is_view]
         self.weights = {parameter.storage for parameter in recording.parameters}
         self.x, self.y = recording.inputs[index], recording.outputs[index]
         self.kept = {memory.storage for memory in recording.kept}
-        self.bytes = {
-            operand.storage: operand.storage_bytes
-            for call in self.calls
-            for operand in (*call.reads, *call.writes)
-        }
+        operands = (operand for call in self.calls for operand in (*call.reads, *call.writes))
+        self.bytes = {operand.storage: operand.storage_bytes for operand in operands}
         last: dict[int, int] = {}
         self.needs: list[dict[int, int]] = []  # of each call: storage → the call that wrote it
         for place, call in enumerate(self.calls):

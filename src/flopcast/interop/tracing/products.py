@@ -16,15 +16,10 @@ Rule = Callable[[Sequence[Shape]], float]
 
 
 def _product(left: Shape, right: Shape) -> float:
-    """Return 2 · m · n · k of `left[.., m, k] @ right[.., k, n]`, over all leading axes of the left."""
-    return 2.0 * prod(left) * right[-1]
+    """Return 2 · m · n · k of `left[.., m, k] @ right[.., k, n]`, over all leading axes of the left.
 
-
-def _grouped(left: Shape, right: Shape) -> float:
-    """Return the FLOP of a grouped product.
-
-    If the rows are divided among groups, `left` has the shape (rows, k) and `right` (groups, k, n). If the
-    terms of the sums are divided among groups, both are matrices.
+    If the rows of a grouped product are divided among groups, `left` has the shape (rows, k) and `right`
+    (groups, k, n). If the terms of the sums are divided among groups, both are matrices.
     """
     return 2.0 * prod(left) * right[-1]
 
@@ -58,19 +53,11 @@ def _last_two(shapes: Sequence[Shape]) -> float:
 
 
 FUSED = "_scaled_dot_product_"
-FUSED_ATTENTION = tuple(
-    f"{FUSED}{name}"
-    for name in (
-        "flash_attention_for_cpu",
-        "flash_attention",
-        "efficient_attention",
-        "cudnn_attention",
-        "fused_attention_overrideable",
-    )
-)
+KERNELS = "flash_attention_for_cpu flash_attention efficient_attention cudnn_attention"
+FUSED_ATTENTION = tuple(f"{FUSED}{name}" for name in (*KERNELS.split(), "fused_attention_overrideable"))
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "addbmm"), _last_two),
-    "_grouped_mm": lambda shapes: _grouped(*shapes[:2]),
+    "_grouped_mm": lambda shapes: _product(*shapes[:2]),
     **dict.fromkeys(FUSED_ATTENTION, _forward_attention),
     **{f"{name}_backward": _backward_attention for name in FUSED_ATTENTION},
     "fused_attention": _forward_attention,

@@ -79,7 +79,7 @@ class Kept:
     layer: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """A weight of the model; tied weights count once. `layer` is the decoder layer, or ENDS."""
 
@@ -175,12 +175,7 @@ def _parameters(model: Module, layers: list[Module], notes: _Notes) -> tuple[Par
     """Return every weight once, with the layer that holds it."""
     inside = {id(weight): index for index, layer in enumerate(layers) for weight in layer.parameters()}
     return tuple(
-        Parameter(
-            name=name,
-            storage=notes.number(weight),
-            shape=tuple(weight.shape),
-            layer=inside.get(id(weight), ENDS),
-        )
+        Parameter(name, notes.number(weight), tuple(weight.shape), inside.get(id(weight), ENDS))
         for name, weight in model.named_parameters()
     )
 
@@ -236,17 +231,13 @@ def _dispatching(torch: Torch, notes: _Notes) -> Iterator[None]:
         result = function(*arguments, **(named or {}))
         name = function._schema.name.rpartition("::")[2]
         if name not in WITHOUT_DATA:
-            leaves = torch.utils._pytree.tree_leaves
-            reads, writes = leaves((arguments, named)), leaves(result)
-            notes.calls.append(
-                Call(
-                    name=name,
-                    reads=tuple(notes.operand(x) for x in reads if isinstance(x, torch.Tensor)),
-                    writes=tuple(notes.operand(x) for x in writes if isinstance(x, torch.Tensor)),
-                    layer=notes.layer,
-                    backward=notes.backward,
-                )
+            leaves = (torch.utils._pytree.tree_leaves(part) for part in ((arguments, named), result))
+            reads, writes = (
+                tuple(notes.operand(leaf) for leaf in part if isinstance(leaf, torch.Tensor))
+                for part in leaves
             )
+            call = Call(name=name, reads=reads, writes=writes, layer=notes.layer, backward=notes.backward)
+            notes.calls.append(call)
         return result
 
     mode = type("Recorder", (base,), {"__torch_dispatch__": dispatch})

@@ -22,11 +22,8 @@ def costs(report: Report) -> Section:
     """Return the section about cost, price, energy and power, with the lines of the text report."""
     pairs = [line.split(maxsplit=1) for line in cost_lines(report)[1:]]
     rows = [(name, value) for name, value in pairs]
-    return Section(
-        "costs",
-        COSTS,
-        html=table("Cost and energy of the devices, and their power.", ("quantity", "value"), rows),
-    )
+    html = table("Cost and energy of the devices, and their power.", ("quantity", "value"), rows)
+    return Section("costs", COSTS, html=html)
 
 
 def saving(report: Report) -> Section | None:
@@ -35,11 +32,8 @@ def saving(report: Report) -> Section | None:
         return None
     head, *lines = checkpoint_lines(report.checkpoint)
     rows = [(name, value) for name, value in (line.split(maxsplit=1) for line in lines)]
-    return Section(
-        "checkpoints",
-        "What saving takes",
-        html=table(f"{head[0].upper()}{head[1:]}.", ("quantity", "value"), rows),
-    )
+    html = table(f"{head[0].upper()}{head[1:]}.", ("quantity", "value"), rows)
+    return Section("checkpoints", "What saving takes", html=html)
 
 
 def evidence(report: Report) -> Section:
@@ -53,24 +47,22 @@ def evidence(report: Report) -> Section:
         " which the curve was not fitted. The third column states whether the shapes of this job lie inside"
         " the measured range of the curve."
     )
-    return Section(
-        "evidence",
-        EVIDENCE,
-        html=table(caption, ("curve", "error", "measured range", "source"), rows)
+    html = (
+        table(caption, ("curve", "error", "measured range", "source"), rows)
         + "<h3>Assumed</h3>"
-        + (listing(report.assumptions) or NOTHING_ASSUMED),
+        + (listing(report.assumptions) or NOTHING_ASSUMED)
     )
+    return Section("evidence", EVIDENCE, html=html)
 
 
 def repeat(report: Report) -> Section:
     """Return the section with the complete job file, which needs no catalogue."""
     text = job_text(report.job)
     data = b64encode(text.encode()).decode()
-    return Section(
-        "job",
-        "Job file that reproduces this prediction",
-        html="<p>Save the file as job.yaml; <code>flopcast predict job.yaml</code> then gives this report"
+    html = (
+        "<p>Save the file as job.yaml; <code>flopcast predict job.yaml</code> then gives this report"
         " again. The file is complete: it contains the device, the links, the stack and all sources."
         f' <a download="job.yaml" href="data:application/yaml;base64,{data}">Save job.yaml</a></p>'
-        f'<details><summary>Show the file</summary><pre tabindex="0">{escape(text)}</pre></details>',
+        f'<details><summary>Show the file</summary><pre tabindex="0">{escape(text)}</pre></details>'
     )
+    return Section("job", "Job file that reproduces this prediction", html=html)

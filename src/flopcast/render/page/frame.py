@@ -39,6 +39,15 @@ class Section:
     html: str
 
 
+def folded(key: str, heading: str, html: str, state: str = "") -> str:
+    """Return a part of an answer that can be folded, with the heading as HTML.
+
+    Its `state` is " open", or " data-later" if the script asks for it.
+    """
+    summary = f"<summary><h2>{heading}</h2></summary>"
+    return f'<details class="part" id="part-{key}"{state}>{summary}{html}</details>'
+
+
 def document(
     title: str,
     sections: Sequence[Section],

@@ -85,15 +85,13 @@ class FrontDrawing:
         title = f"{self.axes[0]} against {self.axes[1]} of {len(self.marks)} {self.what}"
         if not self.marks:
             nothing = f"no {self.what.removesuffix('s')} is feasible"
-            return described_svg(
-                "plans", title, f"{nothing.capitalize()}.", 80, label(40, 50, nothing, "start")
-            )
+            drawn = label(40, 50, nothing, "start")
+            return described_svg("plans", title, f"{nothing.capitalize()}.", 80, drawn)
         across = self._axis([one.across for one in self.marks], 0)
         up = self._axis([one.up for one in self.marks], 1)
-        drawn = [*grid(across, up, *self.shows), self._line(across, up), *self._marks(across, up)]
-        return described_svg(
-            "plans", title, self.legend, HEIGHT, "".join(drawn) + names(across, up, *self.axes)
-        )
+        parts = [*grid(across, up, *self.shows), self._line(across, up), *self._marks(across, up)]
+        drawn = "".join(parts) + names(across, up, *self.axes)
+        return described_svg("plans", title, self.legend, HEIGHT, drawn)
 
     def _axis(self, values: Sequence[Number], place: int) -> Axis:
         """Return an axis over all values, by logarithms where they differ more than tenfold."""

@@ -89,15 +89,14 @@ def limits(report: Report) -> Section:
         " add up to more than 100 %, because several factors scale the same kernels. A dash in the last"
         " column marks factors that faster hardware does not change."
     )
-    return Section(
-        "limits",
-        LIMITING,
-        html=table(f"{one_step(report)}, by what limits it.", ("limited by", "time", "share", ""), kinds)
+    html = (
+        table(f"{one_step(report)}, by what limits it.", ("limited by", "time", "share", ""), kinds)
         + "<h3>What the uncertainty depends on</h3>"
         + (_drawing(report) if report.factors else "")
         + table(caption, headings, rows[:num_shown])
-        + _folded(headings, rows[num_shown:]),
+        + _folded(headings, rows[num_shown:])
     )
+    return Section("limits", LIMITING, html=html)
 
 
 def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:

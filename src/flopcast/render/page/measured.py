@@ -27,28 +27,17 @@ def measured(found: SlowStep) -> Section:
     """Return the section with the measured step, the steps of the log, and the suspects."""
     drawn = "" if found.log is None else _steps(found, found.log)
     rows = [_row(each, found.report.step_time_s) for each in found.suspects]
-    suspects = (
-        table(
-            "Reasons why the step may be slower than necessary, with the seconds that each costs and"
-            " their certainty.",
-            (
-                "suspect",
-                "cost per step",
-                "share of the predicted step",
-                "basis",
-                "evidence, and what to change",
-            ),
-            rows,
+    suspects = "<p>There are no suspects: flopcast knows no change that would make this step shorter.</p>"
+    if rows:
+        caption = (
+            "Reasons why the step may be slower than necessary, with the seconds that each costs and their"
+            " certainty."
         )
-        if rows
-        else "<p>There are no suspects: flopcast knows no change that would make this step shorter.</p>"
-    )
+        costs = ("cost per step", "share of the predicted step")
+        suspects = table(caption, ("suspect", *costs, "basis", "evidence, and what to change"), rows)
     notes = [*(f"Not longer than predicted: {text}" for text in found.cleared), *found.advice]
-    return Section(
-        "measured",
-        "Measured and predicted steps",
-        html=f"{_contradicted(found)}<p>{_verdict(found)}</p>{drawn}{suspects}{listing(notes)}",
-    )
+    html = f"{_contradicted(found)}<p>{_verdict(found)}</p>{drawn}{suspects}{listing(notes)}"
+    return Section("measured", "Measured and predicted steps", html=html)
 
 
 def _verdict(found: SlowStep) -> str:

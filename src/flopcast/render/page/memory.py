@@ -60,25 +60,15 @@ def memory(report: Report) -> Section:
         f" {show_memory(report.memory.capacity_bytes)}. A pixel that covers several moments shows the"
         " largest memory of them."
     )
-    figure = over_time(
-        "memory-drawing",
-        title,
-        described,
-        Plot(
-            drawn="".join(drawn),
-            rows=[f"stage {stage}" for stage in stages],
-            height=height * len(stages),
-            end_s=end_s,
-        ),
-        legend([(hue, memory_label(name)) for hue, name in enumerate(names)]),
-    )
-    return Section(
-        "memory",
-        "Memory",
-        html=f"{memory_bars(report.memory, names)}{tier_bars(report.memory, names)}"
+    rows, below = [f"stage {stage}" for stage in stages], legend([*enumerate(map(memory_label, names))])
+    plot = Plot(drawn="".join(drawn), rows=rows, height=height * len(stages), end_s=end_s)
+    figure = over_time("memory-drawing", title, described, plot, below)
+    html = (
+        f"{memory_bars(report.memory, names)}{tier_bars(report.memory, names)}"
         f"<h3>Over the step</h3><p>{described}</p>{figure}"
-        f"<h3>By category</h3>{_categories(report)}<h3>By stage</h3>{_stages(report)}",
+        f"<h3>By category</h3>{_categories(report)}<h3>By stage</h3>{_stages(report)}"
     )
+    return Section("memory", "Memory", html=html)
 
 
 def _named(curves: Sequence[dict[str, Floats]], outside: Sequence[dict[str, float]] = ()) -> list[str]:

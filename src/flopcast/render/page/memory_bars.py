@@ -28,7 +28,7 @@ DRIVER_HUE = HUES - 1
 Part = tuple[int, str, float]  # hue, label, bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class StageBar:
     """The content of the bar of a stage: (hue, label, bytes) of its parts, their sum, and the high end."""
 
@@ -69,16 +69,8 @@ def stage_bars(memory: MemoryReport, names: Sequence[str]) -> list[StageBar]:
         expected_bytes = stage.allocated_bytes + driver_bytes
         high_bytes = max(expected_bytes, float(peaks.high_bytes[0, place]))
         word, colour = VERDICTS[verdict(expected_bytes, high_bytes, memory.capacity_bytes)]
-        bars.append(
-            StageBar(
-                stage=stage.stage,
-                parts=(*parts, (DRIVER_HUE, DRIVER, driver_bytes)),
-                expected_bytes=expected_bytes,
-                high_bytes=high_bytes,
-                word=word,
-                colour=colour,
-            )
-        )
+        parts.append((DRIVER_HUE, DRIVER, driver_bytes))
+        bars.append(StageBar(stage.stage, tuple(parts), expected_bytes, high_bytes, word, colour))
     return bars
 
 
@@ -122,9 +114,8 @@ def tier_bars(memory: MemoryReport, names: Sequence[str]) -> str:
     held = dict.fromkeys(name for tier in memory.tiers for name in tier.by_category)
     entries = [(_hue(name, names), memory_label(name)) for name in held]
     text, base = f"{described} {'; '.join(each)}.", ROW_HEIGHT * len(rows)
-    drawn = figure(
-        "tier-bars", "Memory outside the devices", text, base + 6, "".join(rows), legend(entries)
-    )
+    title = "Memory outside the devices"
+    drawn = figure("tier-bars", title, text, base + 6, "".join(rows), legend(entries))
     return f"<h3>Outside the devices</h3><p>{described}</p>{drawn}"
 
 

@@ -33,11 +33,9 @@ def pipeline(report: Report) -> Section:
     stages = len(timeline.update_s)
     drawn_stages = chosen(stages) if _is_large(report) else np.arange(stages)
     height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(drawn_stages)))
-    rows = (
-        [_columns(report, stage, row * height, height) for row, stage in enumerate(drawn_stages.tolist())]
-        if _is_large(report)
-        else _tasks(report, height)
-    )
+    places = [*enumerate(drawn_stages.tolist())] if _is_large(report) else []
+    rows = [_columns(report, stage, row * height, height) for row, stage in places]
+    rows = rows or _tasks(report, height)
     end_s = end_of(report)
     passes = PASSES[: int(timeline.kind.max()) + 1]
     hues = [*enumerate(passes), (END_HUE, "update and reduction")]
@@ -49,14 +47,9 @@ def pipeline(report: Report) -> Section:
         end_s=end_s,
         kind="" if _is_large(report) else "tasks",
     )
-    figure = over_time(
-        "pipeline-drawing",
-        title,
-        "Time runs to the right, and stages from top to bottom. Empty space is waiting time. "
-        f"{rule(report)}",
-        plot,
-        legend(hues),
-    )
+    described = "Time runs to the right, and stages from top to bottom. Empty space is waiting time."
+    described += f" {rule(report)}"
+    figure = over_time("pipeline-drawing", title, described, plot, legend(hues))
     alone = report.job.plan.pipeline_parallel == 1
     between = "" if alone else ", between two synchronisations of all stages"
     text = f"<p>One step without jitter{between}. {rule(report)}</p>"
@@ -138,14 +131,8 @@ def busy_by_column(report: Report, stage: int, columns: int = COLUMNS) -> Floats
     timeline = report.timeline
     edges = np.linspace(0.0, end_of(report), columns + 1)
     mine = timeline.stage == stage
-    busy = [
-        _spent(
-            timeline.start_s[mine & (timeline.kind == kind)],
-            timeline.end_s[mine & (timeline.kind == kind)],
-            edges,
-        )
-        for kind in range(int(timeline.kind.max()) + 1)
-    ]
+    kinds = (mine & (timeline.kind == kind) for kind in range(int(timeline.kind.max()) + 1))
+    busy = [_spent(timeline.start_s[tasks], timeline.end_s[tasks], edges) for tasks in kinds]
     begin_s = timeline.reduce_start_s[stage]
     starts = np.array([0.0, begin_s])
     stops = np.array([timeline.update_s[stage], begin_s + timeline.reduce_s[stage]])
@@ -200,13 +187,7 @@ def _table(report: Report) -> str:
         waits_s = max(0.0, report.clean_step_time_s - math.fsum(spent_s))
         cells: list[Cell] = [f"{stage}", *(seconds(each) for each in spent_s), seconds(waits_s)]
         rows.append((*cells, share(waits_s / report.clean_step_time_s)))
-    headings = (
-        "stage",
-        *passes,
-        "update and reduction",
-        "waits and transfers",
-        "waits and transfers, share of the step",
-    )
-    return table(
-        "Time of each stage over the step, including communication that compute waits for.", headings, rows
-    )
+    waits = "waits and transfers"
+    headings = ("stage", *passes, "update and reduction", waits, f"{waits}, share of the step")
+    caption = "Time of each stage over the step, including communication that compute waits for."
+    return table(caption, headings, rows)

@@ -122,14 +122,16 @@ def roofline(report: Report) -> Section:
     device = report.job.cluster.node.device
     products = [one for one in points if one.flop > 0]
     drawn = _drawing(report, products) if products else ""
-    text = (
-        f"<p>One device ({escape(device.name)}): memory {show(device.memory_bytes_per_s, 'B/s')}; matrix"
-        " engine "
-        + escape(", ".join(f"{show(device.peak(unit), 'FLOP/s')} in {unit}" for unit in _units(products)))
-        + ". FLOP are those of matrix multiplications only, and bytes count each tensor once.</p>"
-        if products
-        else ""
+    text, peaks = (
+        "",
+        ", ".join(f"{show(device.peak(unit), 'FLOP/s')} in {unit}" for unit in _units(products)),
     )
+    if products:
+        text = (
+            f"<p>One device ({escape(device.name)}): memory {show(device.memory_bytes_per_s, 'B/s')};"
+            f" matrix engine {escape(peaks)}. FLOP are those of matrix multiplications only, and bytes"
+            " count each tensor once.</p>"
+        )
     return Section("roofline", "Roofline", html=text + drawn + _table(report, points))
 
 
@@ -228,28 +230,17 @@ def _table(report: Report, points: tuple[KernelPoint, ...]) -> str:
     number = 0
     for one in points:
         number += one.flop > 0
-        rows.append(
-            (
-                one.name,
-                f"{number}" if one.flop > 0 else "",
-                one.phase,
-                one.kernel,
-                rate(one.flop, "FLOP") if one.flop > 0 else "–",
-                rate(one.moved_bytes, "B"),
-                seconds(one.alone_s),
-                "compute" if one.compute_s > one.memory_s else "memory",
-                share(one.bound_share),
-                seconds(one.path_s),
-            )
-        )
+        of_mark, flop = (f"{number}", rate(one.flop, "FLOP")) if one.flop > 0 else ("", "–")
+        costs = (flop, rate(one.moved_bytes, "B"), seconds(one.alone_s))
+        limit = ("compute" if one.compute_s > one.memory_s else "memory", share(one.bound_share))
+        rows.append((one.name, of_mark, one.phase, one.kernel, *costs, *limit, seconds(one.path_s)))
     headings = (
         "kernel", "mark", "pass", "class", "FLOP", "bytes", "time", "limited by", "share of roof",
         "time in the step",
     )  # fmt: skip
-    rows_table = table(
+    caption = (
         "Times of kernels without overlap. Each kernel has its longest shape. The last column is the "
-        f"time in {one_step(report).lower()}.",
-        headings,
-        rows,
+        f"time in {one_step(report).lower()}."
     )
+    rows_table = table(caption, headings, rows)
     return f"<details><summary>All {len(points)} kernels</summary>{rows_table}</details>"

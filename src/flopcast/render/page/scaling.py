@@ -104,14 +104,8 @@ FEW_MONEY = replace(
 def axes(steps: Sequence[ScaledStep], curve: ScalingCurve) -> tuple[Axis, Axis]:
     """Return the logarithmic axis of devices, and the axis of the curve's quantity."""
     devices, values = [one.num_devices for one in steps], [curve.of(one) for one in steps]
-    across = Axis(
-        low=min(devices) / 1.15,
-        high=max(devices) * 1.15,
-        start=LEFT,
-        end=RIGHT,
-        logarithmic=True,
-        marked=tuple(sorted(set(devices))),
-    )
+    ends, marked = (min(devices) / 1.15, max(devices) * 1.15), tuple(sorted(set(devices)))
+    across = Axis(low=ends[0], high=ends[1], start=LEFT, end=RIGHT, logarithmic=True, marked=marked)
     low, high = (min(values) / 1.3, max(values) * 1.3) if curve.logarithmic else (0.0, max(values) * 1.1)
     return across, Axis(low=low, high=high, start=BOTTOM, end=TOP, logarithmic=curve.logarithmic)
 

@@ -14,7 +14,7 @@ from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, Quantity, rate, seconds, share, table
 from flopcast.render.serving_text import NAMES
 from flopcast.serving.serving_report import ServingReport
-from flopcast.units import Number, show, show_seconds
+from flopcast.units import show, show_seconds
 
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 340, 136, 985, 14, 290
 DOT = "M-4.5,0a4.5,4.5 0 1,0 9,0a4.5,4.5 0 1,0 -9,0z"
@@ -60,11 +60,8 @@ def load_section(reports: Sequence[ServingReport]) -> Section:
         for one in reports
     ]
     headings = ("load", "output", "per device", "TTFT p99", "TPOT p99", "decoding", "KV cache in use")
-    return Section(
-        "load",
-        "Latency and throughput",
-        html=drawing + table("The same deployment under other loads.", headings, rows),
-    )
+    html = drawing + table("The same deployment under other loads.", headings, rows)
+    return Section("load", "Latency and throughput", html=html)
 
 
 def _load(report: ServingReport) -> str:
@@ -96,18 +93,10 @@ def percentile_section(report: ServingReport) -> Section:
     rows: list[tuple[Cell, ...]] = []
     columns = list(report.latencies["ttft"])
     for name, found in report.latencies.items():
-        for column in columns:
-            if column in found:
-                each = found[column]
-                rows.append(
-                    (
-                        NAMES[name],
-                        column,
-                        seconds(each.value),
-                        seconds(each.low, each.value),
-                        seconds(each.high, each.value),
-                    )
-                )
+        for column in filter(found.__contains__, columns):
+            each = found[column]
+            bounds = (seconds(bound, each.value) for bound in (each.low, each.high))
+            rows.append((NAMES[name], column, seconds(each.value), *bounds))
     headings = ("latency", "statistic", "value", "90 %: from", "to")
     numbers = table("Latencies with their 90 % intervals.", headings, rows)
     return Section("latencies", "Latencies", html=drawing + numbers)
@@ -126,15 +115,10 @@ def occupancy_section(report: ServingReport) -> Section:
     across = Axis(low=0.0, high=end_s or 1.0, start=LEFT, end=RIGHT)
     parts = []
     most = max(float(table_of.running.max()), float(table_of.waiting.max()), 1.0)
+    requests = [(0, "running", table_of.running[rows]), (1, "waiting", table_of.waiting[rows])]
     for key, title, series, top, shown in (
-        ("cache", "KV cache in use", [(2, "KV cache", blocks)], 1.0, _percent),
-        (
-            "requests",
-            "Requests in the engine",
-            [(0, "running", table_of.running[rows]), (1, "waiting", table_of.waiting[rows])],
-            most,
-            _count,
-        ),
+        ("cache", "KV cache in use", [(2, "KV cache", blocks)], 1.0, "{:.0%}".format),
+        ("requests", "Requests in the engine", requests, most, "{:g}".format),
     ):
         up = Axis(low=0.0, high=1.05 * top, start=BOTTOM, end=TOP)
         drawn = [*grid(across, up, show_seconds, shown)]
@@ -145,11 +129,3 @@ def occupancy_section(report: ServingReport) -> Section:
         svg = "".join(drawn) + names(across, up, "time since the first arrival", title)
         parts.append(figure(f"{key}-drawing", title, f"{title} over time.", HEIGHT, svg, below))
     return Section("engine", "The engine over time", html="".join(parts))
-
-
-def _percent(value: Number) -> str:
-    return f"{value:.0%}"
-
-
-def _count(value: Number) -> str:
-    return f"{value:g}"

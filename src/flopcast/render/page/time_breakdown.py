@@ -47,9 +47,8 @@ def parts(report: Report) -> dict[str, tuple[OperatorTime, ...]]:
         path_s[_place(each.item)] += each.path_s
     operators: dict[str, list[OperatorTime]] = {name: [] for name in report.breakdown}
     for (component, operator, phase, runs_as), spent_s in path_s.items():
-        operators[component].append(
-            OperatorTime(operator=operator, phase=phase, runs_as=runs_as, path_s=spent_s)
-        )
+        part = OperatorTime(operator=operator, phase=phase, runs_as=runs_as, path_s=spent_s)
+        operators[component].append(part)
     return {
         name: tuple(sorted(each, key=lambda part: (-part.path_s, part.operator, part.phase)))
         for name, each in operators.items()
@@ -126,21 +125,16 @@ def where(report: Report) -> Section:
         part_row(component_label(component), seconds(spent_s), spent_s / report.step_time_s, _hue(number))
         for number, (component, spent_s) in enumerate(report.breakdown.items())
     ]
-    opened = "".join(
-        _component(report, component, inside[component])
-        for component in report.breakdown
-        if inside[component]
-    )
-    return Section(
-        "time",
-        "Where the time goes",
-        html=_drawing(report)
+    opened = "".join(_component(report, name, inside[name]) for name in report.breakdown if inside[name])
+    html = (
+        _drawing(report)
         + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
         + _loader(report)
         + _outer(report)
         + _stragglers(report)
-        + f"<details><summary>Operators of each component</summary>{opened}</details>",
+        + f"<details><summary>Operators of each component</summary>{opened}</details>"
     )
+    return Section("time", "Where the time goes", html=html)
 
 
 def _hue(number: int) -> int:
@@ -168,24 +162,17 @@ def _drawing(report: Report) -> str:
         f"{component_label(name)} {spent_s / report.step_time_s:.1%}"
         for name, spent_s in report.breakdown.items()
     )
-    return figure(
-        "time-drawing", "The step by component", described, BAR_HEIGHT, "".join(drawn), legend(named)
-    )
+    title = "The step by component"
+    return figure("time-drawing", title, described, BAR_HEIGHT, "".join(drawn), legend(named))
 
 
 def _component(report: Report, component: str, inside: tuple[OperatorTime, ...]) -> str:
     """Return one component as HTML: its name and time, and its operators when unfolded."""
     spent_s = report.breakdown[component]
+    step_s, spent = report.step_time_s, [part for part in inside if part.path_s]
     rows = [
-        (
-            part.operator,
-            part.phase,
-            part.runs_as,
-            seconds(part.path_s),
-            share(part.path_s / report.step_time_s),
-        )
-        for part in inside
-        if part.path_s
+        (part.operator, part.phase, part.runs_as, seconds(part.path_s), share(part.path_s / step_s))
+        for part in spent
     ]
     headings = ("operator", "pass", "runs as", "time", "share of the step")
     name = component_label(component)
