@@ -101,7 +101,8 @@ def with_sides(words: Words) -> tuple[Words, Mapping[str, str], list[Problem]]:
     tuple
         The fields, the name that the request has for each misnamed job, and the errors of misnamed jobs.
     """
-    jobs = {name: value for name, value in words.items() if name not in ("a", "b", *OF_JOB)}
+    beside = (name for name in words if name[:2] not in ("a", "b", "a.", "b.") and name not in OF_JOB)
+    jobs = {name: words[name] for name in beside}
     jobs = {
         name: value if isinstance(value, Mapping) else {"model": value}
         for name, value in jobs.items()
