@@ -50,21 +50,48 @@ def test_the_same_step_again_takes_all_but_the_noise(gap):
     assert known.variance(row) == pytest.approx(variance * NOISE**2 / (variance + NOISE**2))
 
 
-def test_what_no_factor_explains_fades_with_the_share_of_factors_that_differ():
+def test_half_of_the_factors_and_what_none_explains_fade_with_the_share_of_factors_that_differ():
+    """The covariance of two steps, over the variance of the measured one with its noise."""
+    gap = 0.05
+    known = condition([run(gap)], SIGMAS)
+    for shares, moved in ((ALIKE, 0.0), (UNLIKE, (0.6 + 0.6) / 2)):
+        factors = sum(ALIKE[name] * shares[name] * SIGMAS[name] ** 2 for name in ("gemm", "fabric"))
+        specific = (0.5 * factors + SIGMAS[UNEXPLAINED] ** 2) * math.exp(-moved / 0.2)
+        whole = variance_of(ALIKE) + NOISE**2
+        row = known.row(shares)
+
+        assert known.specific_mean(row) == pytest.approx(gap * specific / whole)
+        assert known.mean(row) == pytest.approx(gap * (0.5 * factors + specific) / whole)
+        left = variance_of(shares) - (0.5 * factors + specific) ** 2 / whole
+        assert known.variance(row) == pytest.approx(left)
+
+
+def test_measured_parts_tell_factors_apart_so_that_all_steps_share_them():
+    part = run(0.05, {"gemm": 1.0}, name="gemm")
+    alone, with_step = (condition(runs, SIGMAS) for runs in ([part], [part, run(0.05)]))
+
+    step = alone.row({"gemm": 0.1, "fabric": 0.8})
+    assert alone.mean(step) == pytest.approx(0.1 * 0.05 * 0.05**2 / (0.05**2 + NOISE**2))
+    assert with_step.specific[list(with_step.names).index("gemm")] == 0.0
+
+
+def test_no_run_makes_a_step_less_certain_than_before():
+    """The sigma of plans (0.08) is larger than that of the prediction (0.05), and the steps are unlike."""
     known = condition([run(0.05)], SIGMAS)
-    moved = (0.6 + 0.6) / 2
+    row = known.row(UNLIKE)
 
-    same, other = (known.unexplained_mean(known.row(shares)) for shares in (ALIKE, UNLIKE))
-
-    assert other / same == pytest.approx(math.exp(-moved / 0.2))
+    whole = known.alone_variance(row) + known.specific_variance(row, 0.05**2)
+    assert whole <= sum((UNLIKE[name] * SIGMAS[name]) ** 2 for name in ("gemm", "fabric")) + 0.05**2
 
 
 def test_another_machine_learns_factors_and_nothing_unexplained():
     known = condition([run(0.05)], {**SIGMAS, "unexplained[dense: another stack, a cluster]": 0.08})
     row = known.row({"gemm": 0.7, "unexplained[dense: another stack, a cluster]": 1.0})
 
-    assert known.unexplained_mean(row) == 0.0
-    assert known.mean(row) > 0.0
+    gemm = (0.7 * SIGMAS["gemm"]) ** 2
+    moved = (0.2 + 1.0 + 1.0) / 2
+    expected = 0.5 * gemm * (1.0 + math.exp(-moved / 0.2)) / (variance_of(ALIKE) + NOISE**2)
+    assert known.mean(row) == pytest.approx(0.05 * expected)
 
 
 @given(st.lists(st.tuples(gaps, steps), min_size=1, max_size=4), steps)
@@ -76,7 +103,10 @@ def test_runs_only_ever_make_surer_and_their_order_does_not_matter(measured, ste
     assert forth.mean(row) == pytest.approx(back.mean(mirrored), abs=1e-9)
     assert forth.variance(row) == pytest.approx(back.variance(mirrored), abs=1e-12)
     assert forth.variance(row) <= variance_of(step) + 1e-12
-    assert forth.alone_variance(row) + forth.unexplained_variance(row) >= forth.variance(row) - 1e-12
+    assert (
+        forth.alone_variance(row) + forth.specific_variance(row, SIGMAS[UNEXPLAINED] ** 2)
+        >= forth.variance(row) - 1e-12
+    )
 
 
 @pytest.mark.parametrize("sigmas_off", [0.9, 2.0, 4.0])

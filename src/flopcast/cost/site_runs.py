@@ -13,8 +13,11 @@ with mean 0 and a sigma. A measured time has
 What no factor explains is alike for steps that spend their time alike: between two steps on one machine its
 correlation is exp(-moved / 0.2), where `moved` is the share of factors that the two do not have in common.
 0.2 is the share from which on the errors of two plans count as independent (between_plans.py), and the
-sigma is at least that of the ratio of two plans. So with C the covariance of the measured times, noise
-included, and k their covariance with anything else,
+sigma is at least that of the ratio of two plans. The time of a step does not tell which of its factors
+caused an error, and the error of a curve differs from shape to shape. So if only whole steps were measured,
+half of the variance of each factor (`SPECIFIC_FRACTION`) is as specific to steps that are alike as what no
+factor explains. Measured parts of a step tell its factors apart. With C the covariance of the measured
+times, noise included, and k their covariance with anything else,
 
     mean = kᵀ C⁻¹ gaps,   variance = prior variance - kᵀ C⁻¹ k.
 
@@ -43,6 +46,10 @@ from flopcast.spec.site import SiteRun
 
 UNEXPLAINED = "unexplained["  # how the names of factors begin whose level differs between steps
 DEGREES_OF_FREEDOM = 4.0
+# Fraction of a factor's variance that steps share only if they are alike. Between published runs of one
+# machine that differ in more than 30 % of their factors, half of the change that the whole variance implies
+# is measured: 0.48 in dense models and 0.36 in mixtures of experts (docs/accuracy/journal.md).
+SPECIFIC_FRACTION = 0.5
 
 
 class Uncertain(Protocol):
@@ -75,12 +82,14 @@ def prior_log_sigmas(factors: Iterable[Uncertain]) -> dict[str, float]:
 class KnownRuns:
     """Measured times that condition a prediction. Shares are (times, names) or, of one step, (names,).
 
-    `weights` is C⁻¹ gaps and `precision` C⁻¹ in the notation of the module.
+    `weights` is C⁻¹ gaps and `precision` C⁻¹ in the notation of the module. `specific` is the fraction of
+    each variance that only steps that are alike share: 1 for what no factor explains.
     """
 
     names: tuple[str, ...]
     shares: Counts
     variances: Logs  # of the factors, before any run
+    specific: Counts
     weights: Logs
     precision: Counts
 
@@ -90,49 +99,57 @@ class KnownRuns:
 
     @property
     def log_ratios(self) -> Logs:
-        """Return the mean of each factor's logarithm, (names,); 0 for a part that no factor explains."""
-        found: Logs = self.variances * ~_differing(self.names) * (self.weights @ self.shares)
+        """Return the mean of each factor's logarithm, (names,), over all steps; 0 for unexplained parts."""
+        found: Logs = self.variances * (1.0 - self.specific) * (self.weights @ self.shares)
         return found
 
     @property
     def after_variances(self) -> Logs:
-        """Return the variance of the logarithm of each single factor, (names,)."""
-        moves = self.shares * self.variances * ~_differing(self.names)
-        found: Logs = self.variances - np.einsum("in,ij,jn->n", moves, self.precision, moves)
+        """Return the variance of the logarithm of each single factor, (names,).
+
+        Of a factor of these times, it is the variance of the part that all steps share.
+        """
+        moves = self.shares * self.variances * (1.0 - self.specific)
+        is_split = (self.shares > 0.0).any(axis=0) & ~_differing(self.names)
+        of_all_steps = self.variances * (1.0 - self.specific * is_split)
+        found: Logs = of_all_steps - np.einsum("in,ij,jn->n", moves, self.precision, moves)
         return np.maximum(found, 0.0)
 
     def mean(self, row: Counts) -> float:
-        """Return log(step / its prediction without runs), from factors and from the unexplained part."""
-        return float(row @ self.log_ratios) + self.unexplained_mean(row)
+        """Return log(step / its prediction without runs), from factors and from the specific part."""
+        return float(row @ self.log_ratios) + self.specific_mean(row)
 
-    def unexplained_mean(self, row: Counts) -> float:
-        """Return the part of `mean` that no factor explains."""
-        found = _unexplained(self.names, self.variances, self.shares, row[None])[:, 0]
+    def specific_mean(self, row: Counts) -> float:
+        """Return the part of `mean` that only steps share that are alike."""
+        found = _specific(self.variances * self.specific, self.shares, row[None])[:, 0]
         return float(found @ self.weights)
 
     def variance(self, row: Counts) -> float:
         """Return the variance of log(step), including the covariance of factors."""
-        across = _covariance(self.names, self.variances, self.shares, row[None])[:, 0]
-        before = float(_covariance(self.names, self.variances, row[None], row[None])[0, 0])
+        across = _covariance(self.variances, self.specific, self.shares, row[None])[:, 0]
+        before = float(self.variances @ row**2)
         return max(0.0, before - float(across @ self.precision @ across))
 
-    def unexplained_alone(self, row: Counts) -> float:
-        """Return the variance of the part of log(step) that no factor explains."""
-        across = _unexplained(self.names, self.variances, self.shares, row[None])[:, 0]
-        before = float(_unexplained(self.names, self.variances, row[None], row[None])[0, 0])
-        return max(0.0, before - float(across @ self.precision @ across))
+    def specific_alone(self, row: Counts) -> float:
+        """Return the variance of the part of log(step) that only steps share that are alike."""
+        variances = self.variances * self.specific
+        across = _specific(variances, self.shares, row[None])[:, 0]
+        return max(0.0, float(variances @ row**2) - float(across @ self.precision @ across))
 
     def alone_variance(self, row: Counts) -> float:
         """Return the sum of the variances of single factors, which are those in a site file."""
         return float((row**2 * self.after_variances)[~_differing(self.names)].sum())
 
-    def unexplained_variance(self, row: Counts) -> float:
+    def specific_variance(self, row: Counts, unexplained_variance: float) -> float:
         """Return the part of `variance` that is not in `alone_variance`.
 
         If a step was measured, errors of factors cancel partly. The sum of their own variances ignores
-        this, so a smaller variance (at least 0) is left for the unexplained part.
+        this, so a smaller variance (at least 0) is left for the specific part. No run makes a step less
+        certain than it was with the `unexplained_variance` of the prediction without runs.
         """
-        return max(0.0, self.variance(row) - self.alone_variance(row))
+        factors = float((self.variances * row**2)[~_differing(self.names)].sum())
+        whole = min(self.variance(row), factors + unexplained_variance)
+        return max(0.0, whole - self.alone_variance(row))
 
 
 def condition(runs: Sequence[SiteRun], log_sigmas: Mapping[str, float]) -> KnownRuns:
@@ -153,14 +170,22 @@ def condition(runs: Sequence[SiteRun], log_sigmas: Mapping[str, float]) -> Known
         for each in run.shares:
             shares[number, place[each.name]] = each.share
     gaps = np.log([run.ratio for run in runs])
-    covariance = _covariance(names, variances, shares, shares)
+    of_steps: Flags = shares @ _differing(names) > 0
+    of_factors = SPECIFIC_FRACTION if runs and of_steps.all() else 0.0
+    specific = np.where(_differing(names), 1.0, of_factors)
+    covariance = _covariance(variances, specific, shares, shares)
     noise: Logs = np.array([run.log_sigma_factor**2 for run in runs])
     whole = np.diag(covariance) + noise
-    surprise = np.maximum(gaps**2 / whole - 1.0, 0.0) * (shares @ _differing(names) > 0)
+    surprise = np.maximum(gaps**2 / whole - 1.0, 0.0) * of_steps
     noise = noise + whole * surprise / (DEGREES_OF_FREEDOM + 1.0)
     precision = np.linalg.inv(covariance + np.diag(noise)).astype(np.float64)
     return KnownRuns(
-        names=names, shares=shares, variances=variances, weights=precision @ gaps, precision=precision
+        names=names,
+        shares=shares,
+        variances=variances,
+        specific=specific,
+        weights=precision @ gaps,
+        precision=precision,
     )
 
 
@@ -170,15 +195,14 @@ def _differing(names: tuple[str, ...]) -> Flags:
     return np.array([name.startswith(UNEXPLAINED) for name in names], dtype=bool)
 
 
-def _covariance(names: tuple[str, ...], variances: Logs, some: Counts, others: Counts) -> Counts:
+def _covariance(variances: Logs, specific: Counts, some: Counts, others: Counts) -> Counts:
     """Return the covariance of the logarithms of two sets of times, (some, others)."""
-    found: Counts = (some * variances * ~_differing(names)) @ others.T
-    return found + _unexplained(names, variances, some, others)
+    found: Counts = (some * variances * (1.0 - specific)) @ others.T
+    return found + _specific(variances * specific, some, others)
 
 
-def _unexplained(names: tuple[str, ...], variances: Logs, some: Counts, others: Counts) -> Counts:
-    """Return the part of the covariance that no factor explains: large where two steps are alike."""
+def _specific(variances: Logs, some: Counts, others: Counts) -> Counts:
+    """Return the part of the covariance that is large only where two steps are alike."""
     moved = np.abs(some[:, None, :] - others[None, :, :]).sum(axis=2) / 2.0
-    together: Counts = (some * variances * _differing(names)) @ others.T
-    found: Counts = together * np.exp(-moved / OWN_SHARE)
+    found: Counts = ((some * variances) @ others.T) * np.exp(-moved / OWN_SHARE)
     return found

@@ -308,8 +308,8 @@ def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor
         row = runs.row({factor.name: factor.share for factor in factors})
         whole[name] = replace(
             whole[name],
-            ratio=whole[name].ratio * math.exp(runs.unexplained_mean(row)),
-            log_sigma_factor=math.sqrt(runs.unexplained_variance(row)),
+            ratio=whole[name].ratio * math.exp(runs.specific_mean(row)),
+            log_sigma_factor=math.sqrt(runs.specific_variance(row, whole[name].log_sigma_factor ** 2)),
         )
     return whole
 

@@ -96,7 +96,7 @@ def _guess(row: ComparedRun, runs: Sequence[SiteRun], weight_ratio: float) -> Gu
         before_log_factor=before,
         after_log_factor=before + known.mean(here),
         before_log_sigma_factor=own,
-        after_log_sigma_factor=math.sqrt(max(known.variance(here), known.alone_variance(here))),
+        after_log_sigma_factor=min(own, math.sqrt(max(known.variance(here), known.alone_variance(here)))),
         weight_ratio=weight_ratio,
         moved_share=float(np.abs(known.shares[0] - here).sum()) / 2.0 if len(runs) == 1 else 0.0,
     )

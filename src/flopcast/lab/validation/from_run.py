@@ -194,8 +194,8 @@ def _posterior(
     names, sigmas, left = before.names, np.sqrt(before.after_variances), np.sqrt(after.after_variances)
     moves = after.log_ratios - before.log_ratios
     for at in np.flatnonzero([name.startswith(UNEXPLAINED) for name in names] & (row > 0)):
-        moves[at] = after.unexplained_mean(row) - before.unexplained_mean(row)
-        sigmas[at], left[at] = (math.sqrt(each.unexplained_alone(row)) for each in known)
+        moves[at] = after.specific_mean(row) - before.specific_mean(row)
+        sigmas[at], left[at] = (math.sqrt(each.specific_alone(row)) for each in known)
     change = after.mean(row) - before.mean(row)
     steps = [math.log(check.observed_s / check.predicted_s) for check in checks if check.name == STEP]
     gap = float(np.mean(steps)) if steps else change
