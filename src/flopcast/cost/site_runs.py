@@ -48,7 +48,7 @@ UNEXPLAINED = "unexplained["  # how the names of factors begin whose level diffe
 DEGREES_OF_FREEDOM = 4.0
 # Fraction of a factor's variance that steps share only if they are alike. Between published runs of one
 # machine that differ in more than 30 % of their factors, half of the change that the whole variance implies
-# is measured: 0.48 in dense models and 0.36 in mixtures of experts (docs/accuracy/journal.md).
+# is measured: 0.46 in dense models and 0.40 in mixtures of experts (docs/accuracy/journal.md).
 SPECIFIC_FRACTION = 0.5
 
 
