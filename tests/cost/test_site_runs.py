@@ -80,7 +80,7 @@ def test_no_run_makes_a_step_less_certain_than_before():
     known = condition([run(0.05)], SIGMAS)
     row = known.row(UNLIKE)
 
-    whole = known.alone_variance(row) + known.specific_variance(row, 0.05**2)
+    whole = known.alone_variance(row) + known.specific_variance(row, 0.05)
     assert whole <= sum((UNLIKE[name] * SIGMAS[name]) ** 2 for name in ("gemm", "fabric")) + 0.05**2
 
 
@@ -104,7 +104,7 @@ def test_runs_only_ever_make_surer_and_their_order_does_not_matter(measured, ste
     assert forth.variance(row) == pytest.approx(back.variance(mirrored), abs=1e-12)
     assert forth.variance(row) <= variance_of(step) + 1e-12
     assert (
-        forth.alone_variance(row) + forth.specific_variance(row, SIGMAS[UNEXPLAINED] ** 2)
+        forth.alone_variance(row) + forth.specific_variance(row, SIGMAS[UNEXPLAINED])
         >= forth.variance(row) - 1e-12
     )
 

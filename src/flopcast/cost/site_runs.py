@@ -140,15 +140,15 @@ class KnownRuns:
         """Return the sum of the variances of single factors, which are those in a site file."""
         return float((row**2 * self.after_variances)[~_differing(self.names)].sum())
 
-    def specific_variance(self, row: Counts, unexplained_variance: float) -> float:
+    def specific_variance(self, row: Counts, log_sigma_factor: float) -> float:
         """Return the part of `variance` that is not in `alone_variance`.
 
         If a step was measured, errors of factors cancel partly. The sum of their own variances ignores
         this, so a smaller variance (at least 0) is left for the specific part. No run makes a step less
-        certain than it was with the `unexplained_variance` of the prediction without runs.
+        certain than it was without runs, with this sigma of what no factor explains.
         """
         factors = float((self.variances * row**2)[~_differing(self.names)].sum())
-        whole = min(self.variance(row), factors + unexplained_variance)
+        whole = min(self.variance(row), factors + log_sigma_factor**2)
         return max(0.0, whole - self.alone_variance(row))
 
 

@@ -309,7 +309,7 @@ def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor
         whole[name] = replace(
             whole[name],
             ratio=whole[name].ratio * math.exp(runs.specific_mean(row)),
-            log_sigma_factor=math.sqrt(runs.specific_variance(row, whole[name].log_sigma_factor ** 2)),
+            log_sigma_factor=math.sqrt(runs.specific_variance(row, whole[name].log_sigma_factor)),
         )
     return whole
 
