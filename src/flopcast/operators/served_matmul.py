@@ -13,7 +13,9 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import SERVED_FORMATS
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
+
+FEWEST_COLUMNS = 32.0  # of measured products
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -21,7 +23,8 @@ class ServedMatmul(AbstractWithoutBackward):
     """`out[m, n] = x[m, k] @ w[k, n]` in a serving engine.
 
     `weights` is the format of w (`SERVED_FORMATS`); "" means `dtype`. Results are in `dtype`. In formats
-    for both operands, the time includes a cast of x before the product.
+    for both operands, measured times include a cast of x before the product. With `is_cast`, the kernel
+    before has cast x (`casts`).
 
     Examples
     --------
@@ -41,6 +44,7 @@ class ServedMatmul(AbstractWithoutBackward):
     k: Counts
     dtype: str
     weights: str = ""
+    is_cast: bool = False
 
     @property
     def kernel(self) -> str:
@@ -62,6 +66,15 @@ class ServedMatmul(AbstractWithoutBackward):
             unit=served.engine_of(self.dtype),
             after_cycles=served.shared_cycles(read),
         )
+
+    def casts(self) -> tuple["ServedMatmul", "ServedMatmul"]:
+        """Return two products whose times differ by the time of the cast of x.
+
+        Both have so few columns that they take little longer than reading x. The first casts x and reads
+        the result, and the second reads 16 bits, so that the difference is slightly shorter than the cast.
+        """
+        narrow = replace(self, n=np.full_like(self.n, FEWEST_COLUMNS), is_cast=False)
+        return narrow, replace(narrow, weights="")
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Return rows, columns, length of the sum."""

@@ -1,6 +1,6 @@
-"""The time of each item of a pass alone, and the factors that scale it.
+"""Each item of a pass alone: seconds, and the factors that scale it.
 
-Answers: how long does each part of a pass take on one rank, and on which factors does it depend?
+Answers: how long does a batch of passes take on one rank, part by part, and on which factors does it rest?
 Elsewhere: prices of single items (cost/price.py), how an engine's host adds to them (pass_times.py).
 
 Kernels of one rank run one after another, from CUDA graphs that take launches off the host, and wait for
@@ -8,7 +8,7 @@ the messages between them: the seconds of a pass are the sum over its items.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -19,14 +19,15 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import group_on
 from flopcast.cost.price import price_all
 from flopcast.cost.pricing import Pricing
-from flopcast.dtypes import Counts, Flags, Floats
+from flopcast.dtypes import Counts, Flags, Floats, constant
 from flopcast.kept_results import NOTHING_KEPT
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.gated_delta import DeltaDecode
 from flopcast.operators.item import Item
 from flopcast.operators.latent_decode import LatentDecode
-from flopcast.records import dataclass
+from flopcast.operators.served_matmul import ServedMatmul
+from flopcast.records import dataclass, replace
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import VISION, ServedLayer
 from flopcast.serving.overlapped_kernels import overlapping_s
@@ -196,10 +197,33 @@ def price_passes(
     cluster = _of_instance(cluster, deployment.devices)
     groups = {(axis, False): group_on(cluster, axis, plans) for axis in axes}
     state = Pricing(cluster, _stack_of(engine), book, FactorBook(site, book.levels), NOTHING_KEPT, None)
-    price_all(PricedOnce(items, (False,) * len(items), of_equal_split(plans), groups), state)
+    casts = _casts(items)
+    priced = (*items, *(each for pair in casts.values() for each in pair))
+    price_all(PricedOnce(priced, (False,) * len(priced), of_equal_split(plans), groups), state)
+    for item, products in casts.items():
+        price, seconds = state.prices[item], [state.prices[each].alone_s for each in products]
+        cast_s = np.maximum(seconds[0] - seconds[1] - (seconds[2] - seconds[3]), 0.0)
+        state.prices[item] = replace(price, alone_s=overlapping_s(price.alone_s, cast_s))
     return PricedPasses(
         layers=layers, prices=state.prices, factors=state.found, used=tuple(state.used.values()), size=size
     )
+
+
+def _casts(items: Iterable[Item]) -> dict[Item, tuple[Item, ...]]:
+    """Return the items that give the time of the cast (`ServedMatmul.casts`) of each product without one.
+
+    The last two cast one row. The time of this cast remains, because engines' constants were fitted to
+    decoding of a few rows with it.
+    """
+    return {
+        item: tuple(
+            replace(item, work=work)
+            for product in (item.work, replace(item.work, m=constant(1)))
+            for work in product.casts()
+        )
+        for item in items
+        if isinstance(item.work, ServedMatmul) and item.work.is_cast
+    }
 
 
 def _of_instance(cluster: Cluster, devices: int) -> Cluster:

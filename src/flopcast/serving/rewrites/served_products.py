@@ -1,4 +1,4 @@
-"""GEMMs by serving kernels, with weights in the deployment's format."""
+"""Products by the kernels of serving, with weights in the deployment's format."""
 
 from flopcast.operators.formats import WIDEST
 from flopcast.operators.item import Item
@@ -24,12 +24,14 @@ def served_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
         wide = item.wide and not (seen.engine.narrow_tables and item.name == HEAD)
         return "" if wide and narrow != WIDEST else narrow
 
-    return tuple(_served(item, weights_of(item)) for item in items if kind_of(item) != "bias_add")
+    def served(item: Item) -> Item:
+        work, weights = item.work, weights_of(item)
+        if not isinstance(work, Matmul):
+            return item
+        is_cast = weights in seen.engine.fused_casts
+        made = ServedMatmul(
+            m=work.m, n=work.n, k=work.k, dtype=ACTIVATIONS, weights=weights, is_cast=is_cast
+        )
+        return replace(item, work=made)
 
-
-def _served(item: Item, weights: str) -> Item:
-    work = item.work
-    if not isinstance(work, Matmul):
-        return item
-    made = ServedMatmul(m=work.m, n=work.n, k=work.k, dtype=ACTIVATIONS, weights=weights)
-    return replace(item, work=made)
+    return tuple(served(item) for item in items if kind_of(item) != "bias_add")
