@@ -9,6 +9,7 @@ from flopcast import prediction
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.unknown_site import (
     CODE_LOG_SIGMAS,
+    DEVICE,
     FRAMEWORK,
     PRIOR_LOG_SIGMAS,
     SIDES,
@@ -94,11 +95,12 @@ def test_plans_on_one_site_share_its_doubt():
     assert shared == pytest.approx(difference(*alone, 0.0))
 
 
-def test_kernels_that_were_measured_in_training_make_a_stack_known():
+def test_operators_that_were_measured_inside_a_software_are_known_on_those_devices_alone():
+    """Those of GPT-NeoX were measured on Perlmutter and Vista (arXiv:2509.22832)."""
     stack = catalog.stack("gpt-neox-deepspeed")
 
-    assert stack.derate.own
-    assert unknowns(stack, "any device") == ()
+    assert [unknowns(stack, device) for device in ("a100-sxm4-80gb", "gh200-96gb")] == [(), ()]
+    assert unknowns(stack, "h100-sxm5-80gb") == (FRAMEWORK, DEVICE)
 
 
 def test_the_runs_of_a_library_are_those_of_the_frameworks_that_are_built_on_it():

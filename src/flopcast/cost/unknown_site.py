@@ -72,7 +72,7 @@ def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
     >>> unknowns(Stack(name="mine", library_fitted_on=("a100",), stands_in=True), "a100")
     ('framework', 'code')
     """
-    if stack.derate.own or device in stack.fitted_on:
+    if device in stack.fitted_on:
         return (CODE,) if stack.stands_in else ()
     of_library = {*stack.fitted_on, *stack.library_fitted_on}
     found: tuple[str, ...] = (FRAMEWORK,)

@@ -253,8 +253,8 @@ class Stack(StrictModel):
     derate : Derate
         Time of a GEMM in training divided by the time of this GEMM in a benchmark.
     fitted_on : tuple of str
-        Devices on which the constants were fitted to at least one run with any release of this framework
-        (cost/unknown_site.py).
+        Devices on which the constants were fitted to at least one run with any release of this framework,
+        or on which its kernels were measured in training (`derate.own`; cost/unknown_site.py).
     library_fitted_on : tuple of str
         Devices on which the constants were fitted to at least one run with any framework that is built on
         the same library, such as Megatron-Core (cost/unknown_site.py).

@@ -156,10 +156,55 @@ def test_first_scores_of_the_tenth_collection_are_of_all_rows_but_three(found_10
 
 
 def test_first_scores_of_the_eleventh_collection_are_of_all_rows_but_three(found_11):
+    """Since then, two layers of Llama 4 are predicted. A run in int8 is not."""
     assert len(printed(COLLECTED[10])) == 3 + sum(
         int(first[0]) for first in FIRST_SCORES_OF_COLLECTED[10].values()
     )
-    assert Counter(row.source for row in found_11.left_out) == {"tpu-recipes-v5p": 1, "torchao-moe-b200": 2}
+    assert [row.source for row in found_11.left_out] == ["tpu-recipes-v5p"]
+
+
+def test_gpt_neox_before_2024_has_the_attention_of_its_file_and_kernels_that_nobody_measured(found_11):
+    """Pythia (arXiv:2304.01373) came before FlashAttention-2 (arXiv:2307.08691)."""
+    rows = [row for row in found_11.rows if row.job.stack.name == "gpt-neox-deepspeed"]
+    flash = [row for row in rows if row.job.stack.attention_kernel == "flash"]
+
+    assert (len(rows), len(flash)) == (9, 6)
+    assert all(("attention-config flash" in row.run.notes) == (row in flash) for row in rows)
+    assert {row.job.stack.attention_generation for row in flash} == {"flash-1"}
+    assert not any(row.job.stack.derate.own for row in rows)
+    assert all(row.covered for row in rows)
+
+
+def test_runs_of_torchtitan_with_deepep_do_not_send_by_nccl(found_11):
+    rows = [row for row in found_11.rows if row.run.source == "nous-torchtitan"]
+    libraries = Counter(row.job.stack.experts.dispatcher for row in rows)
+
+    assert libraries == {"deepep": 6, "all_to_all": 1}
+
+
+def test_ulysses_sends_all_to_alls(found_11):
+    """To more ranks than key/value heads, Ulysses sends copies, which flopcast does not predict."""
+    rows = [row for row in of(found_11, "Ulysses") if row.job.plan.context_parallel <= 8]
+
+    assert [row.job.plan.context_exchange for row in rows] == ["all_to_all"] * 3
+
+
+def test_palm_computes_attention_and_feed_forward_in_parallel(found_11):
+    """Half the messages of tensor parallelism: section 2 of arXiv:2204.02311."""
+    (row,) = [row for row in found_11.rows if row.run.source == "palm-paper"]
+
+    (block,) = row.job.model.blocks
+    assert (block.residual, block.norm, block.norm_bias) == ("parallel_shared_norm", "layernorm", False)
+    assert abs(row.relative_error) < 0.15
+
+
+def test_the_first_layers_of_a_pattern_may_lack_a_kind_of_blocks(found_11):
+    """Each fourth block of Llama 4 has no rotary positions."""
+    rows = [row for row in found_11.rows if row.run.source == "torchao-moe-b200"]
+
+    assert [len(row.job.model.blocks) for row in rows] == [1, 1]
+    assert all(row.job.model.num_blocks == 2 and not row.job.model.pattern for row in rows)
+    assert all(row.job.model.blocks[0].mixer.rotary_fraction == 1.0 for row in rows)
 
 
 def test_a_node_has_as_many_devices_as_its_row_states(found_10):
@@ -214,8 +259,8 @@ def test_first_scores_of_the_sixth_collection_are_of_all_rows_but_eleven(found_6
         ("found_9", "dense", 0.2, 0.63),
         ("found_9", "experts", 0.22, 0.8),
         ("found_10", "dense", 0.12, 0.75),
-        ("found_11", "dense", 0.16, 0.57),
-        ("found_11", "experts", 0.16, 0.85),
+        ("found_11", "dense", 0.19, 0.75),
+        ("found_11", "experts", 0.22, 0.85),
     ],
 )
 def test_half_of_the_collected_runs_are_near_and_most_inside(request, table, family, median_error, inside):
@@ -458,7 +503,8 @@ def test_stacks_list_the_devices_on_which_constants_were_fitted_on_their_runs(pu
 
     for name in catalog.names("stacks"):
         stack = catalog.stack(name)
-        assert set(stack.fitted_on) == fitted[framework(stack)], name
+        if not stack.derate.own:  # lists the devices on which its operators were measured
+            assert set(stack.fitted_on) == fitted[framework(stack)], name
 
 
 def framework(stack):

@@ -149,14 +149,15 @@ def _other_vocabulary(run: Run, own: Model, assumed: list[str]) -> dict[str, obj
 def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
     """Return the model with the row's numbers of layers and of dense layers.
 
-    A repeating pattern of blocks is cut. Runs of equal blocks keep their lengths, except the last run
-    with experts (or the last run of a dense model), which takes the remaining layers. `n_dense_layers` is
-    the number of blocks without experts before that run. A model with another number of layers has no
-    multi-token prediction unless the row states "MTP".
+    A repeating pattern is cut, without kinds of blocks that occur only after the cut. Runs of equal blocks
+    keep their lengths, except the last run with experts (or the last run of a dense model), which takes the
+    remaining layers. `n_dense_layers` is the number of blocks without experts before that run. A model with
+    another number of layers has no multi-token prediction unless the row states "MTP".
     """
     layers = run.architecture.num_layers or own.num_blocks
     counts = _pattern_counts(own, layers) if own.pattern else _run_counts(run, own, layers)
-    if min(counts) < 1:
+    absent = min(counts) < 1
+    if absent and not own.pattern:
         kinds = len(own.blocks)
         because = (
             f"{own.name} has {kinds} kinds of blocks, and in a model of {layers} layers one of these"
@@ -169,6 +170,8 @@ def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, objec
         if count != block.count
     }
     document: dict[str, object] = {"blocks": changed} if changed else {}
+    if absent:  # a kind of the pattern
+        document = _first_blocks(own, counts)
     if layers != own.num_blocks and own.mtp and not run.says("mtp"):
         document["mtp"] = 0
         assumed.append(f"mtp 0: the row has only {layers} layers of {own.name} and does not mention MTP")
@@ -179,6 +182,16 @@ def _pattern_counts(own: Model, layers: int) -> list[int]:
     """Return the number of blocks of each kind in the first layers of a repeating pattern."""
     order = [own.pattern[layer % len(own.pattern)] for layer in range(layers)]
     return [order.count(kind) for kind in range(len(own.blocks))]
+
+
+def _first_blocks(own: Model, counts: list[int]) -> dict[str, object]:
+    """Return the kinds of blocks that occur, if some kinds of a repeating pattern do not."""
+    kept = [kind for kind, count in enumerate(counts) if count]
+    order = [own.pattern[place] for place in range(sum(counts))]  # shorter than the pattern
+    return {
+        "blocks": [own.blocks[kind].model_dump() | {"count": counts[kind]} for kind in kept],
+        "pattern": [kept.index(kind) for kind in order] if len(kept) > 1 else [],
+    }
 
 
 def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
