@@ -191,11 +191,6 @@ class Outer(StrictModel):
         return ",".join(stated + [f"window:{self.window_s!r}s".replace(".0s", "s")] * bool(self.window_s))
 
 
-def outer_word(outer: Outer) -> str:
-    """Return the settings as one word of a plan."""
-    return outer.text()
-
-
 def _of_text(given: object) -> object:
     """Return the mapping that a text means; anything else as it is.
 

@@ -18,7 +18,7 @@ from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.layer_strategies import layers_word
 from flopcast.spec.offload import offload_word
-from flopcast.spec.outer import outer_word
+from flopcast.spec.outer import Outer
 from flopcast.spec.shards import shards_word
 
 TABLE = ".csv"  # how the name of a table of tasks ends
@@ -42,7 +42,7 @@ WORDS: dict[str, Callable[[Any], str]] = {  # of fields that a plan writes as on
     "offload": offload_word,
     "shards": shards_word,
     "layers": layers_word,
-    "outer": outer_word,
+    "outer": Outer.text,
 }
 NUMERIC = (  # what may vary inside a batch of plans; all other fields are structure
     "data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_stages",

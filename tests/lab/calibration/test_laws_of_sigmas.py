@@ -8,15 +8,11 @@ from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.lab.calibration.conformal import REACH, Judged, added_log_sigma, covered, log_sigma, noise
+from flopcast.lab.calibration.conformal import REACH, added_log_sigma, covered, log_sigma, noise
 
 ERRORS = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=40).map(np.array)
 GROUPS = st.lists(st.tuples(ERRORS, st.floats(0.0, 0.2)), min_size=1, max_size=4)
 FEW = settings(max_examples=20)
-
-
-def judged(groups):
-    return [Judged(log_errors=errors, log_sigma_factor=sigma) for errors, sigma in groups]
 
 
 def held(groups, added):
@@ -69,7 +65,7 @@ def test_a_wider_sigma_never_covers_less(errors, one, other):
 @FEW
 @given(GROUPS)
 def test_with_what_is_added_nine_tenths_of_all_groups_are_held(groups):
-    added = added_log_sigma(judged(groups))
+    added = added_log_sigma(groups)
 
     assert held(groups, added + 1e-9) >= 0.9 - 1e-9
     if added > 1e-6:
@@ -82,9 +78,9 @@ def test_the_order_of_groups_and_of_their_errors_changes_nothing_that_is_added(g
     mixed = [(chance.sample(list(errors), len(errors)), sigma) for errors, sigma in groups]
     chance.shuffle(mixed)
 
-    other = added_log_sigma(judged([(np.array(errors), sigma) for errors, sigma in mixed]))
+    other = added_log_sigma([(np.array(errors), sigma) for errors, sigma in mixed])
 
-    assert other == pytest.approx(added_log_sigma(judged(groups)), abs=1e-9)
+    assert other == pytest.approx(added_log_sigma(groups), abs=1e-9)
 
 
 @FEW
@@ -92,7 +88,7 @@ def test_the_order_of_groups_and_of_their_errors_changes_nothing_that_is_added(g
 def test_a_group_that_is_counted_twice_as_often_row_by_row_weighs_the_same(groups):
     doubled = [(np.repeat(errors, 2), sigma) for errors, sigma in groups]
 
-    assert added_log_sigma(judged(doubled)) == pytest.approx(added_log_sigma(judged(groups)))
+    assert added_log_sigma(doubled) == pytest.approx(added_log_sigma(groups))
 
 
 def test_groups_that_nobody_has_need_nothing():

@@ -16,7 +16,7 @@ from flopcast.cost.kernels.curve_book import flat_curve
 from flopcast.errors import SpecError
 from flopcast.lab.calibration import splits
 from flopcast.lab.calibration.collective_files import FabricFile
-from flopcast.lab.calibration.conformal import Judged, added_log_sigma, log_sigma, noise
+from flopcast.lab.calibration.conformal import added_log_sigma, log_sigma, noise
 from flopcast.lab.calibration.curve_fit import fit_curve
 from flopcast.lab.calibration.efficiency_table import fit_once
 from flopcast.lab.calibration.operator_files import FILES
@@ -275,7 +275,7 @@ def test_the_added_sigma_of_two_independent_errors_is_found_again(added):
     own = 0.1
     errors = own * draw.standard_normal(40_000) + added * draw.standard_normal(40_000)
 
-    found = added_log_sigma([Judged(log_errors=errors, log_sigma_factor=own)])
+    found = added_log_sigma([(errors, own)])
 
     assert found == pytest.approx(added, rel=0.1)
 

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Logs
-from flopcast.records import dataclass
 
 NOMINAL = 0.9
 REACH = 1.6449  # sigmas to either side of a normal distribution that hold 90 %
@@ -48,27 +47,22 @@ def covered(log_errors: Logs, log_sigma_factor: float) -> float:
     return float(np.mean(np.abs(log_errors) <= REACH * log_sigma_factor))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Judged:
-    """The errors of one class, and the sigma of its curve before any sigma is added.
-
-    `log_errors` are log(predicted / measured) of rows to which the curve was not fitted.
-    """
-
-    log_errors: Logs
-    log_sigma_factor: float
-
-
-def added_log_sigma(groups: Sequence[Judged]) -> float:
+def added_log_sigma(groups: Sequence[tuple[Logs, float]]) -> float:
     """Return the sigma that must be added to the sigma of each group so that the intervals contain 90 %
     of the errors.
 
     Groups count equally, however many rows they have. The result is 0 if their own sigmas suffice, or
     without groups.
+
+    Parameters
+    ----------
+    groups
+        For each class, log(predicted / measured) of rows to which its curve was not fitted, (rows,), and
+        the sigma of the curve before any sigma is added.
     """
     if not groups:
         return 0.0
-    needed = [(g.log_errors / REACH) ** 2 - g.log_sigma_factor**2 for g in groups]
+    needed = [(log_errors / REACH) ** 2 - own**2 for log_errors, own in groups]
     weights = [np.full(len(n), 1.0 / len(n)) for n in needed]
     values, weight = np.concatenate(needed), np.concatenate(weights)
     order = np.argsort(values, kind="stable")

@@ -27,7 +27,7 @@ from flopcast.cost.kernels.curve_conversion import converted_times
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.unscaled import kernel_seconds
 from flopcast.dtypes import Floats, Logs
-from flopcast.lab.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
+from flopcast.lab.calibration.conformal import added_log_sigma, covered, log_sigma, noise
 from flopcast.lab.calibration.curve_fit import FP16_GRADIENTS, predicted_s
 from flopcast.lab.calibration.samples import Samples
 from flopcast.lab.calibration.source_agreement import disagreement
@@ -110,6 +110,11 @@ class _Errors:
         """Return the log errors of all parts, (rows,)."""
         return np.concatenate(self.parts)
 
+    @property
+    def judged(self) -> tuple[Logs, float]:
+        """Return the log errors of all parts, and the sigma of their curve."""
+        return self.log_errors, self.log_sigma_factor
+
 
 def score(
     subjects: Sequence[Subject],
@@ -148,7 +153,7 @@ def score(
 
 
 def _added(errors: Sequence[_Errors], split: str, kind: str) -> float:
-    return added_log_sigma([_judged(e) for e in errors if (e.split, e.subject.kind) == (split, kind)])
+    return added_log_sigma([e.judged for e in errors if (e.split, e.subject.kind) == (split, kind)])
 
 
 def _order(result: Result) -> Key:
@@ -256,10 +261,6 @@ def _foreign_errors(
                 break
 
 
-def _judged(errors: _Errors) -> Judged:
-    return Judged(log_errors=errors.log_errors, log_sigma_factor=errors.log_sigma_factor)
-
-
 def _result(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> Result:
     subject, relative = judged.subject, np.abs(np.expm1(judged.log_errors))
     coverage, sigma = _coverage(judged, errors, steps)
@@ -294,7 +295,7 @@ def _coverage(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> tuple
         others = _others(judged, errors)
         key = tuple(map(id, others))
         if key not in steps:
-            steps[key] = added_log_sigma([_judged(e) for e in others])
+            steps[key] = added_log_sigma([each.judged for each in others])
         own = float(np.hypot(own, steps[key]))
     return covered(judged.log_errors, own), own
 
