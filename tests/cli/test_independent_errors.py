@@ -504,6 +504,9 @@ CASES = [
         "remove foo",
     ]),
     (f"{JOB} precison=fp8", "", ["write plan.precision=fp8"]),
+    ("memory llama-3-8b --gpus 16 --tokens 2T --plan tp=3", "", [
+        "remove --tokens, or run flopcast predict", "set tensor_parallel to 2"
+    ]),
     (f"{JOB} --seq 8q", "", ["write a number such as --seq 4096"]),
 ]  # fmt: skip
 

@@ -106,7 +106,9 @@ def test_an_error_of_a_compared_job_names_the_job_and_its_edit_mends_it(server):
     assert told["faults"][0]["message"] == "recompute describes one job, not two"
 
 
-def test_jobs_of_a_comparison_with_other_names_are_checked_under_these_names(server):
+def test_errors_of_a_log_and_of_misnamed_jobs_are_reported_with_those_of_the_job(server):
+    _, told = data(server, "diagnose", JOB | {"tp": 3, "log": "no log"})
+    assert [fault["field"] for fault in told["faults"]] == ["log", "plan.tensor_parallel"]
     _, told = data(server, "compare", {"old": JOB | {"tp": 3}, "new": "llama-3-8b"})
     places = [(fault["field"], fault["place"], fault["fix"]) for fault in told["faults"]]
 
@@ -115,6 +117,8 @@ def test_jobs_of_a_comparison_with_other_names_are_checked_under_these_names(ser
         ("new", "request", 'write "b": {"model": "llama-3-8b"} in place of "new"'),
     ]
     assert [each[:2] for each in places[2:]] == [("plan.tensor_parallel", "old")]
+    flat = {f"{side}.{name}": value for side in "ab" for name, value in JOB.items()}
+    assert data(server, "compare", flat)[0] == 200
 
 
 def test_what_no_plan_satisfies_is_said(server):

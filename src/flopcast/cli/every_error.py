@@ -21,7 +21,7 @@ from flopcast.cli.options_of_other_tools import (
     same_here,
 )
 from flopcast.cli.repeated_options import first_slip, repeated
-from flopcast.cli.usage_errors import nearest_option, options_of, usage_problem
+from flopcast.cli.usage_errors import commands_with, nearest_option, options_of, usage_problem
 from flopcast.errors import MEANT, MISSING, Problem, SpecError, common_problems, shown
 from flopcast.files.inputs import is_missing
 from flopcast.fixes import in_words
@@ -123,7 +123,8 @@ class _Line:
             return ForeignOptionError(single, f"write -{single} in place of {single}", context)
         names = {*known, context.command.name or ""}
         fix = same_here(name, value, names, self.words)
-        if fix := fix or ("" if nearest_option(name, context) else misspelt_elsewhere(name, value, names)):
+        is_ours = nearest_option(name, context) or commands_with(name, context)
+        if fix := fix or ("" if is_ours else misspelt_elsewhere(name, value, names)):
             return ForeignOptionError(name, fix, context)
         return error
 

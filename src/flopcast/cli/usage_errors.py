@@ -110,7 +110,7 @@ def _wrong_value(
 def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Problem:
     """Return the fault of an option that the command does not have."""
     name = error.option_name
-    because, elsewhere = f"{context.command_path} has no such option", _commands_with(name, context)
+    because, elsewhere = f"{context.command_path} has no such option", commands_with(name, context)
     near = "" if elsewhere else nearest_option(name, context)
     fix = f"did you mean {near}?" if near else f"remove {name}, with its value if it has one"
     if elsewhere:
@@ -121,7 +121,7 @@ def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Proble
     return Problem(name, None, ", ".join(sorted(options_of(context))), because, fix, fault="is not known")
 
 
-def _commands_with(name: str, context: click.Context) -> list[str]:
+def commands_with(name: str, context: click.Context) -> list[str]:
     """Return the other commands that have an option, those of the same group first."""
     found = []
     for each in (context, context.find_root()):

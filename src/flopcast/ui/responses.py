@@ -13,7 +13,7 @@ from html import escape
 from urllib.parse import urlencode
 
 from flopcast import api, best_plans
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
@@ -234,14 +234,16 @@ def diagnose_data(words: Words, _: OnProgress) -> Made:
     SpecError
         `log` is not a text, or the job has faults.
     """
-    rest = dict(words)
-    text = rest.pop("log", "")
-    if not isinstance(text, str):
-        allowed = "a text"
-        raise spec_error("log", text, allowed, "the log of a run is what it printed", "give it as a string")
-    job = job_from(rest)
-    found = diagnose(job, api.predict, read_log(text, "log") if text else None)
-    return JSON, _json(diagnosis.as_json(found))
+    problems, text = list[Problem](), (rest := dict(words)).pop("log", "")
+    with collected(problems):
+        if not isinstance(text, str):
+            raise spec_error("log", text, "a text", "a log is what a run printed", "give it as a string")
+        log = read_log(text, "log") if text else None
+    with collected(problems):
+        job = job_from(rest)
+    if problems:
+        raise SpecError(problems)
+    return JSON, _json(diagnosis.as_json(diagnose(job, api.predict, log)))
 
 
 def search_data(words: Words, on_progress: OnProgress) -> Made:
@@ -305,8 +307,8 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
     outside = {name: words[name] for name in words if name[:2] not in ("a", "b", "a.", "b.")}
     named, fault = ", ".join(outside), f"describe{'s' * (len(outside) == 1)} one job, not two"
     fix = f'move {named} into "a" and "b", as in "a": {json.dumps(outside)}'
-    if outside:
-        problems.append(Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault))
+    told = Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault)
+    problems += [told] * bool(outside)
     if outside and outside.keys() == words.keys():
         raise SpecError(problems)
     jobs = []
@@ -321,8 +323,7 @@ def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Repo
         try:
             jobs.append(job_from({**given, **own}))
         except SpecError as error:
-            name = written.get(side, side)
-            problems += [of_side(one, name) for one in error.problems] if given else error.problems
+            problems += [of_side(one, written.get(side, side)) if given else one for one in error.problems]
     if problems:
         raise SpecError(problems)
     first, second = map(api.predict, jobs)
