@@ -108,12 +108,14 @@ def test_the_best_pools_are_found_and_beat_one_kind_of_instance_where_tokens_mus
 
 
 def test_an_engine_without_separate_pools_is_searched_without_them_and_refuses_a_plan_that_has_them():
-    job = asked(engine={"base": "vllm", "separate_pools": False}, gpus=2)
+    """How many deployments are possible does not depend on the number of requests."""
+    few = {"traffic": "rate=30/s prompt=1000 output=150 requests=10", "gpus": 2}
+    job = asked(engine={"base": "vllm", "separate_pools": False}, **few)
     found, without = (search_deployments(job, f"tp=1 {pools}") for pools in ("", "pools=no"))
     with pytest.raises(SpecError, match=r"plan\.prefill is given") as refused:
         predict_serving(asked(plan="prefill.tp=1 decode.tp=1", engine="llama.cpp"))
 
-    assert found.possible == without.possible < search_deployments(asked(gpus=2), "tp=1").possible
+    assert found.possible == without.possible < search_deployments(asked(**few), "tp=1").possible
     assert [problem.fix for problem in refused.value.problems] == ["remove plan.prefill and plan.decode"]
 
 

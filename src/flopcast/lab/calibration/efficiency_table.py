@@ -17,6 +17,7 @@ Statistics 35(1), 1964.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -275,6 +276,12 @@ def _penalty(axes: tuple[Counts, ...]) -> Counts:
     scaled to the nodes' own spacing. First differences, with a much smaller weight, make the solution
     unique where no row depends on a node.
     """
+    return _penalty_of(tuple(tuple(axis.tolist()) for axis in axes))
+
+
+@lru_cache(2)  # fits that leave out some rows often have the same coarse and fine nodes as the whole fit
+def _penalty_of(nodes_of_axes: tuple[tuple[float, ...], ...]) -> Counts:
+    axes = [np.array(each) for each in nodes_of_axes]
     shape = tuple(len(axis) for axis in axes)
     index = np.arange(int(np.prod(shape))).reshape(shape)
     total = np.zeros((index.size, index.size))
