@@ -251,8 +251,8 @@ class SeenBlock(TowerLayer):
 class Projector(TowerLayer):
     """The layer of a projection.
 
-    Of each pair of matrices, the first is divided along its output and the second along its input. Every
-    rank holds the whole of a last matrix without a pair.
+    Of each pair of matrices, the first is divided along its output and the second along its input. If the
+    last matrix has no partner, every rank holds all of it.
     """
 
     kind: Literal["projector"] = "projector"

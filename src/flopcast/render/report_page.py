@@ -38,8 +38,8 @@ def as_html(
     """Return the page: a whole document, below a megabyte however many stages and micro-batches there are.
 
     `scaled` is the plan on other numbers of devices, from `search.scaled`; no section without them.
-    `changes` are settings whose change would save time, the best first; None to say nothing of them.
-    `found` is a diagnosis of a run of this job, whose measured steps come first.
+    `changes` are settings whose change would save time, the best first; None if the page does not mention
+    them. `found` is a diagnosis of a run of this job, whose measured steps come first.
     """
     job = report.job
     sections = [] if found is None else [measured(found)]

@@ -31,8 +31,8 @@ def is_whole(job: Job) -> bool:
     """Return whether a plan needs no completion, or cannot be completed.
 
     A plan is whole if it names its global batch and its degrees multiply to the number of devices; the
-    other fields then have their defaults. If they do not, choosing a degree that is not named may help.
-    A model of samples needs its micro-batch too, since single samples would leave its kernels tiny.
+    other fields then have their defaults. If they do not, choosing a degree that is not named may help. A
+    model of samples also needs a micro-batch, because its kernels would be tiny with single samples.
     """
     plan, devices = job.plan, job.cluster.num_devices
     named = plan.model_fields_set

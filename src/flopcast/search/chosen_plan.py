@@ -20,7 +20,7 @@ NO_TIGHT_PLANS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FasterTight:
-    """A plan that may not fit, its step time over that of the chosen plan, and its memory as text."""
+    """A plan that may not fit, its step time divided by that of the chosen plan, and its memory as text."""
 
     plan: Plan
     ratio: float

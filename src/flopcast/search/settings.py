@@ -63,7 +63,7 @@ class Setting:
     run : Phase or None
         The whole run with the best plan, if the question has the tokens of the run.
     nearest : Ranked or None
-        If there is no best plan, the simulated plan that breaks the limits by least.
+        If there is no best plan, the simulated plan that exceeds the limits least.
     rejected : RejectedPlan or None
         The plan that breaks fewest rules, if no plan keeps all of them.
     """

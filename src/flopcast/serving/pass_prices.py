@@ -1,6 +1,7 @@
 """Each item of a pass alone: seconds, and the factors that scale it.
 
-Answers: how long does a batch of passes take on one rank, part by part, and on which factors does it rest?
+Answers: how long does a batch of passes take on one rank, part by part, and on which factors does this time
+depend?
 Elsewhere: prices of single items (cost/price.py), how an engine's host adds to them (pass_times.py).
 
 Kernels of one rank run one after another, from CUDA graphs that take launches off the host, and wait for
