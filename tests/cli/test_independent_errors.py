@@ -508,6 +508,13 @@ CASES = [
         "remove --tokens, or run flopcast predict", "set tensor_parallel to 2"
     ]),
     (f"{JOB} --seq 8q", "", ["write a number such as --seq 4096"]),
+    ("run llama-3.2-1b --gpus 16 --tokens 1T --phases missing --plan tp=3", "", [
+        "leave out --tokens, or --phases", "check the path", "set tensor_parallel to 2"
+    ]),
+    ("export vllm llama-3.2-1b --cluster dgx-h100:1 --engine sglang --plan tp=3", "", [
+        "write --engine vllm, or run flopcast export sglang to start sglang",
+        "set plan.tensor_parallel to 4",
+    ]),
 ]  # fmt: skip
 
 

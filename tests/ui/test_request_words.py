@@ -250,6 +250,8 @@ def test_words_of_a_search_are_none_of_a_job():
         ("api.search", {"gpus": 16, "objective": "cost"}, "objective", [{"objectives": "cost"}]),
         ("api.serve", {"gpus": 8, "engine": "vllm", "rate": "-3/min"}, "rate", [{"rate": "3/min"}]),
         ("api.diagnose", {"gpus": 16, "log": "hello"}, "log", []),
+        ("api.diagnose", {"gpus": 16, "log": ""}, "log", []),
+        ("api.predict", {"gpus": 12}, "gpus", [{"gpus": 8}, {"gpus": 16}]),
     ],
 )
 def test_an_error_names_the_field_of_the_request_and_has_its_edits(task, words, field, edits):

@@ -42,6 +42,9 @@ def _check(target: str, request: JobRequest) -> None:
     from flopcast.interop.exports.kinds import SERVING as ENGINES
     from flopcast.interop.exports.kinds import kind_named
 
+    if wrong := _of_other_engine(target, request):
+        served = replace(request, engine=ENGINES[target].engine)
+        raise SpecError([*wrong, *problems_of(lambda: _check(target, served))])
     if target and not (exists(target) or is_model(target)):
         found = problems_of(lambda: kind_named(target))
         if found:
@@ -55,6 +58,25 @@ def _check(target: str, request: JobRequest) -> None:
         if not found:
             return
     check_after(target, request)
+
+
+def _of_other_engine(target: str, request: JobRequest) -> list[Problem]:
+    """Return the error of an option --engine whose engine the commands of the format do not start."""
+    from flopcast.interop.exports.kinds import SERVING as ENGINES
+    from flopcast.library import catalog
+
+    name = catalog.known("engines", request.engine or "")
+    if name is None or target not in ENGINES:
+        return []
+    stated, started = {name, catalog.engine(name).base}, ENGINES[target].engine
+    if started in stated:
+        return []
+    own = [each for each in catalog.names("engines") if started in (each, catalog.engine(each).base)]
+    because = f"the commands of this format start {started}, whose defaults differ from those of {name}"
+    fix = f"write --engine {started}"
+    if kind := next((each for each, found in ENGINES.items() if found.engine in stated), ""):
+        fix = f"write --engine {started}, or run flopcast export {kind} to start {name}"
+    return [Problem("--engine", request.engine, ", ".join(own), because, fix)]
 
 
 def _are_of_training(problems: Iterable[Problem]) -> bool:
@@ -105,6 +127,8 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
     if exists(target) or is_model(target):
         raise SpecError([_swapped(target, str(next(iter(request.files), "")))])
     kind_named(target)
+    if wrong := _of_other_engine(target, request):
+        raise SpecError(wrong)
     job = _job(request, ENGINES[target].engine if target in ENGINES else None)
     made = exported(job, target)
     assumed = [text for text in job.assumptions if target not in ENGINES or "traffic " not in text]

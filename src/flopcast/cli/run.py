@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flopcast.cli.documented_options import DocumentedOptions
-from flopcast.cli.options import INPUT, job_options, print_found, writes_document
+from flopcast.cli.options import FILE, job_options, print_found, writes_document
 from flopcast.requests.job_request import JobRequest
 
 option = DocumentedOptions(__name__)
@@ -22,7 +22,7 @@ def _check(request: JobRequest, others: Mapping[str, Any]) -> None:
 
 @click.command("run")
 @job_options(check=_check)
-@option("--phases", type=INPUT)
+@option("--phases", type=FILE)
 @option("--json", "wants_json", is_flag=True)
 @writes_document
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:

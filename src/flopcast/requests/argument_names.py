@@ -40,6 +40,7 @@ def without_options(problem: Problem) -> Problem:
         text, edits, getattr(problem.fix, "part", ""), getattr(problem.fix, "is_example", False)
     )
     words["field"] = "changes" if problem.field == "argument" else words["field"]
+    words["field"] = words["field"].removesuffix(".base") if named else words["field"]
     return replace(problem, where="" if named else where, **words)
 
 

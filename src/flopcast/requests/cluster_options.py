@@ -10,6 +10,7 @@ from math import prod
 from flopcast.errors import spec_error
 from flopcast.files.nearest_names import letters
 from flopcast.files.yaml_text import Document
+from flopcast.fixes import Fix
 from flopcast.library import catalog
 from flopcast.library.edits import merged, placed
 from flopcast.records import replace
@@ -130,7 +131,7 @@ def with_gpus(document: Document, gpus: object) -> Document:
     """
     if gpus is None or not isinstance(document.data, dict):
         return document
-    fix = "remove --gpus, or choose a cluster of the catalogue with --cluster"
+    fix: str = "remove --gpus, or choose a cluster of the catalogue with --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
         because = "the value is a text" if isinstance(gpus, str) else "the value is the number of devices"
         fix = f"set --gpus to {whole_number(gpus, 8)}"
@@ -151,7 +152,8 @@ def with_gpus(document: Document, gpus: object) -> Document:
         allowed = (
             f"a multiple of {per_node} (a node of {known} has {per_node} devices), or fewer than {per_node}"
         )
-        fix = f"set --gpus to {_whole_nodes(gpus, per_node, stated, stated_plan(document))}"
+        sizes = _whole_nodes(gpus, per_node, stated, stated_plan(document))
+        fix = Fix(f"set --gpus to {sizes}", [{"": int(size)} for size in sizes.split(" or ")])
         raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}

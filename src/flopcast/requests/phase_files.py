@@ -100,9 +100,11 @@ def check_phases(request: JobRequest, path: Path | None) -> tuple[StatedPhase, .
         if (value := getattr(request, name)) is not None
     ]
     of_phases, phases = list[Problem](), tuple[StatedPhase, ...]()
-    with collected(problems):
+    try:
         phases, found = load_phases(path)
-        problems += found
+    except SpecError as error:
+        found = [replace(each, field="--phases") if not each.where else each for each in error.problems]
+    problems += found
     for number, phase in enumerate(phases):
         with collected(of_phases), _changes_of_phase(path, number):
             check_training(_of_phase(request, phase))

@@ -234,11 +234,11 @@ def diagnose_data(words: Words, _: OnProgress) -> Made:
     SpecError
         `log` is not a text, or the job has faults.
     """
-    problems, text = list[Problem](), (rest := dict(words)).pop("log", "")
+    problems, text = list[Problem](), (rest := dict(words)).pop("log", None)
     with collected(problems):
-        if not isinstance(text, str):
+        if not isinstance(text, str | None):
             raise spec_error("log", text, "a text", "a log is what a run printed", "give it as a string")
-        log = read_log(text, "log") if text else None
+        log = None if text is None else read_log(text, "log")
     with collected(problems):
         job = job_from(rest)
     if problems:
