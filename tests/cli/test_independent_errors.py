@@ -511,6 +511,25 @@ CASES = [
     ("run llama-3.2-1b --gpus 16 --tokens 1T --phases missing --plan tp=3", "", [
         "leave out --tokens, or --phases", "check the path", "set tensor_parallel to 2"
     ]),
+    (f"{JOB} --site site.yaml --plan tp=3",
+     "factors: [{name: host, ratio: 1.2}]\nfabric: 1.1\ngemm_level[h100-sxm5-80gb]: 1.3\nhot: 2\n", [
+        *2 * [
+            'write factors: [{"name": "host", "ratio": 1.2}, {"name": "fabric", "ratio": 1.1}, {"name": '
+            '"gemm_level[h100-sxm5-80gb]", "ratio": 1.3}] in place of factors and fabric and '
+            "gemm_level[h100-sxm5-80gb]",
+        ],
+        "remove hot",
+        "set tensor_parallel to 2",
+    ]),
+    ("predict run.sh --cluster dgx-h100:1",
+     VLLM.replace("--quantization fp9", "--max-model-len 1Q").replace("size 3", "size 2"),
+     ["write --max-model-len 4096"]),
+    ("predict trl.yaml --cluster dgx-h100:1",
+     "model_name_or_path: meta-llama/Llama-3.1-8B\nper_device_train_batch_size: 1\nmax_length: -4\n",
+     ["write 1024"]),
+    ("predict run.sh --cluster dgx-h100:4",
+     MEGATRON.replace("paralel-size 2", "parallel-size 2").replace("size 50", "size 64").replace(
+         "seq-length 4096", "seq-length -4"), ["write --seq-length 4096"]),
     ("export vllm llama-3.2-1b --cluster dgx-h100:1 --engine sglang --plan tp=3", "", [
         "write --engine vllm, or run flopcast export sglang to start sglang",
         "set plan.tensor_parallel to 4",

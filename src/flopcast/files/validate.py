@@ -341,6 +341,8 @@ def path_of(field: str) -> Path:
 
     >>> path_of("model.blocks[0].count")
     ('model', 'blocks', 0, 'count')
+    >>> path_of("site.fabric[infiniband]")
+    ('site', 'fabric[infiniband]')
     """
-    parts = re.findall(r"[^.\[\]]+", field)
+    parts = re.findall(r"[^.\[\]]+(?:\[[a-z][^\]]*\])?", field)
     return tuple(int(part) if part.isdecimal() else part for part in parts)

@@ -33,6 +33,7 @@ from flopcast.requests.missing_parts import (
     refuse_changes_alone,
     unknown_base,
     with_base_value,
+    with_factors,
     with_stacks,
 )
 from flopcast.requests.missing_plan import (
@@ -212,8 +213,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
             try:
                 data[key] = built(key, data[key], document)
             except SpecError as error:
-                problems += error.problems
-                data.pop(key)
+                problems += with_factors(error.problems, data.pop(key))
         elif key in ("model", "cluster", "stack") and not is_misspelt(key, data):
             problems.append(missing_part(key, document.where(())))
     try:

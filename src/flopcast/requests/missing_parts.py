@@ -5,6 +5,7 @@ catalogue entry replaces a wrong change of it?
 Elsewhere: fields of plans that are missing (missing_plan.py), fields of a noun (files/validate.py).
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -18,6 +19,7 @@ from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import Fix, in_words
 from flopcast.library import catalog
 from flopcast.records import replace
+from flopcast.spec.factor_kinds import KINDS
 from flopcast.spec.job import Job
 
 # values of missing parts: assumed where an option could state them, suggested where a file must
@@ -144,6 +146,27 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
         return problem
     fix = Fix(f"set {path[-1]} to {in_words(value)}, the value of {name}", ({str(path[-1]): value},))
     return replace(problem, fix=fix)
+
+
+def with_factors(problems: Sequence[Problem], part: object) -> list[Problem]:
+    """Return the faults of a part of a job; the fix of factors that are keys of a site lists them.
+
+    >>> site = {"factors": [{"name": "fabric", "ratio": 1.2}], "host": 1.1}
+    >>> unknown = Problem("site.host", 1.1, "", "", "remove host")
+    >>> print(with_factors([unknown], site)[0].fix.partition("}, ")[2])
+    {"name": "host", "ratio": 1.1}] in place of factors and host
+    """
+    keys = part if isinstance(part, dict) else {}
+    removed = {f"site.{key}": key for key in map(str, keys) if key.partition("[")[0] in KINDS}
+    own = {each.field for each in problems if each.fix == f"remove {removed.get(each.field)}"}
+    ratios = {key: keys[key] for field, key in removed.items() if field in own}
+    if not ratios or not all(type(ratio) in (int, float) and ratio > 0 for ratio in ratios.values()):
+        return list(problems)
+    stated = keys["factors"] if isinstance(keys.get("factors"), list) else []
+    listed = [*stated, *({"name": key, "ratio": ratio} for key, ratio in ratios.items())]
+    replaced = " and ".join(each for each in keys if each in ratios or each == "factors")
+    fix = Fix(f"write factors: {json.dumps(listed)} in place of {replaced}", [{"factors": listed}])
+    return [replace(each, fix=fix) if each.field in own else each for each in problems]
 
 
 def with_stacks(

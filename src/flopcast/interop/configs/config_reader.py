@@ -142,8 +142,9 @@ class ConfigReader:
         number = whole_number(value)
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number" if number is None else "the value is out of range"
-            usual = EXAMPLES.get(key.rpartition(".")[2].replace("-", "_")) if default <= 1 else None
-            allowed, right = f"a whole number of at least {least}", usual or max(least, default)
+            usual = EXAMPLES.get(key.rpartition(".")[2].replace("-", "_"), "")
+            allowed = f"a whole number of at least {least}" + f", such as {usual}" * bool(usual)
+            right = usual if usual and default <= 1 else max(least, default)
             self.fault(key, allowed, because, f"write {right}")
             return default
         return number

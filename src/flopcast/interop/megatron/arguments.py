@@ -29,6 +29,7 @@ from flopcast.interop.megatron.flags import (
 )
 from flopcast.interop.shell.parameters import from_outside
 from flopcast.interop.shell.variables import Word
+from flopcast.slips import meant
 
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
@@ -108,8 +109,10 @@ class Arguments:
             if number is not None or text.isdecimal():
                 small = number is not None and number < least
                 because = f"{'smaller' if small else 'larger'} values are not possible"
-            fix = f"write {flag} {_whole_number(text, max(least, 1)) or _example(flag, default)}"
-            self.fault(flag, text, f"a whole number of at least {least}", because, fix)
+            usual = _example(flag, max(least, default))
+            allowed = f"a whole number of at least {least}" + f", such as {usual}" * (int(usual) > 1)
+            fix = f"write {flag} {meant(text, allowed) or usual}"
+            self.fault(flag, text, allowed, because, fix)
             return default
         return number
 
@@ -288,16 +291,6 @@ class Arguments:
             fix = from_outside(words[0].unknown, _example(flag, 2))
             self.fault(flag, words[0].text, allowed, because, fix)
         return bool(words) and not words[0].unknown
-
-
-def _whole_number(text: str, least: int) -> str:
-    """Return the whole number that a text probably means, "" if it has no digits.
-
-    >>> [_whole_number(text, 1) for text in ("4096.5", "4k", "-8", "0", "1e3", "many")]
-    ['4096', '4096', '8', '1', '1000', '']
-    """
-    found = re.match(r"-?(\d{1,9}(?:\.\d*)?(?:e\d)?)(k?)", text.lower())
-    return str(max(least, int(float(found[1]) * (1024 if found[2] else 1)))) if found else ""
 
 
 def _example(flag: str, default: int) -> str:
