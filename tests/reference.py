@@ -147,8 +147,9 @@ def http_page() -> str:
     refusals: dict[str, str] = {}
     for path, operations in paths.items():
         operation = operations["post"]
-        body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        parts += [f"| `{path}` | [{body}](#{body.lower()}) | {operation['summary']} |"]
+        body = _kind(operation["requestBody"]["content"]["application/json"]["schema"])
+        linked = re.sub(r"[A-Z]\w+", lambda name: f"[{name[0]}](#{name[0].lower()})", body)
+        parts += [f"| `{path}` | {linked} | {operation['summary']} |"]
         refusals |= {
             code: each["description"] for code, each in operation["responses"].items() if code != "200"
         }
@@ -159,12 +160,14 @@ def http_page() -> str:
         *(f"| {code} | {told} |" for code, told in refusals.items()),
     ]
     for name, schema in schemas.items():
-        fields, of_job = schema["properties"], schemas["Job"]["properties"]
+        fields = schema["properties"]
+        base = "Job" if fields.keys() >= schemas["Job"]["properties"].keys() else "Serving"
+        of_job = schemas[base]["properties"]
         parts += ["", f"## {name}", ""]
-        if name != "Job" and fields.keys() >= of_job.keys():
+        if name != base and fields.keys() >= of_job.keys():
             several = [f"`{field}`" for field in of_job if fields[field] != of_job[field]]
             lists = f' Each of {", ".join(several)} can list several values: "1,2".' if several else ""
-            parts += [f"All fields of [Job](#job), and the fields in this table.{lists}", ""]
+            parts += [f"All fields of [{base}](#{base.lower()}), and the fields in this table.{lists}", ""]
             fields = {field: each for field, each in fields.items() if field not in of_job}
         parts += ["| field | type | meaning |", "|---|---|---|"]
         parts += [
@@ -176,6 +179,8 @@ def http_page() -> str:
 
 def _kind(schema: dict[str, object]) -> str:
     """The JSON type of a word."""
+    if "anyOf" in schema:
+        return " or ".join(map(_kind, schema["anyOf"]))
     kind = schema.get("type") or str(schema.get("$ref", "any")).rpartition("/")[2]
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 

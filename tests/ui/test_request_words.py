@@ -143,6 +143,25 @@ def test_no_file_of_the_server_is_read(words, monkeypatch):
         job_from(START | words)
 
 
+def test_no_trace_and_no_script_of_the_server_is_read(monkeypatch):
+    for place in ("interop.request_traces.reader.read_request_trace", "requests.serving_words.read_file"):
+        monkeypatch.setattr(f"flopcast.{place}", lambda *_: pytest.fail("a file was read"))
+    serving = {"model": "llama-3.1-8b", "cluster": "dgx-h100", "gpus": 1, "engine": "vllm"}
+    for words in (
+        {"traffic": "trace=/etc/passwd"},
+        {"traffic": "/etc/bench.sh"},
+        {"changes": "traffic.trace=/etc/passwd"},
+        {"changes": "traffic=/etc/bench.sh"},
+        {"job": {"traffic": {"trace": "/etc/passwd"}}},
+        {"job": {"traffic": "trace=/etc/passwd"}},
+        {"job": packed("job.yaml\ntraffic: {trace: /etc/passwd}\n")},
+    ):
+        for task in ("api.serve", "api.memory", "api.search"):
+            assert answer(task, serving | words, lambda _: None).status == 400, (task, words)
+        both = {"a": serving | words, "b": serving}
+        assert answer("api.compare", both, lambda _: None).status == 400, words
+
+
 @all_cases(
     ("words", "fixes"),
     [
@@ -176,7 +195,7 @@ def test_each_wrong_field_is_reported_with_the_edit_that_mends_it(words, fixes):
     assert all(fix in told(error)[field].fix for field, fix in fixes.items())
 
 
-def test_errors_in_the_values_of_an_unknown_field_are_reported_together_with_edits_that_work():
+def test_errors_of_a_serving_job_are_reported_together_with_edits_that_work():
     words = {
         "model": "llama-3.1-8b",
         "cluster": "dgx-h100",
@@ -184,17 +203,18 @@ def test_errors_in_the_values_of_an_unknown_field_are_reported_together_with_edi
         "engine": "vlm",
         "slo": "tttf_p99=2s",
     }
-    words |= {"traffic": "rate=-4/s prompt=2000 outptu=30"}
-    faults = json.loads(answer("api.serve", words, lambda _: None).body)["faults"]
+    words |= {"traffic": "rate=-4/s prompt=2000", "outptu": 30}
+    for task in ("api.serve", "api.predict", "api.memory", "api.search"):
+        stated = dict(words)
+        faults = json.loads(answer(task, words, lambda _: None).body)["faults"]
 
-    assert [(each["field"], each["place"]) for each in faults] == [
-        (field, "request") for field in ("traffic", "outptu", "engine", "rate", "slo")
-    ]
-    assert faults[0]["edits"] == [{"rate": "4/s", "prompt": "2000"}]
-    del words["traffic"]
-    for each in faults:
-        words |= each["edits"][0]
-    assert answer("api.serve", words, lambda _: None).status == 200
+        assert [(each["field"], each["place"]) for each in faults] == [
+            (field, "request") for field in ("outptu", "engine", "rate", "slo")
+        ], task
+        for each in faults:
+            stated |= each["edits"][0]
+        del stated["outptu"]
+        assert answer(task, stated, lambda _: None).status == 200, task
 
 
 def test_a_setting_of_the_plan_that_stands_outside_is_added_to_the_plan():

@@ -1,5 +1,6 @@
 """The page of serving: its answers in a browser, its data, its errors."""
 
+import json
 import re
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
@@ -61,6 +62,34 @@ def test_the_first_lines_say_that_devices_are_idle_and_what_energy_includes():
         assert "fewest device-seconds; it uses 1 of 8 devices" in lines
     (energy,) = re.findall(r"energy    (\S+ kWh) for .* output tokens, with hosts and cooling", told)
     assert f"Energy, with hosts and cooling</dt><dd>{energy}<small>for a million output tokens" in html
+
+
+def test_data_of_serving_jobs_is_that_of_the_commands(server):
+    job = {"model": "llama-3.1-8b", "cluster": "dgx-h100", "gpus": 2, "engine": "vllm"}
+    job |= {"traffic": "rate=4/s prompt=500 output=50 requests=200", "slo": "tpot_p99=50ms"}
+    options = [word for name, value in job.items() for word in (f"--{name}", str(value))]
+    space = "tp=1,2 max_sequences=64 max_tokens=8192"
+    one, other = job | {"plan": "tp=1"}, job | {"plan": "tp=2"}
+    of_file = {name: value for name, value in one.items() if name != "gpus"}
+    for name, body, words in (
+        ("predict", one, ("--plan", "tp=1")),
+        ("memory", one, ("--plan", "tp=1")),
+        ("memory", job | {"plan": "tp=1", "changes": "engine.memory_fraction=0.5"},
+         ("--plan", "tp=1", "engine.memory_fraction=0.5")),
+        ("memory", {"gpus": 2, "job": of_file}, ("--plan", "tp=1")),
+        ("compare", {"a": one, "b": other}, ("--plan", "tp=1", "plan.tp=2")),
+        ("search", job | {"plan": space, "objectives": "ttft"}, ("--plan", space, "--objective", "ttft")),
+    ):  # fmt: skip
+        top = ("--top", "20") if name == "search" else ()
+        told = json.loads(flopcast(name, *options, *words, *top, "--json").out)
+        status, answered = data(server, name, body)
+
+        assert status == 200, name
+        told.pop("seconds", None), answered.pop("seconds", None)
+        assert answered == told, name
+    assert data(server, "serve", SMALL | {"traffic": "rate=9/s"}) == data(server, "predict", SMALL)
+    status, told = data(server, "compare", {"a": one, "b": {"model": "llama-3-8b", "gpus": 8}})
+    assert (status, told["faults"][0]["fix"]) == (400, 'add "engine": "vllm" to b')
 
 
 def test_other_settings_are_those_of_the_command_line(server):

@@ -72,11 +72,9 @@ def _memory_of_serving(request: JobRequest, wants_json: bool) -> None:
     """Print what fills the memory of each kind of instance."""
     from flopcast.render import serving_memory_text
     from flopcast.requests.serving_request import checked_serving
-    from flopcast.serving.memory import serving_memory
 
     job = checked_serving(request, fits=False)
-    held = [(kind, serving_memory(kind)) for kind in job.kinds]
     if wants_json:
-        options.print_json(serving_memory_text.as_json(job, held))
+        options.print_json(serving_memory_text.as_json(job))
     else:
-        print_text(serving_memory_text.marked_text(job, held))
+        print_text(serving_memory_text.marked_text(job))

@@ -3,26 +3,23 @@
 Elsewhere: the bytes (serving/memory.py), memory in a whole report (serving_text.py).
 """
 
-from collections.abc import Sequence
-
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import unrounded
 from flopcast.render.serving_json import tiers_as_json
 from flopcast.render.serving_text import memory_lines, plan_text
 from flopcast.render.tables import in_paragraphs
 from flopcast.render.terminal import answer
-from flopcast.serving.memory import ServingMemory
+from flopcast.serving.memory import ServingMemory, serving_memory
 from flopcast.serving.tier_memory import NAMES
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
 POOLS = ("pool for prompts", "pool for decoding")
-Held = Sequence[tuple[ServingJob, ServingMemory]]  # of each kind of instance
 
 
-def marked_text(job: ServingJob, held: Held) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
-    device = job.cluster.node.device
+def marked_text(job: ServingJob) -> str:
+    """Return what fills a device of each kind of instance, with marks for a terminal (terminal.py)."""
+    device, held = job.cluster.node.device, _held(job)
     parts = [
         [
             f"{job.model.name} on {job.cluster.name}: {device.name}, {job.engine.label}",
@@ -62,8 +59,14 @@ def mean_request(job: ServingJob) -> int:
     return round(sum(each.mean for each in lengths))
 
 
-def as_json(job: ServingJob, held: Held) -> dict[str, object]:
+def _held(job: ServingJob) -> list[tuple[ServingJob, ServingMemory]]:
+    """Return each kind of instance of a job with its memory."""
+    return [(kind, serving_memory(kind)) for kind in job.kinds]
+
+
+def as_json(job: ServingJob) -> dict[str, object]:
     """Return the memory of each kind of instance as JSON data."""
+    held = _held(job)
     return {
         "format_version": 1,
         "instances": [

@@ -19,7 +19,7 @@ from flopcast.library.engine_releases import engine_of_release, release_in_name
 from flopcast.library.traffic_text import slo_of, traffic_words
 from flopcast.requests.cluster_options import with_usual_size
 from flopcast.requests.drafting_words import with_drafting
-from flopcast.requests.job_files import ReadFile, built
+from flopcast.requests.job_files import ReadFile, built, read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from
@@ -129,7 +129,7 @@ def _options_of_training(request: JobRequest) -> Iterator[Problem]:
         yield Problem(f"--{name}", getattr(request, name), "no value in a serving job", because, fix)
 
 
-def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = None) -> ServingJob:
+def serving_job_of(document: Document, read: ReadFile, complete: Complete | None = None) -> ServingJob:
     """Return the serving job that a document describes; by default, `with_degree` completes its plan.
 
     Raises
@@ -142,21 +142,20 @@ def serving_job_of(document: Document, _: ReadFile, complete: Complete | None = 
         because, fix = "a serving job consists of these parts", "begin the file with model: llama-3-8b"
         where, fault = document.where(()), "is not a mapping"
         raise spec_error("document", document.data, allowed, because, fix, where, fault)
-    data, notes, problems = dict(document.data), list[str](), list[Problem]()
+    data: dict[str, object] = {"traffic": {}, "plan": {}, **document.data}
+    notes, problems = list[str](), list[Problem]()
     usual: dict[str, int] = {}  # values of the traffic that the document does not state
     if "engine" not in data:
         data["engine"] = USUAL_ENGINE
         notes.append(f"engine {USUAL_ENGINE}")
-    data.setdefault("traffic", {})
     makers: dict[str, Callable[[object], object]] = {
         "model": lambda value: built("model", value, document),
         "cluster": lambda value: built("cluster", value, document),
         "engine": lambda value: _engine(value, document),
         "plan": lambda value: _deployment(value, document),
-        "traffic": lambda value: _traffic(value, document, usual),
+        "traffic": lambda value: _traffic(value, document, usual, read),
         "slo": lambda value: _slo(value, document),
     }
-    data.setdefault("plan", {})
     for key, make in makers.items():
         if key in data:
             try:
@@ -259,7 +258,7 @@ def _nested(words: object) -> object:
     return found
 
 
-def _traffic(data: object, document: Document, assumed: dict[str, int]) -> Traffic:
+def _traffic(data: object, document: Document, assumed: dict[str, int], read: ReadFile) -> Traffic:
     """Return the traffic; a load and lengths that are not stated are the usual ones, added to `assumed`."""
     if isinstance(data, str):
         where = document.where(("traffic",))
@@ -272,7 +271,12 @@ def _traffic(data: object, document: Document, assumed: dict[str, int]) -> Traff
         usual = usual | {name: value for name, value in USUAL_LENGTHS.items() if name not in words}
         assumed |= usual
         words = words | usual
-    return build(Traffic, document, words, ("traffic",))
+    traffic = build(Traffic, document, words, ("traffic",))
+    if traffic.trace is not None and read is not read_file:
+        allowed, because = "no trace over HTTP", "a request over HTTP cannot read files of the server"
+        fix = "write rate=4/s in place of the trace, or use the command line"
+        raise spec_error("traffic.trace", traffic.trace, allowed, because, fix, "request")
+    return traffic
 
 
 def _slo(data: object, document: Document) -> Slo:

@@ -6,6 +6,7 @@ description (tables/openapi.yaml).
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import flopcast
 from flopcast.files.package_table import read_table
@@ -13,13 +14,13 @@ from flopcast.render.error_json import FIELDS, KINDS
 from flopcast.requests.search_request import OF_SPACE
 from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
 from flopcast.ui.form_fields import SERVING_FIELDS, Field
-from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
+from flopcast.ui.request_values import OF_DEGREES, OF_JOB, OF_LIMITS, OF_PLAN, OF_SEARCH, OF_SERVING
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 # Numbers, or texts such as "4/s" or "2T".
 BARE = ("rate", "prompt", "output", "tokens", "samples", "epochs")
 _TABLE = read_table(__package__, "tables/openapi.yaml")
-OPERATIONS: Mapping[str, Mapping[str, str]] = _TABLE["operations"]
+OPERATIONS: Mapping[str, Mapping[str, Any]] = _TABLE["operations"]
 Schema = dict[str, object]
 
 
@@ -31,9 +32,13 @@ def described() -> Schema:
     """
     several = _words(OF_JOB, several=("gpus", "power_limit")) | _words(OF_PLAN, several=OF_PLAN)
     pair = {
-        side: {"$ref": "#/components/schemas/Job", "description": f"The {place} job."}
+        side: _any_of(["Job", "Serving"]) | {"description": f"The {place} job."}
         for side, place in (("a", "first"), ("b", "second"))
     }
+    serving, deployments = (
+        _words(OF_SERVING, several, SERVING_FIELDS) | _TABLE["of_every_job"] | _TABLE["of_serving_jobs"]
+        for several in ((), (*OF_DEGREES, *OF_LIMITS))
+    )
     of_job = _words(OF_JOB) | _words(OF_PLAN) | _TABLE["of_every_job"]
     schemas: Schema = {
         "Job": _object(of_job) | {"additionalProperties": False},
@@ -41,7 +46,8 @@ def described() -> Schema:
         "Run": _object(of_job | _TABLE["of_runs"]) | {"additionalProperties": False},
         "Question": _object(several | _TABLE["of_every_job"] | _words(OF_SEARCH))
         | {"additionalProperties": False},
-        "Serving": _object(_words(OF_SERVING, fields=SERVING_FIELDS)) | {"additionalProperties": False},
+        "Serving": _object(serving) | {"additionalProperties": False},
+        "Deployments": _object(deployments | _TABLE["of_deployments"]) | {"additionalProperties": False},
         "Pair": _object(pair, required=["a", "b"]) | {"additionalProperties": False},
         "Refusal": _refusal(),
     }
@@ -75,7 +81,13 @@ def _word(name: str, field: Field, *, several: bool) -> Schema:
     return {"type": kinds, "description": description}
 
 
-def _operation(name: str, summary: str, schema: str) -> Schema:
+def _any_of(schemas: Sequence[str]) -> Schema:
+    """Return a reference to a schema, or to several of which a request fits one."""
+    references: list[Schema] = [{"$ref": f"#/components/schemas/{schema}"} for schema in schemas]
+    return references[0] if len(references) == 1 else {"anyOf": references}
+
+
+def _operation(name: str, summary: str, schemas: Sequence[str]) -> Schema:
     refused = {"content": _content({"$ref": "#/components/schemas/Refusal"})}
     command = {"serve": "predict --engine …"}.get(name, name)
     content = _content({"type": "object"})
@@ -84,7 +96,7 @@ def _operation(name: str, summary: str, schema: str) -> Schema:
     return {
         "operationId": name,
         "summary": summary,
-        "requestBody": {"required": True, "content": _content({"$ref": f"#/components/schemas/{schema}"})},
+        "requestBody": {"required": True, "content": _content(_any_of(schemas))},
         "responses": answers,
     }
 

@@ -45,7 +45,7 @@ from flopcast.ui.request_values import (
 )
 
 _FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "offload", "plan", "log")}
-_FIELD_OF |= {"engine": "engine", "slo": "slo", "traffic": "rate, prompt and output"}
+_FIELD_OF |= {"engine": "engine", "slo": "slo", "traffic": "traffic"}
 _FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}
 _OPTION = re.compile(rf"--(?<![\w-]--)({'|'.join(_FIELD_OF)})(?![\w-])")  # finds "--" fast
 MOST_NAME = 100  # characters in the name of a file
@@ -65,7 +65,7 @@ def job_from(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> J
     words, problems = _stated_once(*checked(words, PLAIN))
 
     def made() -> Job:
-        request, source = _request(words)
+        request, source = request_of(words)
         plan = _plan(words, request.devices or request.whole_cluster, own="plan" in source.document.mapping)
         return resolved(replace(request, source=source, plan=plan))
 
@@ -91,7 +91,7 @@ def question_from(words: Words) -> Question:
     named |= {"clusters": clusters, "stacks": stacks, "power_limits": limits, "objectives": objectives}
 
     def made() -> Question:
-        request, source = _request(numbers)
+        request, source = request_of(numbers)
         plan, gpus = " ".join(_stated_words(words)) or None, text_of(words, "gpus")
         job = replace(request, source=source, plan=plan, gpus=gpus)
         return question_of(SearchRequest(job=job, **named))
@@ -180,7 +180,7 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSourc
     return source_of(text.encode(), name, JobRequest(gpus=given or node))
 
 
-def _request(words: Words) -> tuple[JobRequest, JobSource]:
+def request_of(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
     texts = ("model", "cluster", "stack", "price", "slow", "loader", "power_limit", *OF_TRAINING[2:])
     named: dict[str, Any] = {name: text_of(words, name) for name in texts}

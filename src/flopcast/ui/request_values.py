@@ -42,6 +42,7 @@ OF_LIMITS = ("max_sequences", "max_tokens")
 OF_FORMATS = ("weights", "cache")
 OF_DEPLOYMENT = (*OF_DEGREES, *OF_LIMITS, *OF_FORMATS)
 OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT, "settings")
+WITH_SERVING = (*OF_SERVING, "traffic", *FREE)  # all fields of requests that describe a serving job
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
 USUAL_COUNTS = {"gbs": 512, "seq": 4096, "lora": 16, "qlora": 16, "requests": 1000, "max_tokens": 8192}
 Words = Mapping[str, object]
@@ -75,7 +76,8 @@ def checked(
         if name in known:
             found = [] if (wrong := _mistyped(name, value, several)) is None else [wrong]
         else:
-            found, meant = _unknown(name, words, known)
+            unknown, meant = _unknown(name, words, known)
+            found = [unknown]
             found += [wrong for key in meant if (wrong := _mistyped(key, meant[key], several))]
             refused = {each.field for each in found}
             rest |= {key: meant[key] for key in meant if key not in refused | (rest.keys() - {"plan"})}
@@ -121,8 +123,8 @@ def with_sides(words: Words) -> tuple[Words, Mapping[str, str], list[Problem]]:
     return rest, {side: name for name, side in right.items()}, problems
 
 
-def _unknown(name: str, words: Words, known: Sequence[str]) -> tuple[list[Problem], Words]:
-    """Return the errors of a field that the request may not have, and the fields that it means."""
+def _unknown(name: str, words: Words, known: Sequence[str]) -> tuple[Problem, Words]:
+    """Return the error of a field that the request may not have, and the fields that it means."""
     value = words[name]
     because = "unknown fields raise an error, so that none is silently ignored"
     meant = job_field(name)
@@ -134,27 +136,16 @@ def _unknown(name: str, words: Words, known: Sequence[str]) -> tuple[list[Proble
     near = [each for each in (MEANT.get(name), of_plan, of_batch, once) if each in known]
     near += [long[each] for each in (same_elsewhere(name, long),) if each] + similar
     other = next((path for path, names in ONLY_IN.items() if name in names), None)
-    fix, others = f"remove {name}", list[Problem]()
+    fix = f"remove {name}"
     if near:
         fix = Fix(f"did you mean {near[0]}?", ({str(near[0]): value},))
-    elif of_plan and "plan" in known:
+    elif of_plan and {*OF_PLAN} <= {*known}:
         plan = f"{words.get('plan') or ''} {of_plan}={value}".strip()
         fix = Fix(f'write "plan": "{plan}"', ({"plan": plan},))
-    elif name == "traffic" and "rate" in known:
-        settings = value if isinstance(value, dict) else dict(re.findall(r"(\w+)=(\S+)", str(value)))
-        usual = {"rate": "4/s", "prompt": "2000", "output": "300"}
-        settings = {
-            key: each if re.search(r"\d", str(each)) else usual.get(key, each)
-            for key, each in settings.items()
-        }
-        strange = {key: each for key, each in settings.items() if key not in known}
-        others = [each for key in strange for each in _unknown(key, strange, known)[0]]
-        settings = {key: each for key, each in settings.items() if key in known} or usual
-        fix = Fix(f"write its settings as fields, such as {json.dumps(settings)[1:-1]}", (settings,))
     elif other is not None:
         fix = f"send the request to /api/v1/{other}, or remove {name}"
     problem = Problem(name, value, ", ".join(known), because, fix, REQUEST, UNKNOWN)
-    return [problem, *others], problem.edits[0] if problem.edits else {}
+    return problem, problem.edits[0] if problem.edits else {}
 
 
 def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | None:

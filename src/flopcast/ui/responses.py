@@ -18,7 +18,7 @@ from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
-from flopcast.render import comparison, diagnosis, search_json
+from flopcast.render import comparison, diagnosis, search_json, serving_comparison
 from flopcast.render.fit_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
 from flopcast.render.page.frame import Section, folded
@@ -41,19 +41,20 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui import brought_files, serving
 from flopcast.ui.chosen_plan import PARTS
-from flopcast.ui.error_responses import of_side
+from flopcast.ui.compared_jobs import compared_jobs
 from flopcast.ui.form import used_values
 from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.proposals import applied, asks_for_proposals, links_that_fit, proposals
 from flopcast.ui.request_fields import job_from, question_from
-from flopcast.ui.request_values import OF_JOB, OF_PLAN, REQUEST, Words, with_sides
+from flopcast.ui.request_values import OF_JOB, OF_PLAN, Words
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
 from flopcast.units import show_count
 
 JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "text/csv"
 OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
+Task = Callable[[Words, OnProgress], Made]
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
 SAME_JOBS = "Both jobs are the same: change a field of B, such as its cluster or its plan"
 SECTIONS: Mapping[str, Callable[[Report], Section | None]] = {
@@ -169,7 +170,8 @@ def compare_page(words: Words, _: OnProgress) -> Made:
     The JSON has the verdicts, both answers next to each other, and a table in `html`. `fields` holds the
     fields of both plans with the prefixes "a." and "b.".
     """
-    compared, (first, second) = _compared(words)
+    first, second = map(api.predict, compared_jobs(words))
+    compared = versus.versus(first, second)
     texts = [SAME_JOBS] if first.job == second.job else map(capital, comparison.verdicts(compared))
     verdicts = "".join(f"<p>{escape(text)}.</p>" for text in texts)
     sides = "".join(
@@ -218,7 +220,10 @@ def memory_data(words: Words, _: OnProgress) -> Made:
 
 def compare_data(words: Words, _: OnProgress) -> Made:
     """Return a comparison of two jobs, as `flopcast compare --json` prints it."""
-    return JSON, _json(comparison.as_json(_compared(words)[0]))
+    compared = api.compare(*compared_jobs(words, serving_too=True))
+    if isinstance(compared, versus.ReportComparison):
+        return JSON, _json(comparison.as_json(compared))
+    return JSON, _json(serving_comparison.as_json(compared))
 
 
 def diagnose_data(words: Words, _: OnProgress) -> Made:
@@ -265,7 +270,14 @@ def report_file(words: Words, _: OnProgress) -> Made:
     return HTML, api.report_page(api.predict(job_from(words)))
 
 
-TASKS: Mapping[str, Callable[[Words, OnProgress], Made]] = {
+def _of_either_kind(training: Task, of_serving: Callable[[Words], object]) -> Task:
+    """Return a task that answers requests for serving with `of_serving`, and all others with `training`."""
+    return lambda words, told: (
+        (JSON, _json(of_serving(words))) if serving.serves(words) else training(words, told)
+    )
+
+
+TASKS: Mapping[str, Task] = {
     "page.predict": predict_page,
     "page.compare": compare_page,
     "page.search": search_page,
@@ -276,11 +288,11 @@ TASKS: Mapping[str, Callable[[Words, OnProgress], Made]] = {
     "page.serve": lambda words, _: (JSON, json.dumps(serving.serve_page(words))),
     "page.deployments": lambda words, _: (JSON, json.dumps(serving.deployments_page(words))),
     "api.serve": lambda words, _: (JSON, _json(serving.serve_data(words))),
-    "api.predict": predict_data,
-    "api.memory": memory_data,
+    "api.predict": _of_either_kind(predict_data, serving.serve_data),
+    "api.memory": _of_either_kind(memory_data, serving.memory_data),
     "api.compare": compare_data,
     "api.diagnose": diagnose_data,
-    "api.search": search_data,
+    "api.search": _of_either_kind(search_data, serving.search_data),
     "file.job": job_file,
     "file.report": report_file,
 }
@@ -298,36 +310,6 @@ def _address(job: Job, words: Words) -> str:
     rest = {name: words[name] for name in named if name in words}
     machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
     return f"/?{urlencode(_with_plan(rest | machine, job.plan))}"
-
-
-def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Report]]:
-    """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
-    example, because = '{"model": "llama-3-8b", "gpus": 16}', "a comparison needs two jobs"
-    words, written, problems = with_sides(words)
-    outside = {name: words[name] for name in words if name[:2] not in ("a", "b", "a.", "b.")}
-    named, fault = ", ".join(outside), f"describe{'s' * (len(outside) == 1)} one job, not two"
-    fix = f'move {named} into "a" and "b", as in "a": {json.dumps(outside)}'
-    told = Problem(named, None, "a and b: two jobs", because, fix, REQUEST, fault)
-    problems += [told] * bool(outside)
-    if outside and outside.keys() == words.keys():
-        raise SpecError(problems)
-    jobs = []
-    for side in ("a", "b"):
-        given = words.get(side, {})
-        own = {name[2:]: value for name, value in words.items() if name.startswith(f"{side}.")}
-        if not isinstance(given, Mapping) or not (given or own):
-            fix, fault = f'write "{side}": {example}', "" if given else "is missing"
-            allowed = f"an object: {example}"
-            problems.append(Problem(side, given or None, allowed, because, fix, REQUEST, fault))
-            continue
-        try:
-            jobs.append(job_from({**given, **own}))
-        except SpecError as error:
-            problems += [of_side(one, written.get(side, side)) if given else one for one in error.problems]
-    if problems:
-        raise SpecError(problems)
-    first, second = map(api.predict, jobs)
-    return versus.versus(first, second), (first, second)
 
 
 def _found(words: Words, on_progress: OnProgress) -> tuple[SearchResult, float, float]:

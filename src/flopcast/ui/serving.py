@@ -3,17 +3,21 @@
 Answers: which serving job do the fields of a request describe, and how is it answered?
 Elsewhere: requests for training (request_fields.py), the page around the answer (page.py), what fields mean
 (form_fields.py), sections of the answer (render/serving_page.py).
-
-A trace is a file, and the server opens no files: the traffic has a rate or a concurrency.
 """
 
+import time
 from collections.abc import Mapping
 from html import escape
+from typing import Any
 from urllib.parse import urlencode
 
 from flopcast import api
 from flopcast.best_deployments import answer_of_serving
-from flopcast.files.yaml_text import Document, resolve
+from flopcast.errors import Problem, SpecError, collected
+from flopcast.files.yaml_text import resolve
+from flopcast.library.traffic_text import traffic_words
+from flopcast.records import replace
+from flopcast.render import deployments_json, serving_memory_text
 from flopcast.render.deployments_drawing import LEGEND, drawing_of
 from flopcast.render.deployments_text import groups_of, rows_of, what_would, why_none
 from flopcast.render.page.frame import folded
@@ -21,33 +25,49 @@ from flopcast.render.page.table import Cell, Markup, table
 from flopcast.render.serving_json import as_json
 from flopcast.render.serving_page import answer, sections_of
 from flopcast.render.terminal import capital
-from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.serving_request import Complete, resolve_serving, with_best_degrees, with_degree
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.search_request import SearchRequest
+from flopcast.requests.serving_request import Complete, checked_serving, resolve_serving, with_degree
+from flopcast.requests.serving_search import deployment_question
+from flopcast.requests.serving_words import serves as request_serves
 from flopcast.search.deployments.find import DeploymentResult
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob
 from flopcast.ui.form import used_values
-from flopcast.ui.request_fields import reported_together
+from flopcast.ui.request_fields import reported_together, request_of
 from flopcast.ui.request_values import (
     OF_DEGREES,
     OF_DEPLOYMENT,
     OF_FORMATS,
     OF_LIMITS,
-    OF_SERVING,
+    OF_SEARCH,
     OF_TRAFFIC,
+    OF_TRAFFIC_FIELDS,
+    WITH_SERVING,
     Words,
     checked,
-    count,
     text_of,
 )
+from flopcast.ui.search_answer import SHOWN_PLANS
 
 LONG_NAMES = {f"{part[0]}p": f"{part}_parallel" for part in ("tensor", "data", "expert", "pipeline")}
 SIMULATED = 24  # deployments
 SHOWN = 12
 
 
-def serving_job_from(words: Words, complete: Complete = with_best_degrees) -> ServingJob:
+def serves(words: Words) -> bool:
+    """Return whether a request asks for serving: by a field, its job, or a change."""
+    if any(text_of(words, name) is not None for name in ("engine", "traffic", "slo", *OF_TRAFFIC)):
+        return True
+    try:
+        request, source = request_of({name: words.get(name) for name in ("job", "changes")})
+        return request_serves(replace(request, source=source))
+    except SpecError:  # reported with the errors of the other fields
+        return False
+
+
+def serving_job_from(words: Words, complete: Complete | None = None) -> ServingJob:
     """Return the serving job of a request; `complete` chooses what its plan leaves out.
 
     Raises
@@ -55,32 +75,67 @@ def serving_job_from(words: Words, complete: Complete = with_best_degrees) -> Se
     SpecError
         The fields have faults. All faults are reported together.
     """
-    words, problems = checked(words, OF_SERVING)
-    stated = {name: text_of(words, name) for name in OF_SERVING}
-    words_of_plan = [f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None]
-    settings = (stated["settings"] or "").split()
+    words, problems = checked(words, WITH_SERVING)
+    return reported_together(problems, lambda: resolve_serving(_request(words, problems), complete))
+
+
+def _request(words: Words, problems: list[Problem]) -> JobRequest:
+    """Return the request of checked fields; fields of the traffic replace what its text states.
+
+    Faults of this text are added to `problems`.
+    """
+    request, source = request_of(words)
+    stated = {name: text_of(words, name) for name in WITH_SERVING}
+    settings = f"{stated['plan'] or ''} {stated['settings'] or ''}".split()
     of_engine = tuple(word for word in settings if word.startswith("engine."))
-    plan = " ".join([*words_of_plan, *(word for word in settings if word not in of_engine)])
-    # field by field, as a text could name further fields of a traffic: a trace is a path
-    traffic = {name: resolve(value) for name in OF_TRAFFIC if (value := stated[name]) is not None}
-    request = JobRequest(
-        source=JobSource(document=Document("request", {}, {})),
-        changes=of_engine,
-        model=stated["model"],
-        cluster=stated["cluster"],
-        gpus=count(words, "gpus"),
-        engine=stated["engine"] or "vllm",
-        price=stated["price"],
-        plan=plan or None,
+    plan = [f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None]
+    traffic = dict[str, object]()
+    with collected(problems):
+        traffic |= traffic_words(stated["traffic"]) if stated["traffic"] else {}
+    traffic |= {
+        OF_TRAFFIC_FIELDS.get(name, name): resolve(value)
+        for name in OF_TRAFFIC
+        if (value := stated[name]) is not None
+    }
+    return replace(
+        request,
+        source=source,
+        changes=(*request.changes, *of_engine),
+        engine=stated["engine"],
+        plan=" ".join([*plan, *(word for word in settings if word not in of_engine)]) or None,
         traffic=traffic or None,
         slo=stated["slo"],
     )
-    return reported_together(problems, lambda: resolve_serving(request, complete))
 
 
 def serve_data(words: Words) -> dict[str, object]:
     """Return a report, as `flopcast predict --engine … --json` prints it."""
     return as_json(api.predict_serving(serving_job_from(words)))
+
+
+def memory_data(words: Words) -> dict[str, object]:
+    """Return what fills the memory, as `flopcast memory --engine … --json` prints it."""
+    words, problems = checked(words, WITH_SERVING)
+    job = reported_together(problems, lambda: checked_serving(_request(words, problems), fits=False))
+    return serving_memory_text.as_json(job)
+
+
+def search_data(words: Words) -> dict[str, object]:
+    """Return the best deployments, as `flopcast search --engine … --json` prints them."""
+    start_s = time.perf_counter()
+    words, problems = checked(words, (*WITH_SERVING, *OF_SEARCH), several=("gpus",))
+    named: dict[str, Any] = {name: text_of(words, name) for name in OF_SEARCH[2:]}
+    named |= {
+        key: str(words.get(name) or "").replace(",", " ").split()
+        for key, name in (("clusters", "cluster"), ("objectives", "objectives"))
+    }
+
+    def made() -> DeploymentQuestion:
+        request = replace(_request({**words, "gpus": None}, problems), gpus=text_of(words, "gpus"))
+        return deployment_question(SearchRequest(job=request, **named))
+
+    result = answer_of_serving(reported_together(problems, made))
+    return deployments_json.as_json(result, SHOWN_PLANS, time.perf_counter() - start_s)
 
 
 def serve_page(words: Words) -> dict[str, object]:
