@@ -15,7 +15,7 @@ from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.records import dataclass, replace
 
-FEWEST_COLUMNS = 32.0  # of measured products
+FEWEST_COLUMNS = 32.0  # of measured GEMMs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -23,8 +23,8 @@ class ServedMatmul(AbstractWithoutBackward):
     """`out[m, n] = x[m, k] @ w[k, n]` in a serving engine.
 
     `weights` is the format of w (`SERVED_FORMATS`); "" means `dtype`. Results are in `dtype`. In formats
-    for both operands, measured times include a cast of x before the product. With `is_cast`, the kernel
-    before has cast x (`casts`).
+    for both operands, measured times include a cast of x before the GEMM. If `is_cast` is true, the kernel
+    before the GEMM has already cast x, and the time of this cast is subtracted (`casts`).
 
     Examples
     --------
@@ -68,10 +68,10 @@ class ServedMatmul(AbstractWithoutBackward):
         )
 
     def casts(self) -> tuple["ServedMatmul", "ServedMatmul"]:
-        """Return two products whose times differ by the time of the cast of x.
+        """Return two GEMMs whose times differ by the time of the cast of x.
 
         Both have so few columns that they take little longer than reading x. The first casts x and reads
-        the result, and the second reads 16 bits, so that the difference is slightly shorter than the cast.
+        the result. The second reads x in 16 bits, so the difference is slightly shorter than the cast.
         """
         narrow = replace(self, n=np.full_like(self.n, FEWEST_COLUMNS), is_cast=False)
         return narrow, replace(narrow, weights="")

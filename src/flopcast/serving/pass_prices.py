@@ -1,4 +1,4 @@
-"""Each item of a pass alone: seconds, and the factors that scale it.
+"""The time of each item of a pass alone, and the factors that scale it.
 
 Answers: how long does a batch of passes take on one rank, part by part, and on which factors does this time
 depend?

@@ -1,7 +1,7 @@
-"""The engine: serving software, as data.
+"""The engine: the serving software and its settings.
 
-Answers: which kernels does this engine fuse, how large are its passes by default?
-Elsewhere: what its host costs (iteration_cost.py), which entry describes a release
+Answers: which kernels does this engine fuse, and how large are its passes by default?
+Elsewhere: the time of its host (iteration_cost.py), which entry describes a release
 (library/engine_releases.py), training software (stack.py), how requests are scheduled
 (serving/scheduler.py).
 """
@@ -29,22 +29,23 @@ def is_month(text: str) -> bool:
 
 
 class Overlap(StrictModel):
-    """Kernels that run beside others of the same pass, and how they slow each other.
+    """How kernels of one pass that overlap slow each other down.
 
-    Messages always do. Decode attention runs beside matrix products where it has speeds. The tuples have an
-    entry for each share of the device that such a kernel can get.
+    Messages overlap with GEMMs. Decode attention overlaps with GEMMs if `memory_ratio` is not empty. The
+    tuples have one entry for each fraction of the device that the overlapping kernel can use.
 
     Attributes
     ----------
     given_fraction : tuple of float
-        Share of the device that decode attention or a message gets, and products lose.
+        Fraction of the device that decode attention or a message uses, and that GEMMs cannot use.
     memory_ratio : tuple of float
-        Speed of decode attention with this share, over its speed alone; empty where it runs between
-        products as usual.
+        Speed of decode attention with this fraction of the device, divided by its speed on the whole
+        device. Empty if decode attention does not overlap with GEMMs.
     network_ratio : tuple of float
-        Speed of messages with this share, over their speed alone.
+        Speed of messages with this fraction of the device, divided by their speed on the whole device.
     split_ratio : float
-        Time of the products of a pass that is split into parts, over that of the whole pass.
+        Time of the GEMMs of a pass that is split into parts, divided by the time of the GEMMs of the whole
+        pass.
     """
 
     given_fraction: tuple[Annotated[float, Ge(0), Le(1)], ...]
@@ -72,16 +73,16 @@ LADDER = Overlap(given_fraction=(0.0,), network_ratio=(1.0,))
 
 
 class SmallDevices(StrictModel):
-    """The limits of passes on some devices, for an engine that chooses them by the device.
+    """Smaller limits of passes, for an engine whose limits depend on the device.
 
     Attributes
     ----------
     below_bytes : float
-        Devices with less memory have these limits.
+        The limits apply to devices with less memory than this.
     devices : tuple of str
-        Other devices that have them: the beginnings of their names.
+        The limits also apply to devices whose names begin with one of these texts.
     max_sequences, max_tokens : int
-        The limits, instead of those of the engine.
+        The limits on these devices. They replace the limits of the engine.
     """
 
     below_bytes: float = Field(gt=0)
@@ -91,20 +92,21 @@ class SmallDevices(StrictModel):
 
 
 class Engine(StrictModel):
-    """A serving engine of one period: its passes, its defaults and its costs.
+    """A serving engine in certain releases: how it runs passes, its defaults, and the time of its host.
 
     Attributes
     ----------
     name : str
-        Name in the catalogue.
+        Name of the entry in the catalogue.
     base : str
-        Entry of the newest releases of this software, whose fields an entry of older releases has unless it
-        states them; "" in entries without one.
+        Entry of the newest releases of this software. An entry of older releases takes all fields that it
+        does not state from this entry. "" in entries without a base.
     era : str
-        Month of the release that the defaults are of.
+        Month of the release whose defaults the entry contains.
     release : str
-        Release that runs, such as 0.6.3, or its month, such as 2024-10. It selects the entry of these
-        releases. If it is "", the entry itself says which releases run. "unknown" widens the intervals.
+        The release that runs, such as 0.6.3, or its month, such as 2024-10. It selects the entry that
+        describes this release. With "", the entry states which releases run. "unknown" widens the
+        intervals.
     first_release, first_month : str
         Oldest release that the entry describes, and its month; "" if the catalogue has only one entry of
         the software.
@@ -112,113 +114,117 @@ class Engine(StrictModel):
         Month of the oldest measurements to which constants of this software were fitted; "" if there are
         none.
     prefill : str
-        How prompts and decoding sequences share passes: "chunked" mixes parts of prompts into passes that
-        decode, "whole" mixes whole prompts into them, and "apart" computes prompts in separate passes.
+        How prompts and decoding sequences share passes. "chunked": a pass can contain decoding sequences
+        and parts of prompts. "whole": a pass can contain decoding sequences and whole prompts. "apart":
+        prompts are computed in separate passes.
     batching : str
-        When requests join: with "continuous" batching between any two passes, with "static" batching only
-        once all requests of the batch before have ended. A static batch goes on computing requests that
-        have ended, keeps their blocks, and returns all requests at its end.
+        When requests join the batch. "continuous": between any two passes. "static": only after all
+        requests of the previous batch have ended. A static batch continues to compute requests that have
+        ended, keeps their KV blocks, and returns all answers when its last request has ended.
     separate_pools : bool
-        Whether some instances can compute only prompts and send their caches to others, which decode.
+        Whether some instances can compute only prompts, and send the KV cache to other instances, which
+        decode.
     padding : bool
-        Whether the prompts of a static batch are padded to the longest of them: they are then computed and
-        cached as if all were as long.
+        Whether the prompts of a static batch are padded to the longest prompt. Padded tokens are computed
+        and cached like all others.
     launch_s : float
-        Host time of launching one kernel; 0 where passes run from CUDA graphs. A pass takes at least as
-        long as its launches.
+        Host time to launch one kernel; 0 if passes run as CUDA graphs. A pass takes at least as long as its
+        launches.
     graph_sequences : int
         Largest number of sequences for which the engine has CUDA graphs of decoding passes. The host
-        launches the kernels of all other passes. Without a `launch_s`, graphs hold all decoding passes.
+        launches the kernels of all other passes. If `launch_s` is 0, all decoding passes run as CUDA
+        graphs.
     sent_formats : tuple of str
-        Formats of experts' weights to which tokens are quantised before groups of ranks send them to their
-        experts. With all other formats, tokens are sent in 16 bits.
+        Formats of experts' weights for which tokens are quantised to this format before they are sent to
+        experts on other ranks. With all other formats, tokens are sent in 16 bits.
     padded_experts : tuple of str
         Formats of experts whose kernels compute a multiple of 128 rows for each expert that a rank holds,
         as DeepGEMM does in vLLM 0.11 and 0.12 for experts in fp8_block.
     own_all_reduce : bool
-        Whether all-reduces run by a kernel of the engine, which is faster than NCCL for small messages.
+        Whether the engine has its own all-reduce kernel, which is faster than NCCL for small messages.
     joined_attention : tuple of str
-        Devices on which one kernel computes the attention of the prompts and of the decoding sequences of a
-        pass: the beginnings of their names.
+        Beginnings of the names of devices on which one kernel computes the attention of both the prompts
+        and the decoding sequences of a pass.
     fused_all_reduce : bool
-        Whether these kernels are the fastest of all engines, such as those of TensorRT-LLM and FlashInfer,
-        which also compute the next norm. Without them, small messages take the longer times of vLLM's
-        custom all-reduce.
+        Whether the all-reduce kernel also computes the next norm, as those of TensorRT-LLM and FlashInfer
+        do. These kernels are the fastest. Otherwise, small messages take as long as with vLLM's custom
+        all-reduce.
     max_sequences : int
         Largest number of sequences in one pass.
     max_tokens : int
         Largest number of new tokens in one pass.
     small_devices : SmallDevices or None
-        Devices on which both limits are smaller by default.
+        Devices on which `max_sequences` and `max_tokens` are smaller by default.
     block_tokens : int
-        Tokens of one block of the KV cache.
+        Number of tokens in one block of the KV cache.
     memory_fraction : float
-        Part of the memory named by `memory_fraction_of` that the engine uses.
+        Fraction of the memory named by `memory_fraction_of` that the engine uses.
     memory_fraction_of : str
-        Memory of which `memory_fraction` is a part: with "device", weights, activations, the runtime and
-        the KV cache together have this part of the device's memory. With "weights_and_cache", weights and
-        cache have this part, and activations and the runtime use the remainder. With "free_memory", the
-        cache has this part of what weights, activations and the runtime leave free.
+        Memory that `memory_fraction` refers to. "device": weights, activations, the runtime and the KV
+        cache together use this fraction of the device's memory. "weights_and_cache": weights and KV cache
+        use this fraction, and activations and the runtime use the rest. "free_memory": the KV cache uses
+        this fraction of the memory that weights, activations and the runtime leave free.
     reserved_bytes : float
         Memory for CUDA graphs, communication and the runtime, on each device.
     preemption : str
-        What happens to a preempted sequence: with "recompute", its cache is computed again. With "none", no
-        sequence is preempted: a request is admitted only if the blocks of its whole output are free.
+        What happens to a preempted sequence. "recompute": its KV cache is computed again. "none": no
+        sequence is preempted, because a request is admitted only if the blocks of its whole output are
+        free.
     prefix_cache : bool
-        Whether blocks of equal prompts are shared by default.
+        Whether requests with equal beginnings of their prompts share KV blocks by default.
     sampling : str
-        How the next token is found: as the most likely one or by a kernel that needs no order ("greedy"),
-        or by sorting the vocabulary for each sequence, as PyTorch's sampler does for top-p and top-k
-        ("sorted").
+        How the next token is chosen. "greedy": the most likely token, or a sampling kernel that does not
+        sort. "sorted": by sorting the vocabulary for each sequence, as PyTorch's sampler does for top-p and
+        top-k.
     receive_interval : int
-        Decoding passes after which the engine looks for new requests; a pass with prompts is followed by a
-        look as well. With 1, new requests can be part of the next pass.
+        Number of decoding passes after which the engine accepts new requests. It also accepts them after
+        each pass with prompts. With 1, new requests can be part of the next pass.
     passes_ahead : int
-        Passes that the engine launches before it knows the result of the pass that runs: 1 if it schedules
-        a pass while another one runs, else 0. A new request waits for these passes.
+        Number of passes that the engine launches before it knows the result of the current pass: 1 if it
+        schedules a pass while another one runs, otherwise 0. A new request waits for these passes.
     stream_interval : int
-        Output tokens after which the server sends the next part of an answer. With 1, it sends each token
-        by itself.
+        Number of output tokens that the server sends together. With 1, it sends each token separately.
     wait_passes : int
-        Decoding passes for which prompts wait for others, so that they are computed together. With 0, they
-        join the next pass.
+        Largest number of decoding passes for which prompts wait for further prompts, so that they are
+        computed together. With 0, they join the next pass.
     wait_fraction : float
-        Part of max_tokens that a pass must have for its prompts not to wait.
+        Fraction of `max_tokens` that waiting prompts must reach to be computed at once.
     adapter_slots : int
-        Low-rank adapters that fit into memory at once by default.
+        Default number of low-rank adapters that fit into memory at the same time.
     fused_norms : bool
-        Whether the addition of the residual and the norm behind it are one kernel.
+        Whether one kernel adds the residual and computes the next norm.
     fused_casts : tuple of str
-        Formats of weights in which the norm, the activation function or the attention before a product
-        writes the product's inputs. In all other formats, a separate kernel casts them.
+        Formats of weights for which the norm, the activation function or the attention before a GEMM
+        writes the input of this GEMM in the GEMM's format. In all other formats, a separate kernel casts
+        this input.
     fused_epilogues : bool
-        Whether matrix products add the residual and apply the activation function, so that neither is a
-        kernel of its own or a part of a norm. The predicted products take no longer. A norm after a half of
-        a block prevents this.
+        Whether GEMMs add the residual and apply the activation function, so that neither needs a separate
+        kernel or is part of the norm. The predicted GEMMs take no longer. A norm after a half of a block
+        prevents this fusion.
     overlap : Overlap or None
-        Decode attention and messages that run beside products; None where kernels run one after another.
+        How decode attention and messages overlap with GEMMs. None if kernels run one after another.
     streaming : Streaming or None
-        Weights, caches and activations in the memory of the host or on drives; None where the engine keeps
-        all of them on the devices.
+        How weights, KV cache and activations are stored in host memory or on drives. None if the engine
+        keeps all of them on the devices.
     narrow_tables : bool
         Whether the embedding and the head are stored in the format of the other weights, as in llama.cpp.
-        By default, both stay in 16 bits.
+        By default, both have 16 bits.
     whole_vocabulary : bool
-        Whether one device has the whole embedding and the whole head, which it computes alone. By default,
-        ranks divide the vocabulary.
+        Whether one device stores and computes the whole embedding and the whole head. By default, ranks
+        divide the vocabulary.
     star_all_reduce : bool
-        Whether all-reduces run over one device, to which all others send and which answers them.
+        Whether in an all-reduce, all devices send to one device, which sends the sum back to them.
     iteration : IterationCost
         Host time of an iteration.
     weights : tuple of str
-        Formats of weights that the engine runs.
+        Weight formats that the engine supports.
     caches : tuple of str
-        Formats of the KV cache that the engine runs.
+        Formats of the KV cache that the engine supports.
     weights_with_fp8_cache : tuple of str
-        Formats of weights with which the KV cache is in fp8 by default, because the checkpoints that are
-        published for the engine state this. With all other formats, it is in 16 bits by default.
+        Weight formats with which the KV cache is in fp8 by default, because the checkpoints that are
+        published for the engine state this. With all other formats, it has 16 bits by default.
     source : list
-        Where these facts stand.
+        Sources of these numbers.
     """
 
     name: str = ""
@@ -295,7 +301,7 @@ class Engine(StrictModel):
 
     @property
     def option(self) -> str:
-        """Return what selects this engine and its release on the command line.
+        """Return the arguments that select this engine and its release on the command line.
 
         >>> Engine(name="vllm-0.6", release="0.6.3").option, Engine(name="vllm").option
         ('--engine vllm-0.6 engine.release=0.6.3', '--engine vllm')
@@ -304,11 +310,11 @@ class Engine(StrictModel):
 
     @property
     def month(self) -> str:
-        """Return the month of the release that runs: the one that was stated, or that of the entry."""
+        """Return the month of the release that runs: the stated month, or the month of the entry."""
         return self.release if is_month(self.release) else self.era
 
     def on_device(self, name: str, memory_bytes: float) -> "Engine":
-        """Return the engine with the limits of passes that it chooses on a device.
+        """Return the engine with the limits of passes that apply on a device.
 
         >>> small = SmallDevices(below_bytes=70e9, devices=("a100",), max_sequences=256, max_tokens=2048)
         >>> engine = Engine(max_sequences=1024, small_devices=small)
@@ -323,7 +329,7 @@ class Engine(StrictModel):
         )
 
     def usable_bytes(self, capacity_bytes: float, weight_bytes: float, other_bytes: float) -> float:
-        """Return the total memory of a device that the engine uses.
+        """Return the memory of a device that the engine uses, weights included.
 
         Parameters
         ----------

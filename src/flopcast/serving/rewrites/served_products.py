@@ -1,4 +1,4 @@
-"""Products by the kernels of serving, with weights in the deployment's format."""
+"""GEMMs by serving kernels, with weights in the deployment's format."""
 
 from flopcast.operators.formats import WIDEST
 from flopcast.operators.item import Item
