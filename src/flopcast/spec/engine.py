@@ -108,11 +108,9 @@ class Engine(StrictModel):
         describes this release. With "", the entry states which releases run. "unknown" widens the
         intervals.
     first_release, first_month : str
-        Oldest release that the entry describes, and its month; "" if the catalogue has only one entry of
-        the software.
+        Oldest release that the entry describes, and its month; "" in the only entry of the software.
     fitted_from : str
-        Month of the oldest measurements to which constants of this software were fitted; "" if there are
-        none.
+        Month of the oldest measurements to which constants of this software were fitted, or "".
     prefill : str
         How prompts and decoding sequences share passes. "chunked": a pass can contain decoding sequences
         and parts of prompts. "whole": a pass can contain decoding sequences and whole prompts. "apart":
@@ -194,9 +192,8 @@ class Engine(StrictModel):
     fused_norms : bool
         Whether one kernel adds the residual and computes the next norm.
     fused_casts : tuple of str
-        Formats of weights for which the norm, the activation function or the attention before a GEMM
-        writes the input of this GEMM in the GEMM's format. In all other formats, a separate kernel casts
-        this input.
+        Formats of weights for which the kernel before a GEMM writes the GEMM's input in this format. With
+        all other formats, a separate kernel casts the input.
     fused_epilogues : bool
         Whether GEMMs add the residual and apply the activation function, so that neither needs a separate
         kernel or is part of the norm. The predicted GEMMs take no longer. A norm after a half of a block
@@ -204,14 +201,12 @@ class Engine(StrictModel):
     overlap : Overlap or None
         How decode attention and messages overlap with GEMMs. None if kernels run one after another.
     streaming : Streaming or None
-        How weights, KV cache and activations are stored in host memory or on drives. None if the engine
-        keeps all of them on the devices.
+        How host memory or drives store weights, KV cache and activations. None if all stay on devices.
     narrow_tables : bool
         Whether the embedding and the head are stored in the format of the other weights, as in llama.cpp.
         By default, both have 16 bits.
     whole_vocabulary : bool
-        Whether one device stores and computes the whole embedding and the whole head. By default, ranks
-        divide the vocabulary.
+        Whether one device stores and computes the whole embedding and head. By default, ranks divide them.
     star_all_reduce : bool
         Whether in an all-reduce, all devices send to one device, which sends the sum back to them.
     iteration : IterationCost
