@@ -530,6 +530,10 @@ CASES = [
     ("predict run.sh --cluster dgx-h100:4",
      MEGATRON.replace("paralel-size 2", "parallel-size 2").replace("size 50", "size 64").replace(
          "seq-length 4096", "seq-length -4"), ["write --seq-length 4096"]),
+    ("predict job.yaml", "model: gpt2\nplan: tp=1\ncluster: dgx-h100\nplan: tp=2\nbatch: {seq: 512\n", [
+        "keep only line 2 or line 4, or rename the key that has the wrong name",
+        "add } at the end of line 5",
+    ]),
     ("export vllm llama-3.2-1b --cluster dgx-h100:1 --engine sglang --plan tp=3", "", [
         "write --engine vllm, or run flopcast export sglang to start sglang",
         "set plan.tensor_parallel to 4",

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.records import dataclass, field, replace
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
@@ -139,16 +139,19 @@ def read_yaml(raw: bytes, name: str) -> Document:
     {'seq': 2048, 'name': 'on'}
     """
     text = decoded(raw, name)
-    builder = _Builder(name)
+    builder, problems = _Builder(name), list[Problem]()
     try:
-        for event in yaml.parse(text, Loader=_PARSER):
-            builder.take(event)
+        with collected(problems):
+            for event in yaml.parse(text, Loader=_PARSER):
+                builder.take(event)
     except yaml.YAMLError as error:
         from flopcast.files.yaml_faults import syntax_fault
 
         found = syntax_fault(error, text)
         allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{found.line}"
-        raise SpecError([Problem("text", None, allowed, found.because, found.fix, where, fault)]) from None
+        problems.append(Problem("text", None, allowed, found.because, found.fix, where, fault))
+    if problems := [*builder.repeated, *problems]:
+        raise SpecError(problems)
     return Document(name, builder.result, builder.lines or {(): 1})
 
 
@@ -212,6 +215,7 @@ class _Builder:
         self._keys: list[str | None] = []
         self._documents = 0
         self._key_line = 1  # of the key that waits for its value
+        self.repeated: list[Problem] = []  # the first key that is given twice; others may have its cause
 
     def take(self, event: yaml.Event) -> None:
         """Use one event, or refuse what is not plain data.
@@ -262,7 +266,7 @@ class _Builder:
         self._keys.append(None)
 
     def _key(self, event: yaml.NodeEvent, line: int) -> None:
-        """Set a key; `1` and `"1"` are the same text, and a repeated key is refused."""
+        """Set a key; `1` and `"1"` are the same text, and the first repeated key is a problem."""
         if not isinstance(event, yaml.ScalarEvent):
             because = "the keys of a job are names of fields"
             fix = f"write one bracket in place of two in line {line}, or a word before the colon"
@@ -278,17 +282,14 @@ class _Builder:
             first = self.lines.get((*path, event.value), line)
             because = f"line {first} already sets this key"
             one = f"line {first} or line {line}" if line != first else f"one {event.value} in line {line}"
-            raise spec_error(
-                event.value,
-                "given twice",
-                "each key once",
-                because,
-                f"add the name of the section that begins with line {line} above it, or remove the line"
-                if event.value == next(iter(holder)) and line > first + 1
-                else f"keep only {one}, or rename the key that has the wrong name",
-                where=f"{self.name}:{line}",
-                fault=TWICE,
-            )
+            fix = f"keep only {one}, or rename the key that has the wrong name"
+            if event.value == next(iter(holder)) and line > first + 1:
+                fix = (
+                    f"add the name of the section that begins with line {line} above it, or remove the line"
+                )
+            allowed, where = "each key once", f"{self.name}:{line}"
+            twice = Problem(event.value, "given twice", allowed, because, fix, where, TWICE)
+            self.repeated = self.repeated or [twice]
         self._keys[-1], self._key_line = event.value, line
 
     def _path(self) -> Path:

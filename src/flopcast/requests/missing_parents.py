@@ -8,7 +8,7 @@ import re
 
 from pydantic import BaseModel
 
-from flopcast.errors import SpecError, spec_error
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import OF_FILES, names_at
 from flopcast.files.yaml_text import TWICE, Document, decoded, read_yaml
 from flopcast.records import replace
@@ -38,14 +38,16 @@ def read_job(raw: bytes, name: str) -> Document:
     try:
         return _with_sections_apart(read_yaml(raw, name))
     except SpecError as error:
-        problem = error.problems[0]
-        above, line = LINE.search(problem.because), int(problem.where.rpartition(":")[2])
-        begin = line if problem.fault == TWICE else int(above[1]) + 1 if above else 0
-        section = missing_section(END_OF_LINE.split(decoded(raw, name)), begin) if begin else ""
-        if not section:
-            raise
-        fix = f"add {section}: above line {begin}"
-        raise SpecError([replace(problem, fix=fix)]) from None
+        rows = END_OF_LINE.split(decoded(raw, name))
+        raise SpecError(_with_section(each, rows) for each in error.problems) from None
+
+
+def _with_section(problem: Problem, rows: list[str]) -> Problem:
+    """Return the error of a file; its fix adds the line of a section if this line is missing."""
+    above, line = LINE.search(problem.because), int(problem.where.rpartition(":")[2])
+    begin = line if problem.fault == TWICE else int(above[1]) + 1 if above else 0
+    section = missing_section(rows, begin) if begin else ""
+    return replace(problem, fix=f"add {section}: above line {begin}") if section else problem
 
 
 def _with_sections_apart(document: Document) -> Document:
