@@ -201,6 +201,22 @@ def test_a_traffic_that_the_user_states_wins_over_that_of_the_file(tmp_path):
     assert "that of the file" not in own.out
 
 
+def test_the_model_of_the_file_is_predicted_if_the_user_states_none(tmp_path):
+    log = tmp_path / "result.json"
+    log.write_text(json.dumps(VLLM | {"model_id": "meta-llama/Llama-3.1-8B-Instruct"}))
+    machine = ("predict", "--engine", "vllm", "--cluster", "dgx-h100", "--gpus", "1", "--log", log)
+
+    taken, stated, other = (
+        flopcast(*machine, *words) for words in ((), ("--model", "llama-3.1-8b"), ("qwen2.5-7b", "--json"))
+    )
+
+    note = "note      the file names the model meta-llama/Llama-3.1-8B-Instruct\n"
+    assert note in taken.out
+    assert taken.out.replace(note, "") == stated.out
+    assert "the file names the model" not in other.out
+    assert json.loads(other.out)["measured"]
+
+
 def test_lengths_of_the_file_hold_if_the_user_states_only_the_load(tmp_path):
     log = tmp_path / "result.json"
     log.write_text(json.dumps(VLLM))

@@ -102,6 +102,15 @@ def test_explanations_add_up_and_name_what_is_there():
     assert sum(part.amount for part in ttft.parts) == pytest.approx(ttft.amount)
     memory = explain_serving(made, book, "memory")
     assert sum(part.amount for part in memory.parts) == pytest.approx(memory.amount)
+    cost = explain_serving(made, book, "cost")
+    usd_per_s = made.job.cluster.price.device_usd_per_hour * made.job.devices / 3600
+    assert cost.amount == pytest.approx(1e6 * usd_per_s / made.output_tokens_per_s.value)
+    limited = report(slo="tpot_p99=50ms")
+    kept_share = limited.summary.objectives[0].kept_share
+    goodput = explain_serving(limited, book, "goodput")
+    assert goodput.amount == pytest.approx(kept_share * limited.requests_per_s.value)
+    with pytest.raises(SpecError, match="add --slo"):
+        explain_serving(made, book, "goodput")
     with pytest.raises(SpecError, match=r"did you mean tpot\?"):
         explain_serving(made, book, "tpott")
 

@@ -30,7 +30,7 @@ option = DocumentedOptions(__name__)
 NEAR = 0.75  # of letters in common, from which a word misspells the name of a number
 NEAR_OPERATOR = 0.85  # the same for a name with a dot
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
-OF_SERVING = ("ttft", "tpot", "iteration")
+OF_SERVING = ("ttft", "tpot", "iteration", "cost", "goodput")
 
 
 def _check(what: str, request: JobRequest) -> None:
@@ -96,8 +96,8 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     flopcast explain memory.activations job.yaml plan.recompute=full --json
     flopcast explain tpot llama-3.1-70b --engine vllm --cluster dgx-h100:1
 
-    With --engine, --traffic or --slo, WHAT is "ttft", "tpot", "iteration" or "memory", or a component or an
-    operator of one iteration of the engine.
+    With --engine, --traffic or --slo, WHAT is "ttft", "tpot", "iteration", "memory", "cost" (of a million
+    output tokens) or "goodput", or a component or an operator of one iteration of the engine.
     """
     from flopcast.render.assumption_lines import assumption_lines
     from flopcast.render.explanation import as_json, marked_text

@@ -220,17 +220,21 @@ def _predict_serving(
 def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dict[str, object]]:
     """Return the prediction of a measured run, and the measured numbers beside it, as text and as JSON.
 
-    Every request is judged, as benchmarks do. The requests, or at least their lengths, are those of the
-    result if the user states none.
+    Every request is judged, as benchmarks do. The model is that of the result if the user states none, and
+    so are the requests, or at least their lengths.
     """
     from flopcast.api import predict_serving
     from flopcast.lab.benchmark_results.formats import read_result_file
     from flopcast.lab.benchmark_results.result import compare_with_result
+    from flopcast.library import catalog
     from flopcast.library.traffic_text import traffic_words
     from flopcast.render.result_comparison import as_json, marked_text
     from flopcast.requests.serving_request import answered
 
     result = read_result_file(log)
+    if request.model is None and not request.files and catalog.known("models", result.model):
+        request = replace(request, model=result.model)
+        result = replace(result, notes=(f"the file names the model {result.model}", *result.notes))
     if result.traffic and not states_traffic(request):
         request = replace(request, traffic=dict(result.traffic))
         result = replace(result, notes=("the file already contains the traffic", *result.notes))

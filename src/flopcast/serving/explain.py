@@ -34,12 +34,13 @@ def explain_serving(report: ServingReport, book: CurveBook, what: str) -> Explan
     Parameters
     ----------
     book : the curves that the report was made with
-    what : "ttft", "tpot", "iteration", "memory", a component of the iteration, or one of its operators
+    what : "ttft", "tpot", "iteration", "memory", "cost", "goodput", a component of the iteration, or one of
+        its operators
 
     Raises
     ------
     SpecError
-        There is no such name; the error lists all names.
+        There is no such name (the error lists all names), or the job lacks a price or limits.
     """
     means = _Means(report, book)
     names: dict[str, Thunk] = {
@@ -47,6 +48,8 @@ def explain_serving(report: ServingReport, book: CurveBook, what: str) -> Explan
         "tpot": lambda: _tpot(report),
         "iteration": lambda: _iteration(report),
         "memory": lambda: _memory(report),
+        "cost": lambda: _cost(report),
+        "goodput": lambda: _goodput(report),
     }
     components = {name: (lambda name=name: means.component(name)) for name in report.shares}
     operators = {
@@ -58,7 +61,7 @@ def explain_serving(report: ServingReport, book: CurveBook, what: str) -> Explan
     if what not in names:
         nearest = difflib.get_close_matches(what, names, 1, 0.5)
         fix = f"did you mean {nearest[0]}?" if nearest else f"write tpot in place of {what}"
-        known = f"ttft, tpot, iteration, memory; components: {', '.join(components)};"
+        known = f"ttft, tpot, iteration, memory, cost, goodput; components: {', '.join(components)};"
         known += f" operators: {', '.join(operators)}"
         raise SpecError([Problem("WHAT", what, known, "a serving report contains only these numbers", fix)])
     return names[what]()
@@ -165,6 +168,47 @@ def _memory(report: ServingReport) -> Explanation:
         parts=tuple(
             Explanation(name=name, amount=amount, unit="B", formula="") for name, amount in amounts.items()
         ),
+    )
+
+
+def _cost(report: ServingReport) -> Explanation:
+    """Return the dollars for a million output tokens."""
+    cost, price, job = report.usd_per_million_tokens, report.job.cluster.price, report.job
+    if cost is None or price is None:
+        because, fix = "the job has no price, or no request ends", 'add --price "2 USD/h"'
+        raise SpecError([Problem("WHAT", "cost", "a number of the prediction", because, fix)])
+    tokens_per_s, device_usd_per_hour = report.output_tokens_per_s.value, price.device_usd_per_hour
+    inputs = (
+        Input(name="price", text=price.text(), number=device_usd_per_hour),
+        Input(name="devices", text=f"{job.devices}", number=job.devices),
+        Input(name="output tokens", text=f"{tokens_per_s:,.4g} per second", number=tokens_per_s),
+    )
+    formula = "price / 3600 s × devices / output tokens × 1,000,000"
+    return Explanation(name="cost", amount=cost.value, unit="USD", formula=formula, inputs=inputs)
+
+
+def _goodput(report: ServingReport) -> Explanation:
+    """Return the requests per second that meet all limits, with the share of requests for each limit."""
+    if report.goodput_per_s is None:
+        because, fix = "the job states no limits of latencies", 'add --slo "ttft_p99=2s tpot_p99=50ms"'
+        raise SpecError([Problem("WHAT", "goodput", "a number of the prediction", because, fix)])
+    replicas, requests_per_s = report.job.busy_engines, report.requests_per_s.value
+    inputs = (
+        Input(name="requests", text=f"{requests_per_s:.4g} per second", number=requests_per_s),
+        Input(name="replicas that serve", text=f"{replicas}", number=replicas),
+        *(
+            Input(
+                name=f"{each.metric} at most {show_seconds(each.limit_s)}",
+                text=f"{each.kept_share:.1%} of requests",
+                number=each.kept_share,
+            )
+            for each in report.summary.objectives
+        ),
+        _limit(report),
+    )
+    formula = "replicas × requests of one replica that end and meet all limits / measured time"
+    return Explanation(
+        name="goodput", amount=report.goodput_per_s.value, unit="requests/s", formula=formula, inputs=inputs
     )
 
 

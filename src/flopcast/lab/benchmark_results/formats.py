@@ -66,7 +66,12 @@ class Format:
         numbers = (MeasuredNumber(metric=key[0], statistic=key[1], value=v) for key, v in found.items())
         traffic, notes = self.traffic(values)
         return BenchmarkResult(
-            name=name, program=self.program, numbers=tuple(numbers), traffic=traffic, notes=notes
+            name=name,
+            program=self.program,
+            numbers=tuple(numbers),
+            traffic=traffic,
+            notes=notes,
+            model=str(values.get("model_id") or ""),  # of vLLM
         )
 
 

@@ -29,7 +29,7 @@ class BenchmarkResult:
     """The output of a benchmark.
 
     `traffic` describes the requests that it sent, and `notes` states which of their properties the output
-    omits.
+    omits. `model` is the model that the output names, "" if it names none.
     """
 
     name: str
@@ -37,6 +37,7 @@ class BenchmarkResult:
     numbers: tuple[MeasuredNumber, ...]
     traffic: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    model: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

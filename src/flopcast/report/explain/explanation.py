@@ -6,7 +6,7 @@ Elsewhere: which numbers can be explained (registry.py), the explanation of each
 """
 
 from flopcast.records import dataclass
-from flopcast.units import show, show_memory, show_seconds
+from flopcast.units import show, show_memory, show_seconds, show_usd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +23,8 @@ class Input:
 class Explanation:
     """A number of a report.
 
-    `amount` is in `unit`: "s", "B", or "" for a ratio. The sum of `parts`, if there are any, is the amount,
-    except for rounding; `note` describes a part ("256 × 2.4 ms").
+    `amount` is in `unit`: "s", "B", "USD", "requests/s", or "" for a ratio. The sum of `parts`, if there
+    are any, is the amount, except for rounding; `note` describes a part ("256 × 2.4 ms").
     """
 
     name: str
@@ -42,4 +42,6 @@ def with_unit(amount: float | int, unit: str) -> str:
         return show_seconds(amount)
     if unit == "B":
         return show_memory(amount)
+    if unit == "USD":
+        return show_usd(amount)
     return show(amount, unit) if unit else f"{amount:.4g}"
