@@ -160,7 +160,24 @@ def test_values_without_their_names_are_reported():
         flopcast.job({"hidden": 4096})
 
 
+def test_memory_and_comparisons_of_serving_jobs_are_those_of_the_reports():
+    plans = ("tp=1", "prefill.tp=1 decode.tp=1")
+    one, pools = (
+        flopcast.serving_job(
+            "llama-3.1-8b", engine="sglang", gpus=2, plan=plan, traffic="rate=2/s requests=40"
+        )
+        for plan in plans
+    )
+    reports = [flopcast.predict_serving(each) for each in (one, pools)]
+    for each, report in zip((one, pools), reports, strict=True):
+        assert flopcast.predict_memory(each) == report.memory
+    assert flopcast.compare(one, pools).ratios == flopcast.compare(*reports).ratios
+    found = flopcast.search_deployments(one, "tp=1 replicas=1 max_sequences=64 max_tokens=8192", ("ttft",))
+    assert found.deployments[0].report.job.plan.tensor_parallel == 1
+
+
 def test_a_value_in_the_place_of_a_job_is_reported_with_the_call_that_makes_one(asked):
+    serving = flopcast.serving_job("llama-3.1-8b", gpus=2, plan="tp=1")
     calls = {
         "flopcast.job('llama-3-8b')": lambda: flopcast.predict("llama-3-8b"),
         "flopcast.job(model='llama-3-8b')": lambda: flopcast.predict_memory({"model": "llama-3-8b"}),
@@ -169,6 +186,13 @@ def test_a_value_in_the_place_of_a_job_is_reported_with_the_call_that_makes_one(
         "plan=flopcast.Plan(...)": lambda: flopcast.predict(asked.model_copy(update={"plan": "tp=2"})),
         "write model= before a description of a model": lambda: flopcast.job(asked.model),
         "flopcast.predict(job)": lambda: flopcast.report_page(asked),
+        "flopcast.report_page(flopcast.predict_serving(job))": lambda: flopcast.report_page(serving),
+        "write flopcast.predict_serving(": lambda: flopcast.predict(serving),
+        "write flopcast.search_deployments(": lambda: flopcast.search_plans(serving),
+        "compare two training jobs or two serving jobs": lambda: flopcast.compare(serving, asked),
+        "plan.tensor_parallel": lambda: flopcast.predict_memory(
+            serving.with_part("plan", tensor_parallel=3)
+        ),
         "did you mean tp?": lambda: flopcast.search_plans(asked, {"tpp": 2}),
         "write total_tokens=1000000000000": lambda: flopcast.search_plans(asked, total_tokens="1TT"),
         "write trace='FILE'": lambda: flopcast.diagnose(asked, trace=5),

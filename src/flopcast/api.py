@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flopcast.lab.diagnosis.suspect import SlowStep
     from flopcast.lab.logs.log import Log
     from flopcast.rl.step import RlReport
+    from flopcast.serving.memory import ServingMemory
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import ServingComparison
     from flopcast.spec.serving_job import ServingJob
@@ -81,11 +82,9 @@ def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "Serving
 
     if not hasattr(job, "traffic"):
         raise spec_error("job", job, "a serving job", "this job trains", "write flopcast.serving_job(...)")
-    found = trace_of(job)
-    if found is None:
-        return serve(job, load_serving_book(job.cluster), leave_out_share=leave_out_share)
-    noted = job.model_copy(update={"assumptions": (*job.assumptions, *found.notes)})
-    return serve(noted, load_serving_book(job.cluster), found.requests, leave_out_share)
+    if (found := trace_of(job)) is not None:
+        job = job.model_copy(update={"assumptions": (*job.assumptions, *found.notes)})
+    return serve(job, load_serving_book(job.cluster), found.requests if found else None, leave_out_share)
 
 
 def predict_rl(document: "Document | Mapping[str, object]") -> "RlReport":
@@ -120,9 +119,8 @@ def predict_rl(document: "Document | Mapping[str, object]") -> "RlReport":
 
     asked = rl_request(document if isinstance(document, Document) else Document("step", document, {}))
     trained = predict(asked.training)
-    scored = None
-    if asked.plan.passes and asked.plan.scored_on == "training":
-        scored = predict(scoring_job(asked.training, asked.plan))
+    scores = asked.plan.passes and asked.plan.scored_on == "training"
+    scored = predict(scoring_job(asked.training, asked.plan)) if scores else None
     return rl_step(asked.rollout, trained, scored, asked.plan, load_serving_book(asked.rollout.cluster))
 
 
@@ -144,8 +142,7 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
     --------
     >>> from flopcast.jobs import job
     >>> asked = job("llama-3-8b", gpus=8, plan="dp=8 zero=1 gbs=64", checkpoint="lazy host")
-    >>> found = predict_checkpoint(asked)
-    >>> round(found.cost.saved.total_bytes / asked.model.parameters())
+    >>> round(predict_checkpoint(asked).cost.saved.total_bytes / asked.model.parameters())
     14
     """
     report = predict(job)
@@ -155,14 +152,22 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
     return checkpoint_report(report, loading, both)
 
 
+@overload
+def predict_memory(job: Job) -> MemoryReport: ...
+
+
+@overload
+def predict_memory(job: "ServingJob") -> "ServingMemory": ...
+
+
 @without_options(jobs.job)
-def predict_memory(job: Job) -> MemoryReport:
+def predict_memory(job: "Job | ServingJob") -> "MemoryReport | ServingMemory":
     """Return the memory of the job on each device, and whether the job fits. Needs no efficiency curves.
 
     Returns
     -------
-    MemoryReport
-        The same as `predict(job).memory`, but computed much faster.
+    MemoryReport or ServingMemory
+        The same as `predict(job).memory` or `predict_serving(job).memory`, but computed much faster.
 
     Raises
     ------
@@ -175,6 +180,15 @@ def predict_memory(job: Job) -> MemoryReport:
     >>> predict_memory(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")).fits
     True
     """
+    from flopcast.spec.serving_job import ServingJob
+
+    if isinstance(job, ServingJob):
+        from flopcast.serving.checks import broken_rules
+        from flopcast.serving.memory import serving_memory
+
+        if problems := broken_rules(job):
+            raise SpecError(problems)
+        return serving_memory(job.kinds[-1])
     check_job(job)
     return SHARED.memory(job)
 
@@ -216,8 +230,7 @@ def compare(
     (True, True)
     """
     if isinstance(first, (Job, Report)) and isinstance(second, (Job, Report)):
-        one, other = (predict(each) if isinstance(each, Job) else each for each in (first, second))
-        return versus(one, other)
+        return versus(*(predict(each) if isinstance(each, Job) else each for each in (first, second)))
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import serving_versus
     from flopcast.spec.serving_job import ServingJob
@@ -227,8 +240,7 @@ def compare(
             check_job(each, name)
     if isinstance(first, (Job, Report)) or isinstance(second, (Job, Report)):
         because = "a training step and a serving job have no metrics in common"
-        allowed = "a job of the same kind as the first one"
-        fix = "compare two training jobs or two serving jobs"
+        allowed, fix = "a job of the kind of the first one", "compare two training jobs or two serving jobs"
         raise spec_error("second", type(second).__name__, allowed, because, fix)
     return serving_versus(
         *(predict_serving(each) if isinstance(each, ServingJob) else each for each in (first, second))
@@ -314,15 +326,19 @@ def report_page(report: "Report | SlowStep | ServingReport | RlReport") -> str:
     from flopcast.rl.step import RlReport
     from flopcast.serving.serving_report import ServingReport
 
-    if isinstance(report, Job):
-        because, fix = "a job has not been predicted", "write flopcast.report_page(flopcast.predict(job))"
-        raise spec_error("report", "a job", "a report", because, fix)
+    if isinstance(report, Job) or hasattr(report, "traffic"):
+        function = "predict" if isinstance(report, Job) else "predict_serving"
+        fix = f"write flopcast.report_page(flopcast.{function}(job))"
+        raise spec_error("report", "a job", "a report", "a job has not been predicted", fix)
     if isinstance(report, RlReport):
         from flopcast.render import rl_page
 
         return rl_page.as_html(report)
     if isinstance(report, ServingReport):
-        return _serving_page(report)
+        from flopcast.render import serving_page
+        from flopcast.serving.load_curve import load_curve
+
+        return serving_page.as_html(report, load_curve(report, load_serving_book(report.job.cluster)))
     from flopcast.lab.diagnosis.settings import best_changes  # a prediction needs no page
     from flopcast.render.report_page import as_html
     from flopcast.search.scaled import scaled
@@ -332,11 +348,3 @@ def report_page(report: "Report | SlowStep | ServingReport | RlReport") -> str:
     changes = best_changes(predicted, predict) if found is None else None  # these are among the suspects
     resized = scaled(predicted, SHARED.book(predicted.job), SHARED.results)
     return as_html(predicted, resized, changes, found)
-
-
-def _serving_page(report: "ServingReport") -> str:
-    """Return the page of a serving report, with its latency–throughput curve."""
-    from flopcast.render.serving_page import as_html
-    from flopcast.serving.load_curve import load_curve
-
-    return as_html(report, load_curve(report, load_serving_book(report.job.cluster)))

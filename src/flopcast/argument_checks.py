@@ -219,5 +219,8 @@ def check_job(value: object, name: str = "job") -> None:
         made = f"flopcast.job({value!r})"
     elif isinstance(value, Mapping):
         made = f"flopcast.job({', '.join(f'{key}={each!r}' for key, each in value.items())})"
-    because = f"the value is of type {type(value).__name__}"
-    raise spec_error(name, value, "a job, as flopcast.job returns it", because, f"write {made}")
+    because, fix = f"the value is of type {type(value).__name__}", f"write {made}"
+    if hasattr(value, "traffic"):
+        function = "search_deployments" if name == "jobs" else "predict_serving"
+        because, fix = "this job serves requests", f"write flopcast.{function}(...)"
+    raise spec_error(name, value, "a job, as flopcast.job returns it", because, fix)
