@@ -538,6 +538,27 @@ CASES = [
         "write --engine vllm, or run flopcast export sglang to start sglang",
         "set plan.tensor_parallel to 4",
     ]),
+    *(("predict job.yaml", f"{GPT2}batch: {{seq: 1024, global_batch: 256}}\nplan: {plan}\n", [
+        f"remove global_batch, because plan already has {stated}"
+    ]) for plan, stated in {
+        "dp=8 tp=2 gbs=256 mbs=1": "gbs=256",
+        "{dp: 8, tp: 2, global_batch: 256}": "global_batch=256",
+        "dp=8 tp=2 gbs=128": "gbs=128; or, if you mean 256, write it there as well",
+    }.items()),
+    *(("predict job.yaml", f"model: gpt2\ncluster: {cluster}\ngpus: 32\nplan: mbs=1 gbs=256\n", [fix])
+      for cluster, fix in {
+          "dgx-h100:4": "remove gpus, because dgx-h100:4 already has 32",
+          "dgx-h100:2": "write cluster: dgx-h100:4 in place of gpus",
+          "dgx-h100": "write cluster: dgx-h100:4 in place of gpus",
+      }.items()),
+    ("predict axolotl.yaml --gpus 8",
+     "base_model: meta-llama/Meta-Llama-3-8B\nadapter: lora\nlora_r: 16\nsequence_len: 4096\n"
+     "lora_target_modules: [q_proj, k_proj, w_proj]\nmicro_batch_size: 2\n",
+     ["write v_proj in place of w_proj"]),
+    (f"{JOB} --tokens 2T --samples 52k --slow device=20:0.8", "", [
+        "remove samples, or tokens", "write --slow \"device=15:0.8\""
+    ]),
+    (f"{JOB} --tokens 0.3.5T", "", ["set --tokens to a value such as 1T"]),
 ]  # fmt: skip
 
 

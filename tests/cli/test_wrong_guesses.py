@@ -133,7 +133,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     "predict llama-3-8b --gpus 16 --seq 8k5": "write 8704 in place of 8k5",
     "import deepspeed /dev/null": "check the path",
     f"{JOB} --tokens 15 trillion": "join it to its number: write --tokens 15T",
-    f"{JOB} --tokens 1.5.2T": "set --tokens to 1.5T",
+    f"{JOB} --tokens 1.5.2T": "set --tokens to a value such as 1T",
     f"{JOB} --tokens 100GB": "set --tokens to 100B",
     f"{JOB} --tokens '100 MB'": "set --tokens to 100M",
     f"{JOB} --tokens '1.5 Gtokens'": "set --tokens to 1.5B",

@@ -193,7 +193,7 @@ def test_the_batch_of_a_fine_tune_is_told_as_assumed():
     [
         ({"lora": 8, "qlora": 8}, "qlora", "leave out lora or qlora"),
         ({"lora": 0}, "lora", "set lora to a value such as 16"),
-        ({"tokens": "1B", "samples": 5}, "argument samples", "leave out tokens or samples"),
+        ({"tokens": "1B", "samples": 5}, "argument samples", "remove samples, or tokens"),
         ({"epochs": 3}, "argument epochs", "samples=52000"),
         ({"qlora": 8, "plan": "dp=8 gbs=64 precision=fp8"}, "plan", "set precision to bf16"),
     ],

@@ -51,7 +51,7 @@ def test_commas_that_separate_no_thousands_are_refused(text):
 @all_cases(
     ("stated", "field", "fix"),
     [
-        ({"tokens": "2T", "samples": 1000}, "run.samples", "leave out tokens or samples"),
+        ({"tokens": "2T", "samples": 1000}, "run.samples", "remove samples, or tokens"),
         ({"epochs": 3}, "run.epochs", "add samples: 52000"),
         ({}, "run", "add samples or tokens"),
         ({"samples": "many"}, "run.samples", "set samples to a value such as 52k"),

@@ -41,7 +41,7 @@ def with_accepted_fixes(
     problems, document : the faults of a document
     check : raises an error unless a document describes a job
     """
-    problems = with_stated_homes(problems, document.data)
+    problems = with_stated_homes(problems, document)
     several = [each for each in problems if each.edits and len(each.edits[0]) > 1]
     if several and len(several) < len(problems):  # other fixes may remove faults whose fixes are not tried
         causes = _causes(problems, document, check)

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from flopcast.errors import MISSING, Problem
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.validate import path_of, value_at
-from flopcast.files.yaml_text import Path, resolve
+from flopcast.files.yaml_text import Document, Path, resolve
 from flopcast.fixes import in_words
+from flopcast.library import catalog
 from flopcast.library.edits import edited, long_names
 from flopcast.records import replace
+from flopcast.requests.cluster_options import devices_of_cluster
 from flopcast.requests.problem_places import IN_TEXT, corrected_text
 from flopcast.spec.batch import Batch
 from flopcast.spec.deployment import Deployment
@@ -71,29 +73,49 @@ def after_fix(data: object, problem: Problem) -> object:
     return data
 
 
-def with_stated_homes(problems: Sequence[Problem], data: object) -> list[Problem]:
+def with_stated_homes(problems: Sequence[Problem], document: Document) -> list[Problem]:
     """Return problems; a value is not moved to a field that the job states, but left out."""
     found = []
     for problem in problems:
-        moved = MOVED.fullmatch(problem.fix)
-        home, _, name = moved[1].partition(".") if moved else ("", "", "")
-        names = [name, *(short for short, long in LONG_NAMES.items() if long == name)]
-        held = value_at(data, (home,))
-        stated = next((each for each in names if name and _states(held, each)), "")
+        moved, key = MOVED.fullmatch(problem.fix), HOME.match(problem.fix)
+        path = moved[1] if moved else f"{key[1]}.{key[2] or path_of(problem.field)[-1]}" if key else ""
+        home, _, name = path.rpartition(".")
+        stated, held = _stated(value_at(document.data, path_of(home)), name) if home else ("", "")
         fix = f"remove {problem.field}, because {home}.{stated} is given"
         if problem.field == "batch":
             fix = (
                 f"remove batch, or write batch: {{seq: {problem.value}}}, because {home}.{stated} is given"
             )
+        elif key and stated:
+            fix = f"remove {path_of(problem.field)[-1]}, because {home} already has {stated}={held}"
+            if held != in_words(problem.value):
+                fix += f"; or, if you mean {in_words(problem.value)}, write it there as well"
+        elif problem.field == "gpus" and problem.fault == UNKNOWN_KEY:
+            stated, fix = "gpus", _of_devices(problem, document)
         found.append(replace(problem, fix=fix) if stated else problem)
     return found
 
 
-def _states(held: object, name: str) -> bool:
-    """Return whether a section, or a text with its settings, states a field."""
-    if isinstance(held, str):
-        return bool(re.search(rf"\b{name}=", held))
-    return isinstance(held, dict) and name in held
+def _stated(held: object, name: str) -> tuple[str, str]:
+    """Return the name by which a section, or a text with its settings, states a field, and its value."""
+    written = dict(re.findall(r"(\S+)=(\S+)", held)) if isinstance(held, str) else held
+    long = LONG_NAMES.get(name, name)
+    names = [long, *(short for short, each in LONG_NAMES.items() if each == long)]
+    stated = next((each for each in names if isinstance(written, dict) and each in written), "")
+    return (stated, in_words(written[stated])) if isinstance(written, dict) and stated else ("", "")
+
+
+def _of_devices(problem: Problem, document: Document) -> str:
+    """Return the fix of a number of devices beside a cluster: its name includes the number of nodes."""
+    cluster = document.mapping.get("cluster")
+    devices, name = devices_of_cluster(document), str(cluster).partition(":")[0]
+    if not isinstance(cluster, str) or not devices:
+        return problem.fix
+    if str(problem.value) == str(devices):
+        return f"remove gpus, because {cluster} already has {devices}"
+    each = catalog.cluster(name, 1).num_devices
+    nodes, rest = divmod(int(problem.value), each) if str(problem.value).isdecimal() else (0, 0)
+    return f"write cluster: {name}:{nodes} in place of gpus" if nodes and not rest else problem.fix
 
 
 def _moved(data: object, problem: Problem) -> object:

@@ -33,8 +33,8 @@ def read_count(text: str, field: str) -> float:
         right = meant_count(text)
         number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?= ?[A-Za-z]$)", text)  # of "2X"
         usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[field]
-        if not right[-1:].isalpha() and not right.isdecimal():  # the begin of 1.5.2T is a number
-            begun = re.match(r"\d+\.\d+(?=[kMBT]?[./])|\d+(?=[kMBT]?/)", text)
+        if not right[-1:].isalpha() and not right.isdecimal():  # 2T of 2T/epoch, but nothing of 1.5.2T
+            begun = re.match(r"\d+(?:\.\d+)?(?=[kMBT]?(?:\.?$|/))", text)
             right = begun[0] + "".join(re.findall(r"(?<=\d)[kMBT]\b", text)) if begun else ""
         usual = f"{number[0]}{unit}" if number else usual
         fix = set_to({field: right}) if right else such_as(field, usual)
@@ -82,7 +82,7 @@ class RunLength(StrictModel):
     def _without_tokens(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("tokens") is not None:
             because = "each of these fields determines the length of the run"
-            raise NotAllowedError(f"{ONE_OF}, not both", because, "leave out tokens or samples")
+            raise NotAllowedError(f"{ONE_OF}, not both", because, "remove samples, or tokens")
         return value
 
     @field_validator("epochs")

@@ -6,7 +6,7 @@ Elsewhere: the values of the file (config_reader.py), the meaning of its keys (o
 names (library/catalog.py), placements (spec/offload.py), further models (workload/companions.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import prod
 
 from flopcast.errors import MISSING, SpecError
@@ -248,14 +248,16 @@ class JobReader(ConfigReader):
         """Return whether adapters apply to all linear layers: the key is missing or names them all."""
         return self.raw(key) in (None, "all-linear", ["all-linear"], *words)
 
-    def linears(self, key: str, named: Mapping[str, str], known: Iterable[str]) -> list[str]:
+    def linears(self, key: str, named: Mapping[str, str], known: Collection[str]) -> list[str]:
         """Return the linear layers with adapters; report unknown layers, and a file that names none.
 
         `named` maps names in the file to linear layers, and to "" if they are not among the `known` ones.
         """
         for name, linear in named.items():
             if not linear:
-                near = nearest(name, (*known, *ALL_LINEARS), least_ratio=0.8)
+                free = [each for each in (*known, *ALL_LINEARS) if each not in named]
+                near = nearest(name, free, len(free), least_ratio=0.8)
+                near = [each for each in free if each in near and len(each) == len(near[0])]
                 fix = f"write {near[0]} in place of {name}" if near else f"remove {name}"
                 self.fault(key, ", ".join(known), f"adapters of {name} are not supported yet", fix)
         targets = list(dict.fromkeys(filter(None, named.values())))

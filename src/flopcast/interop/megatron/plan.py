@@ -7,6 +7,7 @@ the devices (offload.py), fusions and overlap (stack.py), the check of the plan 
 
 from math import prod
 
+from flopcast.errors import MISSING
 from flopcast.interop.configs.deepspeed import BF16_REASON
 from flopcast.interop.megatron.experts import asks_for_experts
 from flopcast.interop.megatron.forks import CUT, EP, is_deepspeed_moe
@@ -210,6 +211,10 @@ def _recompute(args: JobBuilder) -> None:
         args.put(("plan", "partition_activations"), True, *saved, "--partition-activations")
     method, number = args.first(*OLD_METHODS), args.first(*OLD_COUNTS)
     chosen, layers = args.choice(method, METHODS, "uniform"), args.count(number)
+    if mode == "full" and args.has(granularity) and not args.has(method):
+        because = "Megatron-LM does not start with full recompute if no method is given"
+        rest = f" {number} 1" * (not args.has(number))
+        args.fault(method, None, ", ".join(METHODS), because, f"add {method} uniform{rest}", MISSING)
     if mode == "full" and (chosen, layers) != ("uniform", 1):
         args.put(("plan", "recompute_method"), chosen, method)
         args.put(("plan", "recompute_layers"), layers, number)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from flopcast.errors import Problem
 from flopcast.files.inputs import exists
 from flopcast.files.other_forms import as_fraction
-from flopcast.files.package_table import meanings
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.serving.settings import LaunchKeys, Setting
@@ -21,9 +20,6 @@ from flopcast.library import catalog
 from flopcast.library.published_formats import published_in, stored_formats
 from flopcast.records import replace
 
-CACHES = meanings(
-    {"bf16": "auto bf16 bfloat16 fp16 float16", "fp8": "fp8 fp8_e4m3 fp8_e5m2 fp8_e4m3fn fp8_inc"}
-)
 PUBLISHED = "the format that the model was published in"
 DTYPES = dict.fromkeys(("auto", "half", "float16", "bfloat16", "fp16", "bf16"), "bf16")
 EAGER_LAUNCH = "31 us"
@@ -120,6 +116,8 @@ class LaunchReader(ConfigReader):
 
     def _as_written(self, problem: Problem) -> Problem:
         shown, fix = self.shown(problem.field), problem.fix
+        if shown.startswith("-") and fix == "write true" and problem.field in self.launch_keys.switches.split():
+            return replace(problem, field=shown, allowed="no value", fix=f"write {shown} without a value")
         if fix.startswith("write ") and len(fix.split()) == 2:
             fix = f"write {shown}{':' * (not shown.startswith('-'))} {fix.split()[1]}"
         elif shown.startswith("-"):
@@ -197,7 +195,7 @@ class LaunchReader(ConfigReader):
 
     def read_cache(self, key: str) -> None:
         """Read the number format of the KV cache."""
-        if self.has(key) and self.choice(key, CACHES, "bf16") == "fp8":
+        if self.has(key) and self.choice(key, self.words("caches"), "bf16") == "fp8":
             self.put(("plan", "cache"), "fp8", key)
 
     def put_count(self, field: str, key: str, share: int = 1) -> None:
@@ -230,15 +228,23 @@ class LaunchReader(ConfigReader):
             allowed = "a number above 0, at most 1"
             self.fault(key, allowed, because, as_fraction(value, allowed) or "write 0.9")
 
-    def note_longest(self, key: str) -> None:
-        """Report that the longest request is not a limit of the prediction."""
-        if self.has(key):
-            longest = self.tokens(key)
-            self.assume(
-                f"{key} {longest} is ignored: the traffic states the lengths of requests, and the cache "
-                "uses all free memory",
-                key,
-            )
+    def note_longest(self, key: str, entry: str | None = None, variable: str = "") -> None:
+        """Report that the longest request is not a limit of the prediction.
+
+        An engine with an environment `variable` starts only if this is set where the longest request
+        exceeds the context of the model, an `entry` of the catalogue.
+        """
+        if not self.has(key):
+            return
+        longest, most = self.tokens(key), catalog.model(entry).context_length if entry and variable else 0
+        self.assume(
+            f"{key} {longest} is ignored: the traffic states the lengths of requests, and the cache "
+            "uses all free memory",
+            key,
+        )
+        if 0 < most < longest and not (self.below("hf-overrides") or self.below("rope-scaling")):
+            refuses = f"{self.keys.program} refuses to start without {variable}=1"
+            self.assume(f"{key} {longest} exceeds the {most} tokens of {entry}: {refuses}", key)
 
     def put_adapters(self, key: str, rank: int, slots: str) -> None:
         """Set the low-rank adapters that are loaded with the model: their rank, and how many fit."""

@@ -50,19 +50,19 @@ def read(reader: LaunchReader) -> None:
         reader.assume(text, "data-parallel-size")
     reader.read_weights("quantization", reader.words("weights"), entry)
     reader.read_cache("kv-cache-dtype")
-    _read_limits(reader)
+    _read_limits(reader, entry)
     _read_drafting(reader, entry)
     if reader.flag("enable-lora"):
         reader.put_adapters("max-lora-rank", reader.count("max-lora-rank", RANK), "max-loras")
     _read_role(reader)
 
 
-def _read_limits(reader: LaunchReader) -> None:
+def _read_limits(reader: LaunchReader, entry: str | None) -> None:
     """Read the limits of a pass and of the cache."""
     reader.put_count("max_sequences", "max-num-seqs")
     reader.put_count("max_tokens", "max-num-batched-tokens")
     reader.put_memory("gpu-memory-utilization")
-    reader.note_longest("max-model-len")
+    reader.note_longest("max-model-len", entry, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
     plan = reader.part("plan")
     sequences, tokens = plan.get("max_sequences"), plan.get("max_tokens")
     if isinstance(sequences, int) and isinstance(tokens, int) and tokens < sequences:
