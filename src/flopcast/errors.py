@@ -259,19 +259,21 @@ def problems_of(check: Callable[[], object]) -> list[Problem]:
 
 
 def _is_same(one: Problem, other: Problem) -> bool:
-    """Return whether two errors refuse the same value of the same field."""
-    return (one.field, one.value, one.where) == (other.field, other.value, other.where)
+    """Return whether two errors refuse the same text, a number or a misspelt name, for any reason."""
+    text = one.value if isinstance(one.value, str) else ""
+    is_misspelt = one.fix == other.fix and one.fix.startswith(MEANT)
+    same = (one.field, one.value, one.where) == (other.field, other.value, other.where)
+    return same and (text[:1].isdigit() or (text != "" and is_misspelt))
 
 
 def common_problems(each: Sequence[Sequence[Problem]]) -> Iterator[Problem]:
     """Yield the errors that all lists contain, with the conditions that all of them state.
 
-    A text such as "64k" in place of a number is wrong for any reason that a list states.
+    A text such as "64k" in place of a number, or a misspelt name, is wrong for any reason that a list states.
     """
     for problem in each[0] if each else ():
         same = [[one for one in others if one.message == problem.message] for others in each]
-        text = problem.value if isinstance(problem.value, str) else ""
-        if text[:1].isdigit() and all(any(_is_same(one, problem) for one in others) for others in each):
+        if all(any(_is_same(one, problem) for one in others) for others in each):
             yield problem
             continue
         common = [

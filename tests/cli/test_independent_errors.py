@@ -559,6 +559,16 @@ CASES = [
         "remove samples, or tokens", "write --slow \"device=15:0.8\""
     ]),
     (f"{JOB} --tokens 0.3.5T", "", ["set --tokens to a value such as 1T"]),
+    ("predict job.yaml", "model: gpt2\ncluster: {name: dgx-h100, nodes: eight}\n", [
+        "write base: dgx-h100 in place of name: dgx-h100", "set nodes to 8"
+    ]),
+    ("explain memory.gradient llama-3.2-1b --gpus 0", "", [
+        "write a number such as --gpus 8", "did you mean memory.gradients?"
+    ]),
+    ("explain attention.flash.bwd llama-3.2-1b --gpus 8", "", ["did you mean attention.flash.dgrad?"]),
+    ("predict run.sh --cluster dgx-h100:4",
+     MEGATRON.replace("paralel-size 2", "parallel-size 2 --recompute-granularity full").replace(
+         "size 50", "size 64"), ["add --recompute-method uniform --recompute-num-layers 1"]),
 ]  # fmt: skip
 
 

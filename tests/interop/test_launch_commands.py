@@ -259,7 +259,13 @@ FAULTS = (
     ),
     ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", CLOSED),
     (f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 8 --dp 3 --enable-dp-attention", "--dp", "write --dp 8"),
-    (f"{SGLANG} gpt2 --kv-cache-dtype fp9", "--kv-cache-dtype", "did you mean fp8?"),
+    (f"{SGLANG} gpt2 --kv-cache-dtype fp8_e4m4", "--kv-cache-dtype", "did you mean fp8_e4m3?"),
+    ("vllm serve gpt2 --kv-cache-dtype fp16", "--kv-cache-dtype", "did you mean float16?"),
+    (
+        "vllm serve mistralai/Mixtral-8x7B-v0.1 --enable-expert-parallel=yes",
+        "--enable-expert-parallel",
+        "write --enable-expert-parallel without a value",
+    ),
     ("trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 3", "--ep_size", "write --ep_size 8"),
     (
         f"{SGLANG} gpt2 --disaggregation-mode prefill",
@@ -278,6 +284,15 @@ def test_a_wrong_flag_is_an_error_with_its_line_and_its_mend(text, field, fix):
     problem = caught.value.problems[0]
     assert (problem.field, problem.fix) == (field, fix)
     assert problem.where.startswith("serve.sh:")
+
+
+def test_a_longest_request_beyond_the_context_of_the_model_is_told_because_vllm_does_not_start():
+    told = {
+        tokens: data_of(f"vllm serve gpt2 --max-model-len {tokens}")["assumptions"] for tokens in (1024, 1025)
+    }
+
+    assert [note for note in told[1025] if note not in told[1024] and "refuses to start" in note]
+    assert not [note for note in told[1024] if "refuses to start" in note]
 
 
 def test_every_fault_is_reported_at_once_and_only_flags_of_no_size_are_ignored():

@@ -86,8 +86,9 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
 
     WHAT is "step", "mfu" or "memory"; a component of the step (mlp, tp_communication, pipeline_bubble …);
     an operator (mlp.up, attention.flash.dgrad, gradients.reduce …); an uncertain factor, such as
-    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). If you give any other
-    word, the error message lists all possible words. Describe the job as for `predict`.
+    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). For any other word,
+    the error message proposes the most similar of these, or lists all of them. Describe the job as for
+    `predict`.
 
     \b
     flopcast explain step llama-3-8b --gpus 16

@@ -183,7 +183,8 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
 
     from flopcast.files.other_forms import OTHER_VALUES
 
-    if (same := OTHER_VALUES.get(text)) in values:
+    others = {word: same for same, word in OTHER_VALUES.items() if same in values} | OTHER_VALUES
+    if (same := others.get(text)) in values:
         return f"did you mean {same}?"
     digits = {word: word[len(word.rstrip("0123456789")) :] for word in (text, *values)}
     alike = [  # float32 is no slip of the pen for float16

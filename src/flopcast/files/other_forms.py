@@ -20,7 +20,7 @@ OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is mea
     "links": "set links to {{file: {value}}}",
 }
 IN_SEARCH = re.compile(r"\w+_parallel|\w+_batch|virtual_stages|zero")  # fields that a search may vary
-OTHER_VALUES = {"half": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4",
+OTHER_VALUES = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4",
                 "s3": "object_store", "gcs": "object_store", "lustre": "file_system", "nfs": "file_system",
                 "ssd": "nvme", "disk": "nvme", "ram": "cpu", "dram": "cpu", "swish": "silu", "all": "full",
                 "everything": "full", "true": "full", "yes": "full", "on": "full",

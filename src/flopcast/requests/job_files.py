@@ -260,7 +260,7 @@ def built(key: str, data: object, document: Document) -> object:
         data = _with_stated_price(data)
     field = key if isinstance(data, str) else f"{key}.base"
     data = {"base": data} if isinstance(data, str) else data
-    refuse_changes_alone(key, data, document, noun)
+    refuse_changes_alone(key, data, document, noun, partial(built, key, document=document))
     if not isinstance(data, dict) or "base" not in data:
         parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data
         parts = with_teacher(document, parts, (key,)) if key == "model" else parts

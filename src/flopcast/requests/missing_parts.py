@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, problems_of, spec_error
 from flopcast.files.field_names import NEAR, meant_name, unknown_field
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import OF_FILES, path_of
@@ -86,8 +86,16 @@ def unknown_base(kind: str, base: object, field: str, document: Document) -> Pro
     return replace(unknown, value=base, fix=fix)
 
 
-def refuse_changes_alone(key: str, data: object, document: Document, noun: type[BaseModel]) -> None:
+def refuse_changes_alone(
+    key: str,
+    data: object,
+    document: Document,
+    noun: type[BaseModel],
+    make: Callable[[object], object],
+) -> None:
     """Refuse keys that change an entry of the catalogue without a base.
+
+    `make` finds further faults in the data with the base that another key names.
 
     Raises
     ------
@@ -109,13 +117,15 @@ def refuse_changes_alone(key: str, data: object, document: Document, noun: type[
     fix = "write base in place of name, which names an entry of the catalogue" if own else fix
     for name, value in data.items() if key == "cluster" else ():
         if isinstance(value, str) and (machines := catalog.clusters_with(value)):
-            fix = f"write base: {next(iter(machines))} in place of {name}: {value}"
+            own = next(iter(machines))
+            fix = f"write base: {own} in place of {name}: {value}"
     if key == "model" and {"hidden_size", "num_hidden_layers"} & {*data}:
         allowed = "model_type, as in a config.json of Hugging Face, or base, for a model of the catalogue"
         because = "the other keys do not state the family of the model"
         fix = 'add "model_type": "llama", if the layers are those of Llama'
         raise spec_error("model.model_type", None, allowed, because, fix, where, "is missing")
-    raise spec_error(f"{key}.base", None, allowed, because, fix, where, "is missing")
+    missing = Problem(f"{key}.base", None, allowed, because, fix, where, "is missing")
+    raise SpecError([missing, *(problems_of(lambda: make({**data, "base": own})) if own else ())])
 
 
 def with_base_value(problem: Problem, base: object, name: str) -> Problem:

@@ -6,6 +6,7 @@ they are shown (explanation.py).
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 
 from flopcast.cost.kernels.curve_book import CurveBook
@@ -91,7 +92,8 @@ def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
     names = [name for group in known.values() for name in group]
     begun = [name for name in names if what.startswith((f"{name}_", f"{name}.")) or name.startswith(what)]
     kinds = {name.partition("[")[0]: name for name in reversed(names)}  # of factors; others are whole names
-    alike = difflib.get_close_matches(what.partition("[")[0], kinds, n=1)
+    written = re.sub(r"\.(bwd|backward|grad)\b", ".dgrad", what).partition("[")[0]
+    alike = difflib.get_close_matches(written, kinds, n=1)
     near = [kinds[each] for each in alike] or sorted(begun, key=len)[-1:]
     shown = {"whole": tuple(known["whole"]), "components": tuple(known["components"])} if near else known
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in shown.items() if group)
