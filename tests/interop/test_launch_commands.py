@@ -287,9 +287,8 @@ def test_a_wrong_flag_is_an_error_with_its_line_and_its_mend(text, field, fix):
 
 
 def test_a_longest_request_beyond_the_context_of_the_model_is_told_because_vllm_does_not_start():
-    told = {
-        tokens: data_of(f"vllm serve gpt2 --max-model-len {tokens}")["assumptions"] for tokens in (1024, 1025)
-    }
+    line = "vllm serve gpt2 --max-model-len"
+    told = {tokens: data_of(f"{line} {tokens}")["assumptions"] for tokens in (1024, 1025)}
 
     assert [note for note in told[1025] if note not in told[1024] and "refuses to start" in note]
     assert not [note for note in told[1024] if "refuses to start" in note]

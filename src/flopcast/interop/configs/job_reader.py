@@ -6,7 +6,7 @@ Elsewhere: the values of the file (config_reader.py), the meaning of its keys (o
 names (library/catalog.py), placements (spec/offload.py), further models (workload/companions.py).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 from flopcast.errors import MISSING, SpecError

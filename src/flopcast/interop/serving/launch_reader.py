@@ -116,7 +116,8 @@ class LaunchReader(ConfigReader):
 
     def _as_written(self, problem: Problem) -> Problem:
         shown, fix = self.shown(problem.field), problem.fix
-        if shown.startswith("-") and fix == "write true" and problem.field in self.launch_keys.switches.split():
+        is_switch = shown.startswith("-") and problem.field in self.launch_keys.switches.split()
+        if is_switch and fix == "write true":
             return replace(problem, field=shown, allowed="no value", fix=f"write {shown} without a value")
         if fix.startswith("write ") and len(fix.split()) == 2:
             fix = f"write {shown}{':' * (not shown.startswith('-'))} {fix.split()[1]}"
