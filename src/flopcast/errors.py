@@ -269,7 +269,7 @@ def _is_same(one: Problem, other: Problem) -> bool:
 def common_problems(each: Sequence[Sequence[Problem]]) -> Iterator[Problem]:
     """Yield the errors that all lists contain, with the conditions that all of them state.
 
-    A text such as "64k" in place of a number, or a misspelt name, is wrong for any reason that a list states.
+    Text in place of a number ("64k"), or a misspelt name, is wrong for any reason that a list states.
     """
     for problem in each[0] if each else ():
         same = [[one for one in others if one.message == problem.message] for others in each]
