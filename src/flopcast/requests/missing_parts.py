@@ -87,11 +87,7 @@ def unknown_base(kind: str, base: object, field: str, document: Document) -> Pro
 
 
 def refuse_changes_alone(
-    key: str,
-    data: object,
-    document: Document,
-    noun: type[BaseModel],
-    make: Callable[[object], object],
+    key: str, data: object, document: Document, noun: type[BaseModel], make: Callable[[object], object]
 ) -> None:
     """Refuse keys that change an entry of the catalogue without a base.
 
