@@ -114,7 +114,7 @@ def _of_devices(problem: Problem, document: Document) -> str:
     if str(problem.value) == str(devices):
         return f"remove gpus, because {cluster} already has {devices}"
     each = catalog.cluster(name, 1).num_devices
-    nodes, rest = divmod(int(problem.value), each) if str(problem.value).isdecimal() else (0, 0)
+    nodes, rest = divmod(int(str(problem.value)), each) if str(problem.value).isdecimal() else (0, 0)
     return f"write cluster: {name}:{nodes} in place of gpus" if nodes and not rest else problem.fix
 
 
