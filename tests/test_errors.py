@@ -23,7 +23,7 @@ def problem(**changes):
     fields = {
         "field": "plan.tensor_parallel",
         "value": 6,
-        "allowed": "a divisor of kv_heads = 8: 1, 2, 4, 8",
+        "allowed": "a divisor of kv_heads (8): 1, 2, 4, 8",
         "because": "each rank holds whole key/value heads",
         "fix": "set tensor_parallel to 4",
     }
@@ -33,7 +33,7 @@ def problem(**changes):
 def test_a_problem_names_field_value_allowed_reason_and_fix_in_four_lines():
     assert str(problem()).splitlines() == [
         "plan.tensor_parallel = 6 is not allowed",
-        "  allowed: a divisor of kv_heads = 8: 1, 2, 4, 8",
+        "  allowed: a divisor of kv_heads (8): 1, 2, 4, 8",
         "  because: each rank holds whole key/value heads",
         "  fix:     set tensor_parallel to 4",
     ]

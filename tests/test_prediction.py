@@ -120,7 +120,7 @@ def test_every_fault_is_told_at_once_with_what_would_mend_it():
     assert {p.field for p in told} == {"plan.tensor_parallel", "plan.precision"}
     assert (heads.field, heads.value) == ("plan.tensor_parallel", 3)
     assert heads.allowed == (
-        "(1) a divisor of heads = 16: 1, 2, 4, 8, 16; (2) a divisor of ffn_hidden = 4096;"
+        "(1) a divisor of heads (16): 1, 2, 4, 8, 16; (2) a divisor of ffn_hidden (4096);"
         " (3) data_parallel · tensor_parallel · pipeline_parallel · context_parallel = 8, the number of"
         " devices of the cluster"
     )

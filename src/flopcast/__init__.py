@@ -70,7 +70,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
     return getattr(import_module(_HOMES[name]), name)
 
 
-def explained(*call: Any) -> Exception:  # noqa: ANN401 - a noun, its arguments and the error of pydantic
+def explained(*call: Any) -> Exception:  # noqa: ANN401 - a model, its arguments and the error of pydantic
     """Return the error of a call such as Plan(tp="a"), in the words of errors in files."""
     from flopcast.files.refused_calls import refused_fields  # only an error needs it
 

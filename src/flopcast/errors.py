@@ -38,10 +38,10 @@ class Problem:
 
     Examples
     --------
-    >>> print(Problem(field="plan.tensor_parallel", value=6, allowed="a divisor of heads = 16",
+    >>> print(Problem(field="plan.tensor_parallel", value=6, allowed="a divisor of heads (16)",
     ...               because="ranks hold whole heads", fix="set tensor_parallel to 4"))
     plan.tensor_parallel = 6 is not allowed
-      allowed: a divisor of heads = 16
+      allowed: a divisor of heads (16)
       because: ranks hold whole heads
       fix:     set tensor_parallel to 4
     """
@@ -119,7 +119,7 @@ class SpecError(FlopcastError, ValueError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
-        """Rebuild from the faults: copies and other processes print them as this one does."""
+        """Return how to rebuild the error, so that copies and other processes print the same message."""
         return SpecError, (self.problems,)
 
 
@@ -212,7 +212,7 @@ def numbered(texts: Sequence[str]) -> str:
 def spec_error(
     field: str, value: object, allowed: str, because: str, fix: str, where: str = "", fault: str = ""
 ) -> SpecError:
-    """Return the error of a single problem, whose fields these are."""
+    """Return the error of a single problem, which has the given fields."""
     return SpecError([Problem(field, value, allowed, because, fix, where, fault)])
 
 
@@ -259,7 +259,7 @@ def problems_of(check: Callable[[], object]) -> list[Problem]:
 
 
 def _is_same(one: Problem, other: Problem) -> bool:
-    """Return whether two errors refuse the same text, a number or a misspelt name, for any reason."""
+    """Return whether two errors refuse the same text that begins with a digit, or the same misspelt name."""
     text = one.value if isinstance(one.value, str) else ""
     is_misspelt = one.fix == other.fix and one.fix.startswith(MEANT)
     same = (one.field, one.value, one.where) == (other.field, other.value, other.where)
@@ -269,7 +269,8 @@ def _is_same(one: Problem, other: Problem) -> bool:
 def common_problems(each: Sequence[Sequence[Problem]]) -> Iterator[Problem]:
     """Yield the errors that all lists contain, with the conditions that all of them state.
 
-    Text in place of a number ("64k"), or a misspelt name, is wrong for any reason that a list states.
+    If every list refuses the same text that begins with a digit ("64k" for a number), or proposes the same
+    fix for a misspelt name, the first list's error is yielded, even if the lists give different reasons.
     """
     for problem in each[0] if each else ():
         same = [[one for one in others if one.message == problem.message] for others in each]

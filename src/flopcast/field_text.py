@@ -17,7 +17,8 @@ _SECTION = re.compile(r"^\w+\n-+\n", flags=re.MULTILINE)
 def field_text(noun: type[BaseModel], name: str) -> str:
     """Return what a field means: its entry under "Attributes" in the docstring, or its description.
 
-    The field `kind` of a noun has only one value, and therefore no entry. "" if a field has no description.
+    The field `kind` of a model has only one value, and therefore no entry. Without a description, the text
+    is "".
     """
     for owner in noun.__mro__:
         for entry in _ENTRY.finditer(inspect.cleandoc(vars(owner).get("__doc__") or "") + "\n"):
@@ -30,6 +31,6 @@ def field_text(noun: type[BaseModel], name: str) -> str:
 
 
 def noun_text(noun: type[BaseModel]) -> str:
-    """Return what a noun is: its docstring up to the first section, one line for each paragraph."""
+    """Return what a model describes: its docstring up to the first section, one line for each paragraph."""
     text = _SECTION.split(inspect.cleandoc(noun.__doc__ or ""))[0]
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()

@@ -1,7 +1,7 @@
 """Dataclasses whose methods are written when they are first needed.
 
 Answers: why does flopcast import `dataclass`, `field` and `replace` from this module?
-Elsewhere: nouns that users write (strict_model.py).
+Elsewhere: the pydantic models that users write (strict_model.py).
 
 `dataclasses.dataclass` writes and compiles six functions for each class. flopcast has hundreds of classes,
 and a prediction makes objects of a third of them, so this took a sixth of the time of `flopcast predict`.

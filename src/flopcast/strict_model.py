@@ -1,7 +1,7 @@
-"""The base class of all nouns that users write: frozen, strict about keys and numbers, with a schema.
+"""The base class of all models that users write: frozen, strict about keys and numbers, with a schema.
 
-Answers: how does a noun refuse what is no number, and how does an editor learn what may be written?
-Elsewhere: the nouns themselves (spec/, layers/), reading them from files (files/validate.py).
+Answers: how does a model refuse what is no number, and how does an editor learn what may be written?
+Elsewhere: the models themselves (spec/, layers/), reading them from files (files/validate.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +69,7 @@ class StrictModel(BaseModel):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
-        defer_build=True,  # the nouns of serving are never used in training, for example
+        defer_build=True,  # the models of serving are never used in training, for example
     )
     __slots__ = ("_known_hash",)  # pydantic neither copies nor pickles it
     if TYPE_CHECKING:

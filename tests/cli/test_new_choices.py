@@ -157,7 +157,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "optimizer=adafactor zero=1": ("plan.optimizer", "set zero to 0"),
     "precision=fp4": ("precision", "nvfp4"),
     "cp=3": ("plan.context_parallel", "set context_parallel to"),
-    "dp_shard=3 zero=3": ("plan.data_shard", "a divisor of data_parallel = 8"),
+    "dp_shard=3 zero=3": ("plan.data_shard", "a divisor of data_parallel (8)"),
     "dp_shard=4": ("plan.data_shard", "set zero to"),
     "stage_layers=4,4": ("plan.stage_layers", "one number (pipeline_parallel"),
     "stage_layers=7": ("plan.stage_layers", "set stage_layers to 8"),

@@ -237,7 +237,7 @@ def test_wrong_settings_are_refused_with_a_fix_that_works():
         ("inner_steps=10 outer=topk:64/32", "plan.outer", "a chunk of 32 values", "write 32/64"),
         ("inner_steps=10 outer=index_bits:12", "plan.outer", "without topk", None),
         ("inner_steps=10 outer=bits:2,bits:4", "plan.outer", "only once", None),
-        ("inner_steps=10 outer=overlap:11", "plan.outer", "at most inner_steps = 10", "overlap:10"),
+        ("inner_steps=10 outer=overlap:11", "plan.outer", "at most inner_steps (10)", "overlap:10"),
         ("inner_steps=10 outer=topk:8,all_reduce", "plan.outer", "all_gather", "exchange:all_gather"),
     ):
         with pytest.raises(SpecError) as raised:

@@ -228,7 +228,7 @@ def test_heads_that_differ_between_runs_of_blocks_are_all_cut_whole():
 
     told = faults(parts(model=runs, tensor_parallel=8, data_parallel=1))
 
-    assert "a divisor of heads = 4: 1, 2, 4" in [problem.allowed for problem in told]
+    assert "a divisor of heads (4): 1, 2, 4" in [problem.allowed for problem in told]
 
 
 def test_the_width_that_cannot_be_cut_is_the_one_that_is_named():

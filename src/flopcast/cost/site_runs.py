@@ -3,7 +3,7 @@
 Answers: given some measured times, what are the factors at this site, and how much of the unexplained part
 of a run does another step share?
 Elsewhere: how a run is measured and written (lab/validation/from_run.py), factors (factors.py), the runs
-as a noun (spec/site.py).
+as a validated model (spec/site.py).
 
 The model is linear and Gaussian in logarithms. Before any run, the logarithms of factors are independent,
 with mean 0 and a sigma. A measured time has

@@ -1,7 +1,7 @@
 """What is wrong with one value of a job: what would be allowed, why, and the edit that fixes it.
 
 Answers: which words describe a value that pydantic refused?
-Elsewhere: which values are refused, and on which line they are (validate.py), what fields mean (the nouns
+Elsewhere: which values are refused, and on which line they are (validate.py), what fields mean (the models
 in spec/ and layers/: descriptions of fields, docstrings of classes).
 """
 
@@ -49,7 +49,7 @@ NO_OTHER = "flopcast supports only these values"  # begins the reason of an erro
 NAMED = re.compile(r"^(\w+): ")  # the field that a condition on several fields is about
 OTHER_FIELD = re.compile(r"\b(?:at most|divisor of|multiple of|if|unless) (?!the )(\w+)")
 SUCH_AS = re.compile(r"such as (\S+?),? ")  # an example in the words of what is allowed
-LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
+LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads (32): 1, 2, 4"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,18 +65,18 @@ class FieldFault:
 
 
 def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, field: str) -> FieldFault:
-    """Return the words for a value that pydantic refused.
+    """Return what is allowed, why, and the fix, for a value that pydantic refused.
 
     Parameters
     ----------
     detail : ErrorDetails
         Pydantic's error.
     name : str
-        The innermost name of the value's place, "document" for the whole.
+        The innermost name of the value's place, "document" for the whole document.
     owner : type or None
-        The noun that has the field; None if no noun has it.
+        The model that has the field; None if no model has it.
     field : str
-        The name of the owner's field. It is another one than `name` for an entry of a mapping.
+        The name of the owner's field. For an entry of a mapping, it differs from `name`.
 
     Examples
     --------
@@ -126,9 +126,9 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
 
 
 def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> FieldFault:
-    """Return the words for a value that is not one of the choices, or breaks a condition of its noun."""
+    """Return the fault of a value that is not one of the choices, or breaks a condition of its model."""
     kind = detail["type"]
-    if isinstance(cause := detail.get("ctx", {}).get("error"), SpecError):  # of a noun in a short form
+    if isinstance(cause := detail.get("ctx", {}).get("error"), SpecError):  # of a model in a short form
         first = cause.problems[0]
         fix = set_to(first.edits[0]) if first.edits else first.fix
         return FieldFault(allowed=first.allowed, because=first.because, fix=fix)
@@ -178,12 +178,12 @@ def _in_form(kind: str, name: str, given: object) -> Fix | None:
 def _agreeing(name: str, value: object, allowed: str) -> str:
     """Return a fix whose value fits the other field that `allowed` names.
 
-    >>> _agreeing("top_k", 9, "at most num_experts = 8"), _agreeing("top_k", 9, "a divisor of hidden = 16")
+    >>> _agreeing("top_k", 9, "at most num_experts (8)"), _agreeing("top_k", 9, "a divisor of hidden (16)")
     ('set top_k to 8', 'set top_k to 8')
     >>> _agreeing("norm_placement", "after", "before, if residual is parallel")
     'set norm_placement to before'
     """
-    if number := re.search(r"(divisor|multiple|most) .*= (\d+)", allowed):
+    if number := re.search(r"(divisor|multiple|most) .*\((\d+)( pixels)?\)", allowed):
         bound, given = int(number[2]), value if isinstance(value, int) else 1
         if number[1] == "divisor":
             divisors = (each for each in range(1, bound + 1) if bound % each == 0)
@@ -334,7 +334,7 @@ def _choice(value: object, allowed: str, usual: str) -> str:
 
 
 def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
-    """Return a field with its meaning from the docstring or the description of its noun; "" if there is
+    """Return a field with its meaning from the docstring or the description of its model; "" if there is
     none.
 
     A description of what happens without the field is none.

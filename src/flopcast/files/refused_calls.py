@@ -34,7 +34,9 @@ def refused_fields(
         because = "only flopcast.job reads names of the catalogue and texts"
         call = "flopcast.job" if name == "Job" else "flopcast.serving_job"
         fix = f"write {call}({', '.join(f'{key}={value!r}' for key, value in fields.items())})"
-        return SpecError([Problem(name, dict(fields), "nouns such as flopcast.Model", because, fix)])
+        return SpecError(
+            [Problem(name, dict(fields), "objects of flopcast such as flopcast.Model", because, fix)]
+        )
     document = Document(COMMAND_LINE, {}, {})
     faults = faults_of(error, noun, document, (name,), fields).values()
     return SpecError(replace(each, where="", fix=_as_argument(each)) for each in faults)

@@ -1,7 +1,7 @@
-"""Tables of plain rows as files: CSV always, Parquet where a library for it is installed.
+"""Tables of plain rows, written as CSV, or as Parquet if polars or pyarrow is installed.
 
-Answers: how does a list of rows become a file that a spreadsheet or a data frame reads, and do other signs
-than commas separate the cells of a file?
+Answers: how does a list of rows become a file that a spreadsheet or a data frame reads, and does a file
+separate its cells by characters other than commas?
 Elsewhere: what the rows hold (render/search_json.py), reading tables (lab/published/table.py).
 """
 

@@ -59,8 +59,9 @@ def _in_unit(number: str, written: str, units: tuple[str, ...], example: str) ->
 
 
 def number_left(text: str) -> float:
-    """Return the number that replaces a number with a wrong unit: the number itself if it is not positive,
-    so that this is reported, and otherwise 1.
+    """Return the number with which validation continues after a wrong unit.
+
+    This is 1, or the written number if it is not positive, so that its sign is reported too.
     """
     number = BEGINS_WITH_NUMBER.match(text)
     return min(float(number[1]), 0.0) if number and float(number[1]) <= 0 else 1.0

@@ -37,7 +37,7 @@ Noun = TypeVar("Noun", bound=BaseModel)
 
 
 def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -> Noun:
-    """Validate `data`, which is at `path` in the document, as a `noun`.
+    """Validate `data`, which is at `path` in the document, as an instance of the class `noun`.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     document : Document
         Where faults have their lines from; it may hold more than `data`.
     data : object
-        Plain data, or the same with parts that are nouns already.
+        Plain data (mappings, lists and scalars). Parts of it may already be validated models.
     path : tuple
         What faults write before the name of a field: ("model",) gives "model.hidden".
 
@@ -93,9 +93,9 @@ def _convert(
 ) -> object:
     """Convert quantities to SI numbers wherever a key's name states a unit.
 
-    Nouns hold bare SI floats and know no units: the names of their fields say which a text must carry.
-    A mapping hands its units down to keys that promise none, so that `peak_flop_per_s: {bf16: 312
-    TFLOP/s}` works. After a fault, the rest is still checked.
+    The models of spec/ hold SI floats without units. The name of a field determines which units its text
+    may have. Keys of a mapping whose names state no unit have the units of the mapping, so that
+    `peak_flop_per_s: {bf16: 312 TFLOP/s}` works. After a fault, the other values are still checked.
     """
     if isinstance(data, dict):
         return {
@@ -240,7 +240,7 @@ def value_at(data: object, location: Path) -> object:
 
 
 def _owner(noun: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type[BaseModel] | None, str]:
-    """Return the innermost noun that contains a location, and the name of its field; None, "" if none.
+    """Return the innermost model that contains a location, and the name of its field; None, "" if none.
 
     A number in a mapping or a list belongs to the field that holds it.
     """
@@ -271,7 +271,7 @@ def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Pr
 
 
 def names_at(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return names that the mapping at `location` inside a noun accepts, including short ones.
+    """Return names that the mapping at `location` inside a model accepts, including short ones.
 
     Positions in lists are skipped: all entries of one list are of one kind. Names of a mapping that may be
     of several kinds are those of all kinds.

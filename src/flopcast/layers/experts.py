@@ -101,11 +101,11 @@ class Experts(AbstractLayer):
     @model_validator(mode="after")
     def _choices_and_capacity_agree(self) -> "Experts":
         if self.top_k > self.num_experts:
-            raise ValueError(f"top_k: at most num_experts = {self.num_experts}")
+            raise ValueError(f"top_k: at most num_experts ({self.num_experts})")
         if self.num_experts % self.expert_groups:
-            raise ValueError(f"expert_groups: a divisor of num_experts = {self.num_experts}")
+            raise ValueError(f"expert_groups: a divisor of num_experts ({self.num_experts})")
         if self.top_groups > self.expert_groups:
-            raise ValueError(f"top_groups: at most expert_groups = {self.expert_groups}")
+            raise ValueError(f"top_groups: at most expert_groups ({self.expert_groups})")
         if self.top_k > self.num_experts * self.top_groups // self.expert_groups:
             raise ValueError(f"top_k: at most the number of experts in {self.top_groups} groups")
         if self.pads_to_capacity and not self.capacity_factor:

@@ -150,13 +150,13 @@ class Patching(StrictModel):
     def _sizes_agree(self) -> "Patching":
         token = self.patch * self.merge
         if self.side is not None and self.side % token:
-            raise ValueError(f"side: a multiple of patch · merge = {token} pixels")
+            raise ValueError(f"side: a multiple of patch · merge ({token} pixels)")
         if self.side is None and self.tiles > 1:
             raise ValueError("tiles: 1, unless side states the size of a tile")
         if self.side is not None and self.longest_pixels is not None:
             raise ValueError("longest_pixels: none, because side states the size of all images")
         if self.least_pixels > self.most_pixels:
-            raise ValueError(f"least_pixels: at most most_pixels = {self.most_pixels}")
+            raise ValueError(f"least_pixels: at most most_pixels ({self.most_pixels})")
         return self
 
     def grids(self, images: Iterable[Image]) -> Iterator[tuple[int, int, int]]:

@@ -65,9 +65,9 @@ class Vision(Patching):
     def _windows_hold_whole_patches(self) -> "Vision":
         for block in self.blocks:
             if block.window_pixels is not None and block.window_pixels % self.patch:
-                raise ValueError(f"window_pixels: a multiple of patch = {self.patch}")
+                raise ValueError(f"window_pixels: a multiple of patch ({self.patch})")
             if not block.mixer.has_whole_heads(self.hidden):
-                raise ValueError(f"heads: a divisor of hidden = {self.hidden}")
+                raise ValueError(f"heads: a divisor of hidden ({self.hidden})")
         return self
 
     @property

@@ -220,7 +220,7 @@ def clusters_with(written: str) -> dict[str, str]:
 
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
-    """Return an entry as its noun; faults in our own files are reported like any other."""
+    """Return a validated entry of the catalogue. Faults in our own files are reported like any other."""
     entry = document(kind, name)
     return build(noun, entry, entry.data)
 

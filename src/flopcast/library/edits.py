@@ -318,9 +318,10 @@ def plain(text: str, name: str) -> object:
 
 
 def placed(document: Document, path: Path, place: str, inner: Document | None = None) -> Document:
-    """Return the document after the value at `path` was given elsewhere, without its old lines.
+    """Return the document with `place`, an option or an argument, as the place of the value at `path`.
 
-    `inner` is the inserted document, if it has lines of its own.
+    Error messages name this place. The line numbers of the replaced value are removed. `inner` is the
+    document that replaces the value, if the value comes from a file and has line numbers of its own.
     """
     size = len(path)
     lines = {known: line for known, line in document.lines.items() if known[:size] != path}

@@ -131,9 +131,10 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         metric = _METRICS[match[1]] if match else ""
         if match is None or f"{metric}_s" in data:
             allowed = f"METRIC_pPERCENTILE=TIME, where METRIC is {alternatives(list(_METRICS))}"
-            because = (
-                f"there is another limit of {metric}" if match else "the limit does not have this form"
-            )
+            because = "the limit does not have this form"
+            if match:
+                allowed = "one limit for each metric"
+                because = f"the value already sets a limit for {metric}, and each metric has one limit"
             fix = f"remove {word}" if match else _meant(word)
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue

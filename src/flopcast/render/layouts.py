@@ -29,7 +29,7 @@ def node_order_text(job: Job, found: NodeOrder) -> str:
 
 
 def node_order_json(found: NodeOrder) -> dict[str, object]:
-    """Return the answer as plain data, under "node_order"."""
+    """Return the best order of nodes as plain data for JSON, under the key "node_order"."""
     return {
         "node_order": {
             "order": list(found.order),
@@ -68,7 +68,7 @@ def group_division_text(found: GroupDivision) -> str:
 
 
 def group_division_json(found: GroupDivision) -> dict[str, object]:
-    """Return the answer as plain data, under "group_division"."""
+    """Return the division over groups as plain data for JSON, under the key "group_division"."""
     equal = found.equal_step_time_s
     return {
         "group_division": {
@@ -105,7 +105,7 @@ def per_layer_text(job: Job, found: PerLayer) -> str:
 
 
 def per_layer_json(found: PerLayer) -> dict[str, object]:
-    """Return the answer as plain data, under "per_layer"."""
+    """Return the best plan with strategies per layer as plain data for JSON, under the key "per_layer"."""
     alike = found.uniform.step_time_s
     fits = alike < float("inf")
     return {

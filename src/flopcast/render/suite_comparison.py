@@ -124,7 +124,7 @@ def _markdown_of(comparison: ComparedSuite) -> Iterable[str]:
     yield f"## {suite.name}"
     yield ""
     yield f"- Source: {suite.source}."
-    yield f"- Fitted on these runs: {suite.fitted}."
+    yield f"- Fitted to these runs: {suite.fitted}."
     if suite.peers:
         yield f"- Mean errors of other performance models on these runs: {suite.peers}."
     systems = [
@@ -242,9 +242,9 @@ def memory_as_markdown(tables: Tables) -> str:
             continue
         scores = summary(rows)
         lines += [
-            f"The mean absolute error of {len(rows)} peaks is {scores['mean']:.2%}, the median"
-            f" {scores['median']:.2%} and the largest {scores['largest']:.2%}. The table compares the peak"
-            " of the fullest rank. Nothing is fitted on these runs.",
+            f"The mean absolute error of {len(rows)} peaks is {100 * scores['mean']:.2f} %, the median"
+            f" {100 * scores['median']:.2f} % and the largest {100 * scores['largest']:.2f} %. The table"
+            " compares the peak of the fullest rank. Nothing is fitted to these runs.",
             "",
         ]
         cells = [

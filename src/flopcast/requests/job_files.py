@@ -1,7 +1,7 @@
 """Job files: one YAML or JSON mapping that names or describes model, cluster, plan, stack and batch.
 
 Answers: which job does this file or command line describe?
-Instead of a whole noun, a file can contain a text that names a catalogue entry ("perlmutter:32" means 32
+Instead of a whole part, a file can contain a text that names a catalogue entry ("perlmutter:32" means 32
 nodes of it), or a mapping with `base: NAME` that changes fields of this entry.
 """
 
@@ -108,7 +108,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     Raises
     ------
     SpecError
-        Faults of its nouns or, if each of them is right, every rule that they break together.
+        Faults of its parts or, if each of them is right, every rule that they break together.
 
     Examples
     --------
@@ -180,13 +180,13 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
 
 
 def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
-    """Return the job that a document describes, each noun valid by itself, and the document in long names.
+    """Return the job that a document describes, each part valid by itself, and the document in long names.
 
     Where the plan is "auto", or missing, the third value holds the fields that are settled all the same,
     and the job's plan is a placeholder.
 
-    Nouns are built one after the other, so that a fault in one does not hide those of the others; a
-    noun that failed is not reported as missing too.
+    The parts are built one after the other, so that a fault in one does not hide those of the others. A
+    part with a fault is not reported as missing too.
     """
     if not isinstance(document.data, dict):
         raise SpecError([not_a_mapping(document)])
@@ -304,7 +304,7 @@ def _with_stated_price(data: object) -> object:
 
 
 def _priced(made: BaseModel) -> BaseModel:
-    """Return a cluster with the catalogue's price, if it has none; any other noun unchanged."""
+    """Return a cluster with the catalogue's price, if it has none; any other part unchanged."""
     return catalog.with_price(made) if isinstance(made, Cluster) else made
 
 

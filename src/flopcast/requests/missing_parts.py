@@ -2,7 +2,7 @@
 
 Answers: which values are usual for a missing part, is it missing or misspelt, and which value of a
 catalogue entry replaces a wrong change of it?
-Elsewhere: fields of plans that are missing (missing_plan.py), fields of a noun (files/validate.py).
+Elsewhere: fields of plans that are missing (missing_plan.py), fields of other parts (files/validate.py).
 """
 
 import json

@@ -135,7 +135,7 @@ def serving_job_of(document: Document, read: ReadFile, complete: Complete | None
     Raises
     ------
     SpecError
-        Faults of its nouns, all of them.
+        All faults of its parts (model, cluster, …).
     """
     if not isinstance(document.data, dict):
         allowed = "a mapping with model, cluster, engine, plan and traffic"

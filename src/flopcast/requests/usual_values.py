@@ -212,5 +212,5 @@ def stated_cluster(document: Document) -> dict[str, object]:
 
 
 def _by_name(noun: object) -> dict[str, object]:
-    """Return a noun of a job as a mapping; a name becomes the `base` of one; anything else is empty."""
+    """Return a part of a job as a mapping. A name becomes {"base": name}, any other value {}."""
     return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}

@@ -51,7 +51,7 @@ class RlReport:
     phases : mapping of Estimate
         Seconds by name of the phase: generation, scoring, training, hand-over of weights.
     step_s : Estimate
-        Time from step to step, in which phases on separate devices overlap.
+        Time between the starts of two consecutive steps. Phases on separate devices overlap.
     handoff_bytes : float
         Bytes of weights or adapters that each generating device keeps.
     handoff_tensors : int

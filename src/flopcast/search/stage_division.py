@@ -1,19 +1,19 @@
 """Divisions of a model's blocks into stages with several chunks, none of which takes longer than a limit.
 
-Answers: of all divisions whose stages and chunks keep below some seconds, which has the least sum?
+Answers: which division has the least sum of seconds, if no stage and no chunk may exceed a limit?
 Elsewhere: which level, and which division is best (uneven_chunks.py), what slices take (uneven_stages.py).
 
-Chunk c of stage s is number c · stages + s along the model: a stage holds one chunk of every *round*, and
-in a round each stage's chunk begins where that of the stage before ended. So a dynamic program goes over
-stages, and its state is where each round has come to. The first block of each round is part of the state.
+Along the model, chunk c of stage s has position c · stages + s. The c-th chunks of all stages form *round*
+c. In a round, the chunk of a stage begins where the chunk of the previous stage ends. A dynamic program
+goes over the stages. Its state is the first block of each round, and the block that each round has reached.
 At the end, each round must end at the first block of the next round. States that cannot lead to a division
-are dropped: those with a stage above the level, or with more blocks left than the other stages can hold
-below it.
+are dropped. These are states with a stage above the limit ("level"), and states with more remaining blocks
+than the other stages can hold below the limit.
 
-Rounds that hold blocks of one kind alone need only their number: they are one track together, whose blocks
-are dealt out over its chunks as evenly as they go, late chunks first. Every other round is a track of its
-own. The three dense blocks of DeepSeek-V3 are in the first round, so it has two tracks for any number of
-chunks.
+Rounds that hold only blocks of one kind form one *track*, because only the number of their blocks matters.
+These blocks are divided over the chunks of the track as evenly as possible, late chunks first. Every other
+round is a track of its own. The three dense blocks of DeepSeek-V3 are in the first round, so it has two
+tracks for any number of chunks.
 """
 
 from collections.abc import Callable, Sequence

@@ -117,7 +117,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             c.model.learned_positions == 0 or c.batch.sequence_length <= c.model.learned_positions
         ),
-        allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
+        allowed=lambda c: f"at most learned_positions ({c.model.learned_positions})",
         because="the position-embedding table has learned_positions rows, one per position of a sequence",
         fix=lambda c: {"learned_positions": c.batch.sequence_length},
     ),
@@ -183,8 +183,8 @@ RULES: tuple[Rule, ...] = (
             | (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c))
         ),
         allowed=lambda c: (
-            f"a multiple of data_parallel · micro_batch = {first(c.plans.data_parallel)} · "
-            f"{first(c.plans.micro_batch)} = {first(_per_step(c))}"
+            f"a multiple of data_parallel · micro_batch ({first(c.plans.data_parallel)} · "
+            f"{first(c.plans.micro_batch)} = {first(_per_step(c))})"
         ),
         because="every data-parallel rank runs the same number of whole micro-batches",
         fix=lambda c: {
@@ -202,8 +202,8 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: counted(first(c.plans.num_micro_batches), "micro-batch"),
         allowed=lambda c: (
-            "a number of micro-batches that is a multiple of pipeline_parallel = "
-            f"{first(c.plans.pipeline_parallel)}"
+            "a number of micro-batches that is a multiple of pipeline_parallel "
+            f"({first(c.plans.pipeline_parallel)})"
         ),
         because="interleaved stages process micro-batches in groups of pipeline_parallel",
         fix=lambda c: ({"global_batch": _whole_groups(c)}, {"virtual_stages": 1}),

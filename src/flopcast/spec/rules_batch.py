@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
             )
         ),
         allowed=lambda c: (
-            f"1 or, if context_parallel is 1, a divisor of data_parallel = {first(c.plans.data_parallel)}"
+            f"1 or, if context_parallel is 1, a divisor of data_parallel ({first(c.plans.data_parallel)})"
         ),
         because="shared_by divides sequences over data-parallel ranks instead of context-parallel ranks",
         fix="set context_parallel to 1, and change shared_by to a divisor of data_parallel",

@@ -47,7 +47,7 @@ RULES: tuple[Rule, ...] = (
         field="batch.source_length",
         holds=lambda c: not c.model.has_encoder or c.batch.source_tokens <= _positions(c),
         value=lambda c: c.batch.source_tokens,
-        allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
+        allowed=lambda c: f"at most learned_positions ({c.model.learned_positions})",
         because="the encoder's position-embedding table has learned_positions rows, one per position",
         fix=lambda c: {"source_length": c.model.learned_positions},
     ),

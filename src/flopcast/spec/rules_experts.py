@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=lambda c: not _experts(c) or _num_experts(c) % c.plans.expert_parallel == 0,
         allowed=lambda c: (
-            f"a divisor of num_experts = {_num_experts(c)}: {listed(divisors(_num_experts(c)))}"
+            f"a divisor of num_experts ({_num_experts(c)}): {listed(divisors(_num_experts(c)))}"
         ),
         because="each expert-parallel rank holds the same number of experts",
         fix=_spread,
@@ -111,8 +111,8 @@ RULES: tuple[Rule, ...] = (
             or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c) | _on_other_devices(c)
         ),
         allowed=lambda c: (
-            "a divisor of data_parallel · context_parallel · tensor_parallel / expert_tensor_parallel = "
-            f"{_ranks(c)[0, 0]:g}"
+            "a divisor of data_parallel · context_parallel · tensor_parallel / expert_tensor_parallel "
+            f"({_ranks(c)[0, 0]:g})"
         ),
         because="the experts of a layer are distributed over the ranks of one pipeline stage",
         fix=_spread,
@@ -129,14 +129,14 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             not _experts(c) or _cut_otherwise(c) | (_expert_width(c) % c.plans.expert_tensor_parallel == 0)
         ),
-        allowed=lambda c: f"a divisor of expert_hidden = {_expert_width(c)}",
+        allowed=lambda c: f"a divisor of expert_hidden ({_expert_width(c)})",
         because="every rank holds the same number of columns of an expert",
         fix={"expert_tensor_parallel": 1},
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _shared_width(c) % c.plans.tensor_parallel == 0,
-        allowed=lambda c: f"a divisor of the width of shared experts = {_shared_width(c)}",
+        allowed=lambda c: f"a divisor of {_shared_width(c)}, the width of the shared experts",
         because="every tensor-parallel rank holds the same number of columns of the shared experts",
         fix=lambda c: {
             "tensor_parallel": nearest_divisor(_shared_width(c), first(c.plans.tensor_parallel))
@@ -162,7 +162,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=_groups_fit,
-        allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
+        allowed=lambda c: f"a divisor or a multiple of expert_groups ({_groups(c)[0]})",
         because="a rank stores either experts of a single group or several whole groups",
         fix=lambda c: {"expert_parallel": _common([_groups(c)[0], first(c.plans.expert_parallel)])},
     ),

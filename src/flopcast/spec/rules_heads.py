@@ -123,28 +123,28 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: (_heads(c) % c.plans.tensor_parallel == 0) | (not _all_heads_divide(c)),
-        allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
+        allowed=lambda c: f"a divisor of heads ({_heads(c)}): {listed(divisors(_heads(c)))}",
         because="each tensor-parallel rank holds whole attention heads",
         fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _kv_fits),
-        allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
+        allowed=lambda c: f"a divisor or multiple of kv_heads ({_uncut(c, _kv_fits).mixer.groups})",
         because="each tensor-parallel rank holds whole key/value heads, which may be replicated",
         fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _width_fits),
-        allowed=lambda c: f"a divisor of ffn_hidden = {_uncut_width(c)}",
+        allowed=lambda c: f"a divisor of ffn_hidden ({_uncut_width(c)})",
         because="every tensor-parallel rank holds the same number of columns of the MLP",
         fix=lambda c: {"tensor_parallel": _tensor_degree(c)},
     ),
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
         holds=_all_heads_divide,
-        allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
+        allowed=lambda c: f"a divisor of hidden ({c.model.hidden}): {listed(divisors(c.model.hidden))}",
         because="if head_size is not given, a head has hidden / heads elements",
         fix=lambda c: (
             {
@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: all(_groups_divide(block, c) for block in c.model.blocks),
         value=lambda c: c.model.blocks[_wrong(c, _groups_divide)].mixer.groups,
         allowed=lambda c: (
-            f"a divisor of heads = {c.model.blocks[_wrong(c, _groups_divide)].mixer.heads}: "
+            f"a divisor of heads ({c.model.blocks[_wrong(c, _groups_divide)].mixer.heads}): "
             f"{listed(divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
         ),
         because="every key/value head is shared by the same number of query heads",

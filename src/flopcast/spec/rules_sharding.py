@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.data_shard",
         holds=lambda c: c.plans.replicas % c.plans.state_shards == 0,
         allowed=lambda c: (
-            f"a divisor of data_parallel = {first(c.plans.data_parallel)}: "
+            f"a divisor of data_parallel ({first(c.plans.data_parallel)}): "
             f"{listed(divisors(first(c.plans.data_parallel)))}"
         ),
         because=(

@@ -52,7 +52,10 @@ RULES: tuple[Rule, ...] = (
         field="model.reference_passes",
         holds=lambda c: c.model.reference_passes == 1 or c.model.reference != "none",
         allowed="1, because reference is none",
-        because="reference_passes counts forward passes of a reference model, and the model has none",
+        because=(
+            "reference_passes counts the forward passes of a reference model, but this job has no "
+            "reference model"
+        ),
         fix=({"reference_passes": 1}, {"reference": "separate"}),
     ),
     Rule(

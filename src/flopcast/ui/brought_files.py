@@ -72,6 +72,6 @@ def _understood_log(text: str) -> str:
     return (
         '<section class="advice" id="preview"><h2>This is a training log</h2>'
         f"<p>{escape(log.framework)}: {len(log.steps.step)} records{time}. Describe its job on the page"
-        ' <a href="/">Predict</a>, or upload its launch script here, then choose this log there under'
-        " “Compare with a training log”.</p></section>"
+        ' <a href="/">Predict</a>, or upload its launch script here. Then choose this log under'
+        " “Compare with a training log” on the page with the prediction.</p></section>"
     )

@@ -79,10 +79,10 @@ def fields_of(plan: Plan) -> dict[str, str]:
 
 
 def predict_page(words: Words, _: OnProgress) -> Made:
-    """Return the page's answer to a form: the report of the job that the form describes.
+    """Return the report of the job that a form describes, as HTML.
 
-    `parts` holds names of sections, separated by blanks. With it, all other folded sections have only a
-    heading.
+    The entry `parts` of the form lists names of sections, separated by blanks. If the form has this entry,
+    the sections in `LATER` that it does not name have only a heading.
     """
     job = {name: value for name, value in words.items() if name != PARTS}
     parts = str(words[PARTS]).split() if PARTS in words else None

@@ -2,8 +2,8 @@
 
 Answers: can this job be predicted, and if not, what is wrong with it; which plans are possible?
 Elsewhere: all other rules (spec/rules*.py), how rules are applied (spec/checks.py). The names of rewrites
-are known here, above the nouns, so that a new rewrite is one file and one line. The same holds for ways to
-divide layers, whose rules run here.
+are checked here and not in spec/, so that a new rewrite needs one file and one line. The same holds for
+ways to divide layers.
 """
 
 import numpy as np

@@ -5,20 +5,25 @@ precision does the router's GEMM run?
 Elsewhere: the stack's fields (spec/expert_software.py), exchanges beside other work (exchange_overlap.py),
 products of experts (rewrites/separate_experts.py, rewrites/fused_experts.py).
 
-A layer states what must happen: rows in the order of ranks, copies of tokens to each rank, rows in the
-order of its experts, and all of it backwards. NCCL sends arrays: it needs the rows in order, and sends them
-all. DeepEP and HybridEP read tokens where they lie, so that nothing is permuted at home; what comes back
-they add up as it arrives. HybridEP's ranks gather the routes of all tokens before.
+A layer states what must happen. It sorts rows in the order of ranks, sends copies of tokens to each rank,
+and sorts rows in the order of the rank's experts. Then it does the same backwards. NCCL sends whole arrays,
+whose rows must be in order. DeepEP and HybridEP read tokens where they are stored, so that the sending rank
+permutes nothing. They sum the results as these arrive. Before the exchange, HybridEP's ranks gather the
+routes of all tokens.
 
 References
 ----------
-Megatron-Core, `transformer/moe/token_dispatcher.py`: MoEAlltoAllTokenDispatcher, MoEFlexTokenDispatcher,
-`cuda_sync_point`; `transformer/moe/moe_utils.py`: RouterGatingLinearFunction, which calls a GEMM on 16-bit
-operands for fp32 scores. DeepEP and its branch Hybrid-EP: https://github.com/deepseek-ai/DeepEP; where
-Hybrid-EP reads numbers back and gathers routes: csrc/hybrid_ep/executor/executor.cu, `dispatch_postprocess`
-and `allgather_routing_map`; the scores of a copy: csrc/hybrid_ep/backend/hybrid_ep_backend.cuh,
-`S2G_warp_group_device_function`. On 8 B200, a dispatch of rows of 512 elements takes 185 us with 256 scores
-and 96 us without scores ("hybrid-ep-sparse-opt Performance Comparison").
+- Exchanges and waits of Megatron-Core are in `transformer/moe/token_dispatcher.py`
+  (MoEAlltoAllTokenDispatcher, MoEFlexTokenDispatcher, `cuda_sync_point`).
+- Megatron-Core computes fp32 scores with a GEMM on 16-bit operands (RouterGatingLinearFunction in
+  `transformer/moe/moe_utils.py`).
+- DeepEP and its branch Hybrid-EP are published on https://github.com/deepseek-ai/DeepEP.
+- Hybrid-EP reads numbers back in `dispatch_postprocess` and gathers routes in `allgather_routing_map`
+  (csrc/hybrid_ep/executor/executor.cu).
+- Each copy contains the scores (`S2G_warp_group_device_function` in
+  csrc/hybrid_ep/backend/hybrid_ep_backend.cuh).
+- On 8 B200, a dispatch of rows of 512 elements takes 185 us with 256 scores and 96 us without scores
+  ("hybrid-ep-sparse-opt Performance Comparison").
 """
 
 import numpy as np

@@ -3,8 +3,9 @@
 Answers: how long does each graph take on a device, and how does that depend on each fitted number?
 Elsewhere: the classes and their tables (kernel_classes.py), the rows (kernel_rows.py).
 
-A product takes as long as its FLOP at the peak rate, or its bytes at the memory's rate, each over its
-efficiency, which is 1 at most; a pass over memory takes the sum of both.
+Each kernel has two times: its FLOP at the peak rate, and its bytes at the peak memory bandwidth. Each of
+them is divided by an efficiency of at most 1. Products (GEMMs, convolutions) take about the longer of the
+two times, because the two overlap. Vector kernels take the sum of the two.
 """
 
 from collections.abc import Mapping
@@ -165,9 +166,10 @@ class PricedRows:
 def priced(rows: KernelRows, rates: Rates, compute: Logs, memory: Logs) -> PricedRows:
     """Return the seconds of rows; `compute` and `memory` are the sums of fitted numbers of each row.
 
-    A sum is the logarithm of an efficiency. The larger a sum, the closer the efficiency is to 1. Products
-    overlap their two times: the 4th root of their 4th powers, 1.19 of one of them if they are equal. In
-    vector kernels, loads and stores wait for instructions, so that the two times add up.
+    A sum is the logarithm of an efficiency. The larger a sum, the closer the efficiency is to 1. The two
+    times of a product overlap: it takes the 4th root of the sum of their 4th powers, which is 1.19 times
+    either time if they are equal. In vector kernels, loads and stores wait for instructions, so that the
+    two times add up.
     """
     slowdown, compute_slope = _limited(compute)
     is_vector = IS_VECTOR[rows.kernel]

@@ -29,21 +29,22 @@ def key_of(reader: JobReader, name: str) -> str:
 
 
 def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
-    """Read schedule, chunks and blocks of a plan with several stages; one stage has none.
+    """Read the schedule, the chunks and the blocks of a plan with several pipeline stages.
 
     Parameters
     ----------
     reader : JobReader
         Receives the fields of the plan, and the faults.
     degree_key : str
-        Key of the pipeline degree.
+        Key of the pipeline-parallel degree.
     stages : int
-        The degree.
+        Pipeline-parallel degree, which is the number of stages. With one stage, nothing is read.
 
     Notes
     -----
-    In order of precedence: an explicit split, the layers of each stage, the smallest number of chunks for
-    the schedule. The embedding and the head count as layers, with the weights in the file.
+    An explicit split takes precedence over the number of layers of each stage, which takes precedence over
+    the smallest number of chunks for the schedule. The embedding and the head count as layers, with the
+    weights in the file.
     """
     if stages < 2:
         return

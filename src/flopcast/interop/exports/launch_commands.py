@@ -86,8 +86,8 @@ class LaunchExport:
                 f"{job.cluster.name} --traffic …"
             ),
             (
-                f"MODEL is {job.model.name}, which is a name of flopcast's catalogue; set it to your "
-                "checkpoint"
+                f"MODEL is {job.model.name}, a name in flopcast's catalogue; set MODEL to the path or the "
+                "Hugging Face id of your checkpoint"
             ),
             *notes_of(job),
         ]

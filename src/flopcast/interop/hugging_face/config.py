@@ -198,11 +198,11 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
         and decoder.hidden % decoder.heads
         and not {hidden, heads} & set(reader.problems)
     ):
-        allowed = f"a divisor of {hidden} = {decoder.hidden}"
+        allowed = f"a divisor of {hidden} ({decoder.hidden})"
         fix = set_to({heads: nearest_divisor(decoder.hidden, decoder.heads)})
         reader.fault(heads, allowed, "all heads have the same size", fix)
     if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
-        allowed = f"a divisor of {heads} = {decoder.heads}"
+        allowed = f"a divisor of {heads} ({decoder.heads})"
         fix = set_to({groups: nearest_divisor(decoder.heads, decoder.kv_heads)})
         reader.fault(groups, allowed, "every key/value head has the same number of query heads", fix)
 

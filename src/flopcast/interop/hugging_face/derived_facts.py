@@ -155,7 +155,7 @@ def gated_delta_net(read: Reader) -> dict[str, object]:
     if heads % key_heads:
         because = "every key head is shared by the same number of value heads"
         fix = set_to({"linear_num_key_heads": nearest_divisor(heads, key_heads)})
-        allowed = f"a divisor of linear_num_value_heads = {heads}"
+        allowed = f"a divisor of linear_num_value_heads ({heads})"
         read.fault("linear_num_key_heads", allowed, because, fix)
     return {
         "heads": heads,

@@ -141,7 +141,7 @@ def _square(read: Reader, sizes: tuple[int, int, int, int, int, int]) -> Tower:
     width = read.count("hidden_size", width)
     if side < patch:
         because = "an image has at least one patch"
-        read.fault("image_size", f"at least patch_size = {patch}", because, set_to({"image_size": patch}))
+        read.fault("image_size", f"at least patch_size ({patch})", because, set_to({"image_size": patch}))
     inner = read.count("intermediate_size", ffn_hidden)
     heads = _heads(read, "num_attention_heads", heads, width)
     block = _block(read, heads, inner, rotary=False, count=read.count("num_hidden_layers", layers))

@@ -240,7 +240,11 @@ def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, o
 
 
 def original_value(key: str, usual: int | None = None) -> Fix:
-    """Return the fix that copies a value; a usual value is an example, with which the rest is checked."""
+    """Return the fix "copy KEY from the original config.json of the model".
+
+    If a usual value is known, the fix also contains an edit that sets this value as an example, so that
+    the other values of the file can be checked.
+    """
     example = EXAMPLES.get(key, "") if usual is None else str(usual)
     edits = ({key: int(example)},) if example.isdecimal() else ()
     return Fix(RIGHT_VALUE.format(key), edits, is_example=True)

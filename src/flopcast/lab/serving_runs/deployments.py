@@ -5,7 +5,8 @@ an engine, the names of columns, and rows. A row describes a job like a job file
 named after the measured quantities. `in_flight` is a number of requests, "all" or a rate, as in "4/s".
 `repeated` is the number of prompts at the beginning that earlier runs sent.
 `version` selects the release of the engine if the catalogue distinguishes releases: it begins with a
-version, or states a month. If only a year is stated, its middle is used. All other texts state no release.
+version, or states a month. If only a year is stated, its middle is used. Any other text in
+`version` selects no release.
 """
 
 import re

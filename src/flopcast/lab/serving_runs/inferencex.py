@@ -8,13 +8,19 @@ Elsewhere: the rows, which are copies of these results (aiconfigurator.py), the 
 
 A sweep is one system, engine, number format and pair of lengths. Each of its deployments is written as
 CONCURRENCIES:PREFILL+DECODE. If the model's own modules draft tokens, "m" and the number of drafted tokens
-come first. A pool is a number of instances, a letter and the number of devices of an instance: T is tensor
-parallelism only, E is experts spread over these ranks, D is data-parallel attention in addition, and P is
-data-parallel attention with experts that are split. The number after "x" is the largest batch of a decoding
-instance, or of each of its groups with data-parallel attention. It is part of the names of TensorRT-LLM's
-recipes ("gen4_tep8_batch16", CONFIG_FILE in the same file); if such a name states that attention is not
-data-parallel, the name counts. For gpt-oss, it is DECODE_MAX_BATCH_SIZE. Recipes on H200, and those of
-2025, state the open requests of one decoding instance; rows state those of all instances.
+come first. A pool is written as the number of instances, a letter, and the number of devices of an
+instance:
+
+- T: tensor parallelism only
+- E: tensor-parallel attention and expert parallelism
+- D: data-parallel attention and expert parallelism
+- P: data-parallel attention, with each expert sharded over the ranks
+
+The number after "x" is the largest batch of a decoding instance or, with data-parallel attention, of each
+of its groups. It is part of the names of TensorRT-LLM's recipes ("gen4_tep8_batch16", CONFIG_FILE in the
+same file). If such a name states that attention is not data-parallel, the name counts. For gpt-oss, the
+number is DECODE_MAX_BATCH_SIZE. Recipes on H200, and those of 2025, state the open requests of one decoding
+instance, but rows state those of all instances.
 
 Servers of SGLang on Blackwell check for new requests after every tenth decoding pass or, from 16 open
 requests on, after every thirtieth (--scheduler-recv-interval). Servers of TensorRT-LLM with data-parallel
