@@ -83,7 +83,7 @@ WRONG = {  # the end of the field, words of the answer, the parts of a job that 
     ),
     "a library's share of a collective that it has not": (
         "tiers[1].library_fraction",
-        "only keys dispatch, hybrid_dispatch, combine, hybrid_combine",
+        "only the keys dispatch, hybrid_dispatch, combine, hybrid_combine",
         tier(library_fraction={"dispach": 0.8}),
     ),
     "a latent of nothing": ("mixer.kv_lora_rank", AT_LEAST, blocks("latent", kv_lora_rank=0)),

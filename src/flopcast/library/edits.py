@@ -318,10 +318,9 @@ def plain(text: str, name: str) -> object:
 
 
 def placed(document: Document, path: Path, place: str, inner: Document | None = None) -> Document:
-    """Return the document with `place`, an option or an argument, as the place of the value at `path`.
+    """Return the document in which errors of the value at `path` name an option or argument, `place`.
 
-    Error messages name this place. The line numbers of the replaced value are removed. `inner` is the
-    document that replaces the value, if the value comes from a file and has line numbers of its own.
+    The old line numbers of the value are removed. `inner` is the document that contains its new ones.
     """
     size = len(path)
     lines = {known: line for known, line in document.lines.items() if known[:size] != path}

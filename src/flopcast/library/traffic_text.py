@@ -131,11 +131,10 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         metric = _METRICS[match[1]] if match else ""
         if match is None or f"{metric}_s" in data:
             allowed = f"METRIC_pPERCENTILE=TIME, where METRIC is {alternatives(list(_METRICS))}"
-            because = "the limit does not have this form"
+            because, fix = "the limit does not have this form", _meant(word)
             if match:
-                allowed = "one limit for each metric"
-                because = f"the value already sets a limit for {metric}, and each metric has one limit"
-            fix = f"remove {word}" if match else _meant(word)
+                allowed, fix = "one limit for each metric", f"remove {word}"
+                because = f"the value already sets a limit for {metric}"
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue
         try:

@@ -226,10 +226,7 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.draft", layer, ", ".join(known), NO_KERNELS, "choose another draft")
     heads = [block.mixer.heads for block in draft.model.blocks]
     if not draft.inputs and any(count % ranks for count in heads):
-        allowed = (
-            "a model whose number of heads is a multiple of plan.tensor_parallel (this draft model: "
-            f"{min(heads)})"
-        )
+        allowed = f"a model whose number of heads (here {min(heads)}) is a multiple of plan.tensor_parallel"
         because = "the draft model has the same tensor-parallel degree, and each rank holds whole heads"
         yield Problem("plan.draft", draft.model.name, allowed, because, "choose another draft")
     if drafting is not None and drafting.layers_at_once > ranks:

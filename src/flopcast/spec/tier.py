@@ -115,7 +115,7 @@ class Tier(StrictModel):
         unknown = [name for name in self.library_fraction if name not in OF_LIBRARIES]
         if unknown:
             raise ValueError(
-                f"library_fraction with only the keys {', '.join(OF_LIBRARIES)}, without"
+                f"library_fraction: only the keys {', '.join(OF_LIBRARIES)}, without"
                 f" {', '.join(unknown)}"
             )
         return self
