@@ -136,7 +136,10 @@ def test_biases_inside_fused_products_of_experts_take_no_kernel_of_their_own():
     ("fields", "told"),
     [
         ({"expert_groups": 3}, "expert_groups = 3 .*\n  allowed: a divisor of num_experts \\(8\\)"),
-        ({"expert_groups": 2, "top_groups": 3}, "top_groups = 3 .*\n  allowed: at most expert_groups \\(2\\)"),
+        (
+            {"expert_groups": 2, "top_groups": 3},
+            "top_groups = 3 .*\n  allowed: at most expert_groups \\(2\\)",
+        ),
         ({"expert_groups": 8, "top_groups": 1}, "allowed: at most the number of experts in 1 groups"),
         ({"pads_to_capacity": True}, "a number above 0"),
     ],

@@ -71,9 +71,8 @@ def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> I
         re.escape(in_words(value)) for each in fixes for edit in each.edits[:1] for value in edit.values()
     )
     for fault in faults:
-        kept = [
-            each for each in fault.conditions if not (values and re.search(rf"= ({values})\b", each[0]))
-        ]
+        limit = rf"(?:= |\(|divisor of )({values})\b"
+        kept = [each for each in fault.conditions if not (values and re.search(limit, each[0]))]
         if kept:
             allowed, because = (numbered(texts) for texts in zip(*kept, strict=True))
             yield replace(fault, allowed=allowed, because=because) if values else fault

@@ -147,7 +147,7 @@ def _after_correction(problem: Problem, corrected: Collection[str]) -> Problem:
 def _is_caused(problem: Problem, change: str) -> bool:
     """Return whether the value of another field, which a change sets, is the limit of a problem's value."""
     name, _, value = change.partition("=")
-    limit = rf"\b{re.escape(name.rpartition('.')[2])} = {re.escape(value)}\b"
+    limit = rf"\b{re.escape(name.rpartition('.')[2])} (?:= |\(){re.escape(value)}\b"
     return change not in problem.where and re.search(limit, problem.allowed) is not None
 
 
