@@ -259,7 +259,7 @@ def problems_of(check: Callable[[], object]) -> list[Problem]:
 
 
 def _is_same(one: Problem, other: Problem) -> bool:
-    """Return whether two errors refuse the same text that begins with a digit, or the same misspelt name."""
+    """Return whether two errors refuse the same text beginning with a digit, or the same misspelt name."""
     text = one.value if isinstance(one.value, str) else ""
     is_misspelt = one.fix == other.fix and one.fix.startswith(MEANT)
     same = (one.field, one.value, one.where) == (other.field, other.value, other.where)
