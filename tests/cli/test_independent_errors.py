@@ -585,6 +585,18 @@ def test_independent_errors_are_reported_together_with_fixes_that_keep_all_setti
     assert re.findall("fix: +(.*)", ended.err or ended.out) == fixes
 
 
+@all_cases("line", [
+    "diagnose llama-3.2-1b --cluster dgx-h100:1 --trace config.json",
+    "calibrate from-run llama-3.2-1b --cluster dgx-h100:1 --trace config.json",
+    "diagnose llama-3.2-1b --cluster dgx-h100:1 --log config.json",
+])  # fmt: skip
+def test_the_error_of_a_file_of_measurements_names_its_option(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+
+    assert f"{line.split()[-2]} = 'config.json' is not allowed" in flopcast(*shlex.split(line)).err
+
+
 def test_all_faults_of_a_row_are_reported_beside_the_rows_that_are_predicted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs.csv").write_text(TWO_RUNS)

@@ -6,7 +6,7 @@ Elsewhere: which job the options describe (requests/resolve.py).
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import wraps
 from io import StringIO
@@ -21,6 +21,7 @@ from flopcast.cli.output_files import write_output
 from flopcast.cli.suggestions import names_of, of_jobs
 from flopcast.cli.terminal import print_text
 from flopcast.quantities import parse_length
+from flopcast.records import replace
 
 if TYPE_CHECKING:
     from flopcast.errors import Problem
@@ -166,7 +167,7 @@ def job_options(
             from flopcast.errors import problems_of
             from flopcast.requests.checked_request import check_request
 
-            return problems_of(checked)
+            return [_of_option(each, named) for each in problems_of(checked)]
 
         @wraps(command)
         def requested(*given: object, **named: Any) -> None:  # noqa: ANN401 - click passes any type
@@ -176,13 +177,20 @@ def job_options(
             try:
                 command(*given, request=request, **others)
             except SpecError as error:
-                raise SpecError([*error.problems, *problems_of_job(named)]) from error
+                own = [_of_option(each, named) for each in error.problems]
+                raise SpecError([*own, *problems_of_job(named)]) from error
 
         further_problems(problems_of_job)(requested)
         shown = {name: option for name, option in (OPTIONS | options).items() if name not in without}
         return with_all((*(arguments or ARGUMENTS), *shown.values()), requested)
 
     return decorated
+
+
+def _of_option(problem: "Problem", named: Mapping[str, object]) -> "Problem":
+    """Return an error of a file; its field is the option that names the file."""
+    is_file = isinstance(named.get(problem.field), Path)
+    return replace(problem, field=f"--{problem.field}") if is_file else problem
 
 
 def with_all(decorators: Sequence[Decorator], command: Command) -> Command:
