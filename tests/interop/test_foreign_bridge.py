@@ -289,6 +289,15 @@ def test_a_fault_names_the_key_of_the_dump_and_not_a_flag():
     assert "--" not in fault.fix
 
 
+def test_full_recompute_without_a_method_is_refused_with_the_keys_to_add():
+    (fault,) = told(
+        DUMP.replace("recompute_granularity: null", "recompute_granularity: full"), "dump.yaml", 32
+    )
+
+    assert fault.field == "model.recompute_method"
+    assert fault.fix == "add model.recompute_method: uniform and model.recompute_num_layers: 1"
+
+
 def test_without_devices_the_fault_is_theirs_alone():
     (fault,) = told(DUMP, "dump.yaml", None)
 

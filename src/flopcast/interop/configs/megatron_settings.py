@@ -44,7 +44,8 @@ ON = _flags(_TABLE["on"])  # flags that say that a field is true
 OFF: Mapping[str, str] = _TABLE["off"]  # a field of the model that is false → its flag
 DIVIDING = ("tensor_model", "pipeline_model", "context")  # degrees that divide a replica
 TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "fp8"}
-SETTING = re.compile(r"^(write|add) (--[\w-]+) (\S+)$")  # a fix on a command line
+SETTINGS = re.compile(r"(write|add)((?: --[\w-]+ \S+)+)")  # a fix on a command line
+SETTING = re.compile(r"(--[\w-]+) (\S+)")
 EXAMPLE = re.compile(r"such as --[\w-]+ ")
 FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 
@@ -57,6 +58,7 @@ class TranslatedFlags:
         self._reader = reader
         self._flags: list[Word] = []
         self._keys: dict[str, str] = {}
+        self._null: dict[str, str] = {}
 
     def section(self, name: str, fields: str = "", skipped: tuple[str, ...] = ()) -> None:
         """Add every field of a section that corresponds to a flag; null is ignored.
@@ -70,6 +72,7 @@ class TranslatedFlags:
         fields = fields or name
         for field, flag in VALUES[fields].items():
             key, value = self._value(f"{name}.{field}")
+            self._null.setdefault(flag, key)
             if field not in skipped and value is not None:
                 self.add(flag, key, value if flag in LISTED or not isinstance(value, list) else str(value))
         switches = [(field, flag, True) for field, flag in ON[fields].items()]
@@ -177,14 +180,17 @@ class TranslatedFlags:
 
     def _named(self, text: str) -> str:
         """Return a text in which keys replace their flags."""
-        return FLAG.sub(lambda found: self._keys.get(found[0], found[0]), text)
+        return FLAG.sub(lambda found: (self._null | self._keys).get(found[0], found[0]), text)
 
     def _with_keys(self, problem: Problem) -> Problem:
+        fix = problem.fix
+        if found := SETTINGS.fullmatch(fix):
+            fix = f"{found[1]} {' and '.join(': '.join(each) for each in SETTING.findall(found[2]))}"
         return replace(
             problem,
             field=self._named(problem.field),
             allowed=self._named(problem.allowed),
             because=self._named(problem.because).replace("Megatron-LM", self._reader.keys.program),
             fault=self._named(problem.fault),
-            fix=self._named(EXAMPLE.sub("such as ", SETTING.sub(r"\1 \2: \3", problem.fix))),
+            fix=self._named(EXAMPLE.sub("such as ", fix)),
         )
