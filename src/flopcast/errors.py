@@ -251,7 +251,7 @@ class InfeasibleError(FlopcastError):
 
 
 def problems_of(check: Callable[[], object]) -> list[Problem]:
-    """Return the errors that a check raises; none if the input is right but no plan is feasible."""
+    """Return the errors of the input that a check raises. InfeasibleError is not one of them."""
     found: list[Problem] = []
     with collected(found), suppress(InfeasibleError):
         check()

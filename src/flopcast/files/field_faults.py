@@ -334,10 +334,9 @@ def _choice(value: object, allowed: str, usual: str) -> str:
 
 
 def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
-    """Return a field with its meaning from the docstring or the description of its model; "" if there is
-    none.
+    """Return a field with its meaning, from the docstring of its model or its own description.
 
-    A description of what happens without the field is none.
+    The result is "" if there is no description, or if it states only what happens without the field.
     """
     if owner is None:
         return ""

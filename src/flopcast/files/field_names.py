@@ -234,7 +234,7 @@ def _parts(key: str) -> tuple[str, str]:
 def same_elsewhere(key: str, known: Collection[str], value: object = None) -> str:
     """Return the known name of what other programs call by this key; "" if there is none.
 
-    A value above 1 is no share.
+    A field that ends in "_share" is not returned if the value is a whole number above 1.
 
     >>> known = ["prefix_hit_share", "shared_prefix_tokens"]
     >>> same_elsewhere("prefix", known, 0.5), same_elsewhere("prefix", known, 500)

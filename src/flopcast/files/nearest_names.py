@@ -16,8 +16,9 @@ def nearest(
 ) -> list[str]:
     """Return the most similar known names, the nearest first; empty if none is similar.
 
-    Case, separators and the folder of a hub's name do not count. Names of which `written` is a word come
-    first, then those that begin with it, each the shortest first, then those that are merely alike.
+    Case, separators and the folder of a hub's name do not count. Names that contain `written` as a word
+    come first, and then names that begin with it. Both groups begin with the shortest name. Names that are
+    only similar follow.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def words_of(name: str) -> list[str]:
 
 
 def begun_words(written: str, found: Collection[str]) -> list[str]:
-    """Return the words of what was written that begin one of some names, or a word of one."""
+    """Return the words of `written` with which one of the names, or a word of a name, begins."""
     return [word for word in words_of(written) if any(has_words(name, word) for name in found)]
 
 
@@ -166,12 +167,12 @@ def alternatives(names: Sequence[str]) -> str:
 
 
 def choice_fix(text: str, values: Mapping[str, str], default: str, option: str = "") -> str:
-    """Return the fix of a word that is not in `values`: the most similar of them, or one for the default.
+    """Return the fix of a word that is not in `values`: the most similar value, or else the default.
 
     Parameters
     ----------
-    values : from the words that are allowed to what they mean
-    option : what stands before the word on a command line
+    values : maps each allowed word to its meaning
+    option : the text before the word on a command line
 
     Examples
     --------

@@ -33,7 +33,7 @@ def read_table(package: str, name: str) -> dict[str, Any]:
 
 
 def meanings(table: Mapping[str, str]) -> dict[str, str]:
-    """Return what each word means, of a table that maps a meaning to its words, separated by blanks.
+    """Return the meaning of each word in a table that maps a meaning to words, separated by blanks.
 
     >>> meanings({"bf16": "bf16 bfloat16", "fp16": "half"})
     {'bf16': 'bf16', 'bfloat16': 'bf16', 'half': 'fp16'}

@@ -47,7 +47,7 @@ class Place:
         return len(content) - len(content.lstrip())
 
     def end_before(self, at: int) -> int:
-        """Return the offset after the last character before another one that is no blank."""
+        """Return the end of the text before an offset, without trailing blanks and line breaks."""
         return len(self.text[:at].rstrip())
 
     def named(self, at: int) -> str:

@@ -5,8 +5,8 @@ Elsewhere: what the bytes mean (lab/samples, lab/logs, lab/traces, interop/reque
 error; files that a user writes (requests/job_files.py), which are never packed.
 
 A file whose name ends in .gz must be an archive. If it does not begin as an archive (RFC 1952, section
-2.3.1), it was truncated or renamed, and is refused. A packed file may hold a thousand times its own length:
-bounds count what is unpacked.
+2.3.1), it was truncated or renamed, and is refused. A packed file may hold a thousand times its own length,
+so limits apply to the unpacked bytes.
 """
 
 import gzip
@@ -55,7 +55,8 @@ def read_unpacked(path: Path, most_bytes: int) -> bytes:
     Raises
     ------
     OSError
-        As `unpacked`; or the file holds more: part of it must not pass for the whole.
+        The file has one of the faults for which `unpacked` raises this error, or holds more than
+        `most_bytes`.
     """
     with unpacked(path, most_bytes) as file:
         # one read would take memory for the most

@@ -44,11 +44,12 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     noun : type
         A frozen pydantic model.
     document : Document
-        Where faults have their lines from; it may hold more than `data`.
+        The document that gives the lines of faults. It may hold more than `data`.
     data : object
         Plain data (mappings, lists and scalars). Parts of it may already be validated models.
     path : tuple
-        What faults write before the name of a field: ("model",) gives "model.hidden".
+        The path of `data` in the document. Faults write it before the name of a field: ("model",) gives
+        "model.hidden".
 
     Raises
     ------
@@ -273,8 +274,8 @@ def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Pr
 def names_at(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
     """Return names that the mapping at `location` inside a model accepts, including short ones.
 
-    Positions in lists are skipped: all entries of one list are of one kind. Names of a mapping that may be
-    of several kinds are those of all kinds.
+    Positions in lists are skipped, because all entries of a list are of one kind. If a mapping may be of
+    several kinds, the names of all kinds are returned.
     """
     _, current = _walk(noun, location)
     is_one = isinstance(current, type) and issubclass(current, BaseModel)

@@ -69,7 +69,8 @@ class Document:
     def where(self, path: Path) -> str:
         """Return "file:line", or the given place, of the nearest value that has one.
 
-        A value without a place of its own has that of the one value inside it that was given elsewhere.
+        A value without a place of its own has the place of a value inside it, if only one value inside it
+        comes from outside the file.
         """
         words = tuple(map(str, path))  # changes of the command line name entries of lists by digits
         for end in range(len(path), -1, -1):
@@ -85,7 +86,7 @@ class Document:
 
 
 def line_in(place: str) -> int:
-    """Return the line of a place; 0 of one without a line.
+    """Return the line of a place, or 0 for a place without a line.
 
     >>> line_in("job.yaml:12"), line_in("argument --plan")
     (12, 0)
@@ -95,9 +96,9 @@ def line_in(place: str) -> int:
 
 
 def set_value(data: dict[str, object], path: Path, value: object) -> None:
-    """Set a value of nested data; mappings and lists on the way are made.
+    """Set a value of nested data, and create the mappings and lists that its path needs.
 
-    A position in a list is that of the next entry, or of one before.
+    A position in a list may be that of an existing entry, or of the next entry.
 
     >>> data: dict[str, object] = {}
     >>> set_value(data, ("model", "blocks", 0, "count"), 2)

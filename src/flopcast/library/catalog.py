@@ -265,14 +265,14 @@ def site(name: str) -> Site:
 
 @lru_cache(maxsize=256)
 def price(name: str) -> Price:
-    """Return a price by name: a cluster's or a device's, or one of several offers."""
+    """Return a price by name: that of a cluster, of a device, or of one of several offers."""
     return _entry(Price, "prices", name)
 
 
 def with_price(made: Cluster) -> Cluster:
     """Return the cluster with the price of its own name, or of its device.
 
-    One that has a price keeps it, and one whose device is no longer that of its name has its device's.
+    A cluster that has a price keeps it. If its device was replaced, it gets the price of the new device.
 
     Examples
     --------

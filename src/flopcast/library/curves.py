@@ -218,7 +218,7 @@ def read_curves(place: Path, owner: str) -> dict[str, Curve]:
 def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
     """Write all curves of one owner; equal curves give equal bytes.
 
-    A fit that is broken off leaves the old file whole.
+    If the process is interrupted, the old file stays complete.
     """
     entries = [entry_of(curve) for curve in sorted(curves, key=lambda c: c.name)]
     lines = ",\n  ".join(json.dumps(entry, separators=(",", ":")) for entry in entries)

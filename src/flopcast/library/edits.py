@@ -281,12 +281,12 @@ def edited(data: object, parts: Sequence[str], value: object) -> object:
 
 
 def edited_document(document: Document, changes: Sequence[str]) -> Document:
-    """Return a job's document after changes such as "plan.tp=4", which become the places of their values.
+    """Return a job's document after changes such as "plan.tp=4". Errors of their values name the change.
 
     Raises
     ------
     SpecError
-        Words that are not KEY=VALUE, all of them.
+        The error lists all changes that are not KEY=VALUE.
     """
     data, problems = document.data, list[Problem]()
     for change in changes:

@@ -91,7 +91,7 @@ def hub_models() -> Mapping[str, HubModel]:
 
 
 def without_folders(path: str) -> str:
-    """Return a path without a slash at its end; of one in the hub's folder of downloads, the model's id.
+    """Return a path without its last slash, or the id of a model in the hub's folder of downloads.
 
     >>> without_folders("/data/hub/models--Qwen--Qwen3-8B/snapshots/851b"), without_folders("own/model/")
     ('Qwen/Qwen3-8B', 'own/model')
@@ -198,10 +198,11 @@ def _words(name: str) -> list[str]:
 
 
 def suggestions(written: str, names: Collection[str]) -> list[str]:
-    """Return at most three models that an unknown name may mean; all models of a size such as "7b".
+    """Return at most three models that an unknown name may mean, or all models of a size such as "7b".
 
-    Models of the catalogue come first whose names contain what was written, then models whose names begin
-    with its words, models of the catalogue with a similar name, and models with its words.
+    The result is the first of these groups that is not empty: models of the catalogue whose names contain
+    `written`, models whose names begin with its words, models of the catalogue with similar names, and
+    models whose names contain its words.
 
     >>> suggestions("tinyllama", ["llama-7b"]), suggestions("7b", ["opt-7b", "llama-7b", "llama-13b"])
     (['TinyLlama/TinyLlama-1.1B-Chat-v1.0'], ['llama-7b', 'opt-7b'])

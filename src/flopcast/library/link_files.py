@@ -28,19 +28,21 @@ Lines = list[int]  # of each row
 def with_links(
     data: dict[str, object], document: Document, read: Callable[[Path, int], bytes]
 ) -> tuple[dict[str, object], list[Problem]]:
-    """Return a job whose cluster has the matrices of links of the files that its tiers name, and faults.
+    """Return a job with the measured links from the files that the tiers of its cluster name, and faults.
 
     Parameters
     ----------
-    data : a job; one whose cluster is not a mapping is returned as it is
-    document : a name in a job file is sought beside that file, one on the command line from where this runs
-    read : the bytes of a path, at most one more than so many
+    data : a job. If its cluster is not a mapping, the job is returned unchanged
+    document : a relative path in a job file begins at the folder of the file, and one on the command line
+        at the current folder
+    read : returns the bytes of a file, given its path and a limit; of a longer file, one byte more than the
+        limit
 
     Returns
     -------
     job, list of Problem
-        A file that cannot be read, or that is no matrix of measured links, is left out, so that the rest of
-        the cluster is checked too; every fault has its line.
+        A file that cannot be read, or that is no matrix of measured links, is left out, so that the other
+        parts of the cluster are checked too. Every fault has its line.
     """
     problems: list[Problem] = []
     cluster = data.get("cluster")

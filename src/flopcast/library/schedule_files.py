@@ -34,13 +34,15 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
     Parameters
     ----------
     plan : a mapping in long names; anything else is returned
-    document : a name in a job file is sought beside that file, one on the command line from where this runs
-    read : the bytes of a path, at most one more than so many
+    document : a relative path in a job file begins at the folder of the file, and one on the command line
+        at the current folder
+    read : returns the bytes of a file, given its path and a limit; of a longer file, one byte more than the
+        limit
 
     Raises
     ------
     SpecError
-        The file cannot be read, or its tasks cannot run; every fault with its line.
+        The file cannot be read, or its tasks cannot run. Every fault has its line.
     """
     name = plan.get("schedule") if isinstance(plan, dict) else None
     if not isinstance(plan, dict) or not isinstance(name, str) or not name.endswith(TABLE):

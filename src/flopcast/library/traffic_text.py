@@ -107,13 +107,14 @@ def _with_time(word: str, metric: str, text: str) -> str:
 def slo_of(text: str, where: str = "--slo") -> Slo:
     """Return the objectives that a text means: a metric, a percentile and a time in each word.
 
-    Metrics are ttft, tpot and end_to_end (e2e for short). Without a percentile it is the 99th.
+    Metrics are ttft, tpot and end_to_end (e2e for short). A limit without a percentile applies to the 99th
+    percentile.
 
     Raises
     ------
     SpecError
-        The text contains words that are no limits, metrics that occur twice, or times without a unit. The
-        error lists all of them.
+        The text contains a word that is not a limit, a metric that occurs twice, or a time without a unit.
+        The error lists all of them.
 
     Examples
     --------

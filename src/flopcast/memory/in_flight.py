@@ -49,15 +49,16 @@ def depths(
 
     Parameters
     ----------
-    held : the class of each chunk, of so many `classes`: those of one class weigh the same, count together
-    rows : the kind of every micro-batch, where they differ: each of the `kinds` of a class then counts by
-        itself, those of one class side by side
+    held : the class of each chunk, from 0 to `classes` - 1. Chunks of one class have equal sizes and are
+        counted together
+    rows : the kind of every micro-batch, if micro-batches differ. Each of the `kinds` of a class then has a
+        column of its own, and the columns of one class are next to each other
 
     Returns
     -------
     InFlight
-        Twice as many moments as tasks, in the order of time; before a forward or a weight gradient the
-        stage holds what it held after the task before, and nothing is at work.
+        Twice as many moments as tasks, in the order of time. Before a forward pass or a weight gradient,
+        the stage holds the same as after the previous task, and no chunk is at work.
     """
     kind, column = order.kind[stage], np.array(held)[order.chunk[stage]]
     columns = classes * kinds
@@ -124,8 +125,8 @@ def fullest(
 
     Parameters
     ----------
-    held : the class of each chunk of these stages, of so many `classes`: what counts as one column
-    members : stages that hold equal layers, and count as the fullest of them
+    held : the class of each chunk of these stages, from 0 to `classes` - 1. Each class has one column
+    members : stages with equal layers; the fullest of them counts
     """
     rule = schedule_of(schedule)
     filled = int(rule.fills_after(constant(stages), constant(micro_batches)).item())

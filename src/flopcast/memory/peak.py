@@ -100,7 +100,7 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestM
     plan : array of shape (pairs,)
         Which plan of the programs.
     micro_batches : array of shape (pairs,)
-        After how many its stages hold the most that they ever do (`schedules.filled_after`).
+        Number of micro-batches after which the stages hold the most memory (`schedules.filled_after`).
 
     Returns
     -------

@@ -5,10 +5,11 @@ Elsewhere: the usual plans (usual_plans.py), the exact simulation (exact.py), wh
 is recommended (rank.py), the sentences of a report about the choice (chosen_plan.py).
 
 Variants of the best plans, with less recompute, more equal stages or ranks in another order (refine.py),
-are simulated too; since these options make a plan less simple, one is chosen only if it is faster by more
-than repeats of one run differ. `choose` completes the plan of a job; a search makes the same choice for
-each of its settings (`first_choice`), so that it never recommends a slower plan than `flopcast predict`
-takes. What the usual plans say about others spares it most of its estimates.
+are simulated too. These options make a plan less simple. A variant is therefore chosen only if it is faster
+by more than the difference between repeats of one run. `choose` completes the plan of a job. A search makes
+the same choice for each of its settings (`first_choice`), so that it never recommends a slower plan than
+`flopcast predict`. The results of the usual plans rule out most other plans, so that the search need not
+estimate them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

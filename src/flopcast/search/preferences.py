@@ -56,8 +56,8 @@ def preferences_of(on_front: Sequence[Ranked]) -> tuple[tuple[Preferred, ...], .
 def preferred(losses: np.ndarray) -> tuple[tuple[int, float, float], ...]:
     """Return which rows of two positive losses are best for which weights of the first loss.
 
-    With the weight w, a row is best whose first ** w · second ** (1 − w) is least: one percent of the first
-    loss is then worth w / (1 − w) percent of the second, whatever their units are.
+    With the weight w, the best row has the smallest first ** w · second ** (1 − w). One percent of the
+    first loss is then worth w / (1 − w) percent of the second loss, whatever their units are.
 
     Returns
     -------

@@ -57,7 +57,7 @@ class Incumbents:
         Parameters
         ----------
         least : BatchLosses
-            At seconds that steps are not below.
+            Lower bounds of the losses, from lower bounds of the step times.
         unknown : array of bool, (rows,)
         feasible_only : bool
             As for `TopCandidates.after_each`.
@@ -128,9 +128,9 @@ class _Selection:
 def selection(
     question: Question, job: Job, plans: Plans, known: Incumbents, most: int, feasible_only: bool
 ) -> Wanted | None:
-    """Return the choice of plans to estimate; None, all of them, if the question has limits.
+    """Return the choice of plans to estimate, or None to estimate all plans if the question has limits.
 
-    Whether a plan keeps a limit of time or cost, its estimate decides.
+    The estimate of a plan decides whether the plan keeps a limit of time or cost.
     """
     return None if question.limits else _Selection(question, job, plans, known, most, feasible_only)
 

@@ -83,16 +83,17 @@ def ranked(question: Question, played: Sequence[Exact], chosen: Sequence[Job] = 
 
     Parameters
     ----------
-    played : feasible plans. Of plans that are equal in everything, earlier ones come first chosen : plans
-    that `flopcast predict` chooses, some of which may be among the feasible ones
+    played : feasible plans. Of plans that are equal in everything, earlier ones come first
+    chosen : plans that `flopcast predict` chooses, some of which may be among the feasible ones
 
     Returns
     -------
     tuple of Ranked
-        The recommended plan, then all others by the first objective. Recommended is the simplest of the
-        chosen plans that equal the best within what repeats differ by; if there are none, the simplest of
-        all plans that do, and that are no slower than the chosen ones. Ratios are against the best, which
-        comes second where another one is first.
+        The recommended plan, then all others by the first objective. A plan counts as equal to the best if
+        they are tied and differ by less than repeats of one run. The simplest of the `chosen` plans that
+        are equal to the best is recommended. If there are none, the simplest of all equal plans that are no
+        slower than the chosen plans is recommended. Ratios are relative to the best plan, which comes
+        second if another plan is recommended.
     """
     losses = [losses_of(question, one) for one in played]
     if not losses:

@@ -43,15 +43,16 @@ def scaled(report: Report, book: CurveBook, kept: KeptResults = NOTHING_KEPT) ->
 
     Parameters
     ----------
-    book : curves of the job's cluster: they hold for every size of it
+    book : curves of the job's cluster, which apply to every size of the cluster
     kept : layers and prices of earlier predictions
 
     Returns
     -------
     tuple of ScaledStep
-        By devices: the batch kept, and grown with them. Left out is what cannot be (no whole replicas,
-        nodes or micro-batches), and pipelines of more than MOST_TASKS tasks. A batch that grows keeps the
-        work of a replica, one that is kept shares it among them.
+        Steps with the same batch (KEPT), which the replicas divide, and with a batch that grows with the
+        devices (GROWN), so that the work of a replica stays the same. They are sorted by the number of
+        devices. Numbers that do not give whole replicas, nodes and micro-batches are left out, and so are
+        pipelines of more than MOST_TASKS tasks.
     """
     job = report.job
     found = {_of(KEPT, report), _of(GROWN, report)}

@@ -76,12 +76,14 @@ def screen(
     ----------
     job : Job
     plans : of one structure, as grid.py makes them
-    book : curves of the job's cluster (library/curves.py); None if only memory is of use
-    kept : layers and prices of earlier batches, for a batch of few plans; of larger ones, seconds of items
-    wanted : which step times are of use, given the results so far and seconds that no step is below, both
-        in the order of the plans; asked again until it wants no more. None wants all.
-    worth : whether any step time of a batch of few plans is of use, given the results so far, in which
-        step times are infinite; None if some always is
+    book : curves of the job's cluster (library/curves.py); None to compute only memory
+    kept : results of earlier batches: layers and prices for a batch of few plans, and seconds of items for
+        a larger batch
+    wanted : returns which step times to compute, given the results so far and lower bounds of the step
+        times in seconds, both in the order of the plans. It is called until it returns no plan. None
+        computes all step times
+    worth : returns whether any step time of a batch of few plans is needed, given the results so far, in
+        which step times are infinite. None computes step times in any case
 
     Returns
     -------

@@ -4,11 +4,12 @@ Answers: how long is a step by estimate, without a simulation?
 Elsewhere: what stages wait for messages (point_to_point.py), the exact step of one plan (step.py), which
 plans are possible (search/screen.py).
 
-Exact for equal stages with free transfers, and wherever there is one stage. For unequal stages, both this
-estimate and the exact simulation are between m and m + p - 1 times the time of a micro-batch on the slowest
-stage (m micro-batches, p stages), so they differ by at most (p - 1) / m of the step. Two effects are not
-counted: the work of a slow stage hides the time of the way through later, faster stages, and stages with
-different chunks wait for each other at every chunk. `predict` never uses it.
+The estimate is exact for equal stages whose transfers take no time, and for a single stage. For unequal
+stages, both this estimate and the exact simulation are between m and m + p - 1 times the time of a
+micro-batch on the slowest stage (m micro-batches, p stages), so they differ by at most (p - 1) / m of the
+step. Two effects are not counted: the work of a slow stage hides the time of the way through later, faster
+stages, and stages with different chunks wait for each other at every chunk. `predict` never uses this
+estimate.
 """
 
 from collections.abc import Sequence

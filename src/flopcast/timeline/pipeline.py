@@ -80,7 +80,7 @@ def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches:
     Raises
     ------
     InternalError
-        The order deadlocks under this transfer style: spec/checks.py lets no such plan through.
+        The order deadlocks under this transfer style, although spec/checks.py refuses such plans.
     """
 
     def made() -> Graph:
@@ -236,17 +236,17 @@ def play(
     task_s : (stages · tasks,)
         Duration of every task of the order, stage after stage.
     transfer_s : (1 + 2 · stages,)
-        Duration of transfers by `transfer_index`; the first is 0. Several kinds of micro-batches have one
-        such array behind the other (`of_kinds`).
+        Duration of transfers by `transfer_index`; the first is 0. For several kinds of micro-batches, the
+        arrays of the kinds follow each other (`of_kinds`).
     free_s : (stages,)
         When each stage is free to begin.
     not_before_s : (stages · tasks,)
-        When each task may end at the earliest, whatever it waits for; None: at any time.
+        Earliest end of each task, in addition to what it waits for. None means no such limit.
 
     Returns
     -------
     NodeTimes
-        Exact for these durations. It only adds and takes maxima: longer durations never end earlier.
+        The times are exact for these durations. Longer durations never give an earlier end.
     """
     g = structure
     duration = np.where(g.kind == TASK, task_s[g.task], np.where(g.kind == MESSAGE, transfer_s[g.hop], 0.0))

@@ -18,9 +18,10 @@ def write_trace(report: Report, path: Path) -> None:
 
     Parameters
     ----------
-    report : of one prediction: its timeline becomes slices, its memory a counter for each pipeline stage
-    path : what ends in `.json` becomes Chrome's format; anything else, usually `.pftrace`, Perfetto's. An
-        older file is replaced.
+    report : the report of one prediction. Its timeline becomes slices, and its memory becomes a counter for
+        each pipeline stage
+    path : a path that ends in `.json` gives Chrome's format, and any other path (usually `.pftrace`) gives
+        Perfetto's format. An existing file is replaced.
 
     Raises
     ------

@@ -90,7 +90,7 @@ class DecoderFacts:
 class LayerKind:
     """The kind of a layer: whether it has experts, a window, rotary positions or linear attention.
 
-    `first` distinguishes the first layer only where its linear attention is another one.
+    `first` is true only for a first layer whose linear attention differs from that of other layers.
     """
 
     sparse: bool
