@@ -69,8 +69,7 @@ class Document:
     def where(self, path: Path) -> str:
         """Return "file:line", or the given place, of the nearest value that has one.
 
-        A value without a place of its own has the place of a value inside it, if only one value inside it
-        comes from outside the file.
+        A value without a place has that of a value inside it, if only this one is from outside the file.
         """
         words = tuple(map(str, path))  # changes of the command line name entries of lists by digits
         for end in range(len(path), -1, -1):

@@ -107,8 +107,7 @@ def _with_time(word: str, metric: str, text: str) -> str:
 def slo_of(text: str, where: str = "--slo") -> Slo:
     """Return the objectives that a text means: a metric, a percentile and a time in each word.
 
-    Metrics are ttft, tpot and end_to_end (e2e for short). A limit without a percentile applies to the 99th
-    percentile.
+    Metrics are ttft, tpot and end_to_end (e2e for short). The default percentile is the 99th.
 
     Raises
     ------

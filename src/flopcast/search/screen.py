@@ -79,9 +79,8 @@ def screen(
     book : curves of the job's cluster (library/curves.py); None to compute only memory
     kept : results of earlier batches: layers and prices for a batch of few plans, and seconds of items for
         a larger batch
-    wanted : returns which step times to compute, given the results so far and lower bounds of the step
-        times in seconds, both in the order of the plans. It is called until it returns no plan. None
-        computes all step times
+    wanted : returns which step times to compute, given the results so far and lower bounds in seconds, both
+        in the order of the plans. It is called until it returns no plan. None computes all
     worth : returns whether any step time of a batch of few plans is needed, given the results so far, in
         which step times are infinite. None computes step times in any case
 

@@ -58,8 +58,10 @@ def derive_backward(
         In order, of phase "recompute" or "backward", without what ends a micro-batch
         (gradient_reduction.py).
 
-    Examples -------- The input gradient comes first, because the layer below waits for it; no item waits
-    for the weight gradient.
+    Examples
+    --------
+    The input gradient comes first, because the layer below waits for it. No item waits for the weight
+    gradient.
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel
