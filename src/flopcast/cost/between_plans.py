@@ -4,7 +4,8 @@ Answers: which sigma does each plan add to the ratio, and how large must the rat
 Elsewhere: the interval of a ratio (timeline/uncertainty.py), the constant (lab/calibration/plan_pairs.py).
 
 A factor gives all kernels of one kind the same level, but the error of a curve differs from shape to shape.
-So the doubt about a ratio grows with the share of factors that the two plans do not have in common.
+The uncertainty of a ratio therefore grows with the share of factors that the two plans do not have in
+common.
 """
 
 BETWEEN_PLANS = "between_plans"

@@ -21,7 +21,7 @@ def price_legs(
     factors: FactorBook,
     kept: KeptResults = NOTHING_KEPT,
 ) -> Priced:
-    """Price the items of every layout, and the messages between layouts; as `price`."""
+    """Return prices as `price` does, for the items of every layout and the messages between layouts."""
     each = [price(one, cluster, book, factors, kept) for one in (*programs.legs, *programs.between)]
     used = {(one.curve.name, one.extrapolated): one for part in each for one in part.used}
     return replace(

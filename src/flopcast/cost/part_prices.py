@@ -39,7 +39,8 @@ def axes_of(programs: Programs) -> set[str]:
 def priced_in_groups(cluster: Cluster, book: CurveBook, price_on: PriceOn) -> tuple[Priced, ...]:
     """Return the prices on each group of nodes: those inside the group, then those of messages to others.
 
-    There are two for each group, in order, or a single one for a cluster of equal nodes.
+    The result has two prices for each group, in the order of the groups, or a single price for a cluster of
+    equal nodes.
     """
     if len(cluster.groups) == 1:
         return (price_on(cluster, book),)
@@ -56,7 +57,7 @@ def with_parts(equal: tuple[Priced, ...], layout: Layout | None, cluster: Cluste
 
     Parameters
     ----------
-    equal : of `priced_in_groups`
+    equal : the result of `priced_in_groups`
     """
     first, pairs = equal[0], list(zip(equal[::2], equal[1::2] or equal, strict=True))
     if layout is None:

@@ -2,7 +2,7 @@
 
 Answers: with which ranks does rank r share a collective along an axis?
 Elsewhere: how many of them share a node (placement.py, where a group is only a size and a stride). Both
-follow the same rules; tests hold the one against the other.
+follow the same rules, and tests compare their results.
 
 A rank has a place on each axis, the first of the plan's rank order the fastest. For experts, the ranks of a
 stage have other axes: rank = etp + ETP · (ep + EP · expert_dp).
@@ -60,7 +60,7 @@ def members(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
 
     Parameters
     ----------
-    axis : one of placement.axis_group, but for "pp", whose messages have two ends and no group
+    axis : an axis of placement.axis_group, except "pp", whose messages have two ends and no group
 
     Examples
     --------

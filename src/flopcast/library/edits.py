@@ -229,9 +229,9 @@ def without_entry(base: object, changes: object, document: Document, path: Path)
 
     Parameters
     ----------
-    base, changes : as of `merged`
+    base, changes : the arguments of `merged`
     document : gives the places of the changes
-    path : of `base` in the document
+    path : the path of `base` in the document
     """
     if not isinstance(changes, dict):
         return

@@ -3,9 +3,10 @@
 Answers: which rows are kept, and which rows are tried next?
 Elsewhere: what a row of genes means for a plan (evolved_plans.py), fronts (pareto_front.py).
 
-The method is NSGA-II (Deb and others, 2002): rows of the first front survive, then those of the next, and
-of a front that is too long those in its sparsest parts. Rows that break a limit come after all others, the
-smallest excess first. All rows are arrays; randomness comes from one generator with a fixed seed.
+The method is NSGA-II (Deb and others, 2002). The rows of the first front survive, and then those of the
+next fronts. Of a front that is too long, the rows in its sparsest parts survive. Rows that break a limit
+come after all others, the smallest excess first. All rows are arrays; randomness comes from one generator
+with a fixed seed.
 """
 
 from collections.abc import Callable, Iterator

@@ -67,21 +67,21 @@ class Objective:
     key : str
         Name of the objective in JSON and tables, with the unit.
     comparative, gain : str
-        What more of the loss is, and less of it, in a sentence: "slower", "faster".
+        Words for a plan with a larger loss and for a plan with a smaller loss: "slower", "faster".
     inverse : bool
-        Whether what is shown is one over the loss: then more of it is better.
+        Whether the shown value is one over the loss, so that larger values are better.
     show : callable
         What is shown, as a text.
     estimate, exact : callables
         Losses of screened plans, and the loss of a plan that was played; both take the tokens of the run.
     needs : tuple of str
-        What has to be known: "tokens" of the run, the "price" of a device, its "power".
+        Inputs that the objective needs: "tokens" of the run, the "price" of a device, its "power".
     per_step : bool
         Whether steps of different batches cannot be compared by it.
     label : str
         What text calls it, where that is not its name.
     axis_unit : number
-        What round values on an axis are multiples of.
+        Unit of which round values on an axis are multiples.
     """
 
     key: str

@@ -70,7 +70,7 @@ class Refining:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refinement:
-    """A plan to make variants of, and which: with less recompute, with more equal stages.
+    """A plan, and the kinds of its variants: with less recompute, with more equal stages.
 
     `slower_ratio` is the largest useful slowdown of the plan; 1 if the plan fits already.
     """
@@ -216,7 +216,8 @@ def refined(
     Returns
     -------
     tuple of Job
-        That differ from one of these in their plans alone, keep every rule and fit as far as `asked`.
+        Jobs that differ from one of these jobs only in their plans, keep every rule, and fit as `asked`
+        requires.
     """
     each = refinements(best, lacking, asked)
     found = [variants(one, asked, book_of(one.job.cluster), kept) for one in each]

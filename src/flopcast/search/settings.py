@@ -94,8 +94,8 @@ class Setting:
 class CandidatesBySetting:
     """The best plans so far of every setting, in the order of `Question.sized`.
 
-    `chosen` are the plans that `flopcast predict` chooses, of the settings that have one; `simulated` those
-    that were simulated to choose them.
+    `chosen` contains the plan that `flopcast predict` chooses for each setting, if there is one.
+    `simulated` contains the plans that were simulated to choose them.
     """
 
     each: tuple[TopCandidates, ...]

@@ -52,7 +52,7 @@ def durations(segments: Sequence[Segment], priced: Priced) -> Simulated:
     Returns
     -------
     Simulated
-        With no columns; times are those of `simulate` but for rounding.
+        The result has no columns, and its times equal those of `simulate` up to rounding.
     """
     size, classes = np.broadcast_shapes(
         (priced.programs.plans.size, 1), *(s.repeat.shape for s in segments)

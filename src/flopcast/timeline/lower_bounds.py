@@ -4,9 +4,10 @@ Answers: which time is a lower bound of the estimate of each plan?
 Elsewhere: the estimate (closed_form.py), seconds by split (cost/split_prices.py), the search that leaves
 plans out by it (search/screen.py).
 
-Every layer is followed from compute to compute: through the messages that compute waits for, without what
-overlaps, what slows each other down, and what depends on more than a plan's split. Transfers between
-stages, exposed reductions and the ends of a step count as nothing.
+The bound of a layer contains its compute, and the messages for which compute waits. It leaves out
+overlapped messages, slowdowns by concurrent messages, and everything that depends on more than the split of
+a plan. The bound of a step also leaves out transfers between stages, exposed reductions and the ends of the
+step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +42,8 @@ def least_seconds(terms_s: Floats, micro_batches: Counts) -> Floats:
 def least_terms(programs: Programs, known: SplitSeconds | None) -> Floats:
     """Return lower bounds of the step times of plans, for any number of micro-batches.
 
-    With b the stage whose turn is longest, an estimate is at least the first chunks of the other stages,
-    the first and last micro-batch of b, and for every other micro-batch the longest turn.
+    Let b be the stage with the longest turn. An estimate is at least the sum of the first chunks of the
+    other stages, the first and the last micro-batch of b, and the longest turn for every other micro-batch.
 
     Returns
     -------

@@ -8,8 +8,9 @@ the gradient of its output is still allocated. The latter is then freed. The kep
 freed after the last item that needs them. Gradients of summands are not allocated: both summands share the
 gradient of the sum. A gathered input keeps only its shard, and is gathered again while the item runs.
 
-A tensor that no item names as its output (keys and values, which a split of heads makes beside the queries)
-shares the fate of the first input of the item that reads it. Kernels' own workspaces are not counted.
+No item names keys and values as its output, because a split of heads makes them beside the queries. Such a
+tensor is allocated and freed together with the first input of the item that reads it. Kernels' own
+workspaces are not counted.
 """
 
 from collections import defaultdict

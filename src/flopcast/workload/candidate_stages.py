@@ -4,9 +4,9 @@ Answers: how many layers of each kind does a slice of the blocks contain, with o
 head?
 Elsewhere: divisions into stages (stages.py), the best division (search/uneven_stages.py).
 
-A slice takes the place of a stage: programs realised with slices have one stage class for slices that hold
-the same, whatever their number. Values that depend on all stages together (the number of buckets of the
-fullest stage's gradients) are those of the largest slice.
+A slice takes the place of a stage. In programs with slices, all slices with the same layers form one stage
+class. Values that depend on all stages together (the number of buckets of the fullest stage's gradients)
+are those of the largest slice.
 """
 
 import numpy as np

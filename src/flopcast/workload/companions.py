@@ -9,8 +9,8 @@ divide both models alike. A stage sends on the activations of both models. A tea
 runs as a whole before the head of the trained model.
 
 Frozen models keep nothing for a backward pass, have no gradients and no optimizer states, and run in 16
-bits under every recipe. Under ZeRO-3 their weights are shards as well, which are gathered for their forward
-alone.
+bits under every recipe. Under ZeRO-3, their weights are also sharded, and are gathered only for the forward
+pass.
 
 References
 ----------

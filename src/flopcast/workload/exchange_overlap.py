@@ -2,19 +2,19 @@
 
 Answers: what waits for an all-to-all if a stack runs the forward pass of one micro-batch and the backward
 pass of another together, layer by layer?
-Elsewhere: which stack does (spec/expert_software.py), what messages take from compute
+Elsewhere: which stacks do this (spec/expert_software.py), what messages take from compute
 (timeline/contention.py), exchanges beside shared experts of the same micro-batch
 (rewrites/shared_expert_overlap.py).
 
-While tokens of one micro-batch are sent, kernels of the other run. So a pass of a layer takes the longer of
-the time of its kernels and the time of its all-to-alls. That holds pass by pass here, where in truth the
-two passes that run together may hide each other's exchanges too: an overestimate where a forward's
-exchanges are longer than its kernels.
+While tokens of one micro-batch are sent, kernels of the other run. A pass of a layer therefore takes the
+longer of the time of its kernels and the time of its all-to-alls. In fact, the kernels of either pass can
+also hide the exchanges of the other pass. The time is therefore too long if the exchanges of a forward pass
+take longer than its kernels.
 
-The forward of the first micro-batch and the backward of the last have no partner: there a layer waits for
-its exchanges. A stage of a pipeline has more of either, which fill and drain it. They are counted under
-schedules that state which passes run together (`Order.paired` of schedules/base.py), and left out under
-others.
+The forward pass of the first micro-batch and the backward pass of the last one have no partner, so that
+their layers wait for exchanges. On a pipeline stage, more passes have no partner, because they fill and
+drain the pipeline. They are counted under schedules that state which passes run together (`Order.paired` of
+schedules/base.py), and left out under others.
 
 References
 ----------

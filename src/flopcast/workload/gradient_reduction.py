@@ -6,7 +6,7 @@ forward), and over which axes gradients are summed (sharded.py).
 
 A step ends in three parts. `reduce`: each stage sums its gradients over its replicas and checks them.
 `synchronise`: all stages agree whether a gradient overflowed, and on the norm. `update`: each stage applies
-them; the next step's first forward waits for it, but other stages do not.
+its gradients; only its own next forward pass waits for this.
 
 Parameters are counts on a rank, (plans, stage classes), or (plans, 1) of a layer; an item counts buckets.
 
@@ -68,7 +68,8 @@ def micro_batch_items(
     weights
         Of one layer; elements of shape (plans, 1) on one rank.
     on_stage
-        Elements on the fullest stage, (plans, 1): a bucket of gradients may span several layers, not more.
+        Elements on the fullest stage, (plans, 1). They limit a bucket of gradients, even if it spans
+        layers.
 
     Returns
     -------
@@ -165,10 +166,10 @@ def reduce_items(
     tied : array of shape (plans, stage classes)
         Elements summed between the first and the last stage, which hold a copy each; 0 elsewhere.
     replicated : array of shape (plans, stage classes)
-        Elements that all tensor-parallel ranks hold. With sequence parallelism each has seen its own tokens
-        only, so their gradients are summed (arXiv:2205.05198, section 4.2.2).
+        Elements that all tensor-parallel ranks hold. With sequence parallelism, each rank has computed
+        gradients of only its own tokens, so these gradients are summed (arXiv:2205.05198, section 4.2.2).
     experts : array of shape (plans, stage classes), or None
-        Those of `parameters` that are experts' and summed over the ranks that hold the same ones.
+        Elements of experts, summed only over the ranks with the same experts; part of `parameters`.
 
     Returns
     -------
@@ -263,19 +264,19 @@ def update_items(
 ) -> tuple[Item, ...]:
     """Return items from the synchronisation to the next step; (plans, stage classes).
 
-    With ZeRO-1 and 2, ranks update shares and gather the result, here or under the next forward; with
-    ZeRO-3, if fewer ranks share parameters than states.
+    With ZeRO-1 and 2, ranks update their shares and gather the result, here or during the next forward
+    pass. With ZeRO-3, they gather it only if parameters are sharded over fewer ranks than states.
 
     Parameters
     ----------
     parameters : array of shape (plans, stage classes)
-        Elements that a rank holds, its share or not.
+        All elements that a rank holds, including those whose states other ranks hold.
     experts : array of shape (plans, stage classes), or None
-        Those that are experts'.
+        The elements that belong to experts.
     tensors : array of shape (plans, stage classes), or None
-        How many tensors they are; needed where ranks broadcast those that they have updated.
+        Number of tensors. It is needed if ranks broadcast the tensors that they have updated.
     narrow : pair of arrays of shape (plans, stage classes)
-        How many are gathered in 8 bits: those that are no experts', and experts'.
+        Number of elements that are gathered in 8 bits: outside experts, and of experts.
 
     References
     ----------
