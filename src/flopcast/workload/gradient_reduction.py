@@ -68,8 +68,7 @@ def micro_batch_items(
     weights
         Of one layer; elements of shape (plans, 1) on one rank.
     on_stage
-        Elements on the fullest stage, (plans, 1). They limit a bucket of gradients, even if it spans
-        layers.
+        Elements on the fullest stage, (plans, 1). No bucket of gradients is larger.
 
     Returns
     -------
