@@ -543,7 +543,7 @@ CASES = [
     ]) for plan, stated in {
         "dp=8 tp=2 gbs=256 mbs=1": "gbs=256",
         "{dp: 8, tp: 2, global_batch: 256}": "global_batch=256",
-        "dp=8 tp=2 gbs=128": "gbs=128; or, if you mean 256, write it there as well",
+        "dp=8 tp=2 gbs=128": "gbs=128; if you mean 256, also write gbs=256 in plan",
     }.items()),
     *(("predict job.yaml", f"model: gpt2\ncluster: {cluster}\ngpus: 32\nplan: mbs=1 gbs=256\n", [fix])
       for cluster, fix in {
