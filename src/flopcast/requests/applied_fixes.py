@@ -88,8 +88,8 @@ def with_stated_homes(problems: Sequence[Problem], document: Document) -> list[P
             )
         elif key and stated:
             fix = f"remove {path_of(problem.field)[-1]}, because {home} already has {stated}={held}"
-            if held != in_words(problem.value):
-                fix += f"; if you mean {in_words(problem.value)}, also write {stated}={in_words(problem.value)} in {home}"
+            if held != (value := in_words(problem.value)):
+                fix += f"; if you mean {value}, also write {stated}={value} in {home}"
         elif problem.field == "gpus" and problem.fault == UNKNOWN_KEY:
             stated, fix = "gpus", _of_devices(problem, document)
         found.append(replace(problem, fix=fix) if stated else problem)
