@@ -14,7 +14,6 @@ from flopcast.errors import FlopcastError, InfeasibleError, InternalError, Probl
 from flopcast.interop.shell.parameters import parsed_values
 from flopcast.strict_model import NotAllowedError
 from flopcast.ui.layout_searches import finds
-from flopcast.ui.request_values import checked
 
 DELIBERATE = (SpecError, InfeasibleError, InternalError)
 
@@ -199,13 +198,3 @@ def test_the_fix_of_a_wrong_call_keeps_what_was_meant(call, reason, fix):
         call()
 
     assert [problem.fix for problem in error.value.problems] == [fix]
-
-
-def test_settings_in_a_mapping_that_a_request_has_as_fields_keep_their_values():
-    (found,) = checked({"traffic": {"rate": 4, "prompt": 1000}}, ("rate", "prompt"))[1]
-
-    assert found.fix == 'write its settings as fields, such as "rate": 4, "prompt": 1000'
-    assert found.fix.edits == ({"rate": 4, "prompt": 1000},)
-
-    (wrong,) = checked({"traffic": "rate=fast prompt=1000"}, ("rate", "prompt"))[1]
-    assert wrong.fix == 'write its settings as fields, such as "rate": "4/s", "prompt": "1000"'
