@@ -187,6 +187,7 @@ def test_a_value_in_the_place_of_a_job_is_reported_with_the_call_that_makes_one(
         "write model= before a description of a model": lambda: flopcast.job(asked.model),
         "flopcast.predict(job)": lambda: flopcast.report_page(asked),
         "flopcast.report_page(flopcast.predict_serving(job))": lambda: flopcast.report_page(serving),
+        "flopcast.predict_serving(...)": lambda: flopcast.Predictor().predict(serving),
         "write flopcast.predict_serving(": lambda: flopcast.predict(serving),
         "write flopcast.search_deployments(": lambda: flopcast.search_plans(serving),
         "compare two training jobs or two serving jobs": lambda: flopcast.compare(serving, asked),

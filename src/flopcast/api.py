@@ -51,7 +51,6 @@ def predict(job: Job) -> Report:
     >>> report.step_time_low_s < report.step_time_s < report.step_time_high_s
     True
     """
-    check_job(job)
     return SHARED.predict(job)
 
 
@@ -189,7 +188,6 @@ def predict_memory(job: "Job | ServingJob") -> "MemoryReport | ServingMemory":
         if problems := broken_rules(job):
             raise SpecError(problems)
         return serving_memory(job.kinds[-1])
-    check_job(job)
     return SHARED.memory(job)
 
 

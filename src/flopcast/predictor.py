@@ -5,6 +5,7 @@ Elsewhere: one prediction, without memory of others (prediction.py).
 """
 
 from flopcast import prediction
+from flopcast.argument_checks import check_job
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
@@ -52,8 +53,9 @@ class Predictor:
         Raises
         ------
         SpecError
-            Settings of the job contradict each other or are not supported.
+            The value is no training job, or its settings contradict each other or are not supported.
         """
+        check_job(job)
         return self._reports.of(job, lambda: prediction.predict(job, self.book(job), self.results))
 
     def memory(self, job: Job) -> MemoryReport:
@@ -64,6 +66,7 @@ class Predictor:
         SpecError
             In the same cases as `predict`.
         """
+        check_job(job)
         return memory_report(prediction.programs_of(job, self.results), job.cluster)
 
     def book(self, job: Job) -> CurveBook:
