@@ -71,9 +71,10 @@ class SearchResult(Summarised):
     Attributes
     ----------
     candidates, possible, in_memory, feasible, played, refined : int
-        Numbers of plans: in the space, or that evolution chose from it; that keep every rule; that also fit
-        into memory; that also keep every other limit, by their estimates; that were simulated exactly; and,
-        of the last, variants of the best (refine.py).
+        Numbers of plans. `candidates`: all plans of the space, or those that the evolutionary search chose.
+        `possible`: those that keep every rule. `in_memory`: those of them that fit into memory.
+        `feasible`: those of them that keep every other limit, by estimates. `played`: plans that were
+        simulated exactly. `refined`: variants of the best plans among these (refine.py).
     plans : tuple of Ranked
         Feasible simulated plans, the recommended one first. Empty if nothing is feasible.
     on_front : tuple of Ranked

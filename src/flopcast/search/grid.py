@@ -92,14 +92,14 @@ def plans_by_structure(sized: Job, space: Space) -> tuple[int, ...]:
 def plans_from(
     sized: Job, space: Space, structure: int, first: int, number: int, rows: int = BATCH_ROWS
 ) -> Iterator[Plans]:
-    """Yield at most this number of the plans that `batches` yields on one cluster.
+    """Yield a part of the plans that `batches` yields on one cluster.
 
     Parameters
     ----------
-    sized : on the cluster
-    structure, first : where they start: the place of a structure, and how many of its plans are left out
-    number : how many; those of later structures follow
-    rows : of a batch, at most
+    sized : the job on this cluster
+    structure, first : index of the first structure, and number of its plans that are left out
+    number : largest number of plans; after the last plan of a structure, those of the next structure follow
+    rows : largest number of plans in a batch
 
     Examples
     --------

@@ -53,10 +53,10 @@ class Setting:
     Attributes
     ----------
     job : Job
-        On the cluster, the stack and the site; its plan is not used.
+        The job on this cluster, with this stack and site. Its plan is not used.
     candidates, possible, feasible : int
-        Numbers of plans: of the space; that keep every rule; that also keep every limit, by their
-        estimates.
+        Numbers of plans. `candidates`: all plans of the space. `possible`: those that keep every rule.
+        `feasible`: those of them that keep every limit, by estimates.
     best : Ranked or None
         The plan that the first objective recommends (rank.py); its ratio is to the best plan of all
         settings.

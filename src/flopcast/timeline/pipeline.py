@@ -3,16 +3,17 @@
 Answers: given an order, durations and transfers, when does each task start and end?
 Elsewhere: what is inside a task (program.py), the step around the pipeline (step.py).
 
-Each stage works through a chain of nodes: its tasks, and, where transfers block, its messages. A node
-starts when the node before it in its chain and some others have ended, each perhaps a hop later. That is a
-max-plus recurrence over integer arrays: its structure (which nodes can be computed together) depends
-only on schedule, numbers and transfer style, and is kept; durations are filled in for each job.
+Each stage computes a chain of nodes: its tasks and, if transfers block, its messages. A node starts after
+the previous node of its chain and some nodes of other chains have ended. A hop can lie between two nodes.
+The start times follow a max-plus recurrence over integer arrays. The structure of the recurrence (which
+nodes can be computed together) depends only on the schedule, the numbers of stages, chunks and
+micro-batches, and the transfer style. This structure is stored. The durations are those of each job.
 
-Transfer styles: "overlapped": a message never holds up its sender. "batched": what one gap between two
-tasks sends and receives is posted together, and the stage waits for all of it (Megatron-LM; interleaved,
-there is no gap between a forward and the backward that follows it). "sequential": one blocking message
-after the other, both sides waiting (DeepSpeed's pipeline engine): between a forward and a backward in the
-slot behind it, it first receives; otherwise it first sends.
+There are three transfer styles. "overlapped": a message never delays its sender. "batched": a stage starts
+all sends and receives between two tasks together, and waits for all of them, as in Megatron-LM. In an
+interleaved schedule, there are none between a forward and the backward that follows it. "sequential": a
+stage sends and receives one message after another, and both sides wait, as in DeepSpeed's pipeline engine.
+Between a forward and a backward in the next slot, the stage receives first; otherwise it sends first.
 """
 
 from dataclasses import fields

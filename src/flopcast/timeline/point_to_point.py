@@ -4,8 +4,8 @@ Answers: how long does a stage wait for transfers in every micro-batch, and how 
 first micro-batch take on its way through the stages?
 Elsewhere: the closed form (closed_form.py), when each message is really sent (pipeline.py, chains.py).
 
-Let H be seconds of a hop forward and one back over a boundary of two stages, h those of the longer of both,
-of v chunks on each of p stages.
+Each of p stages has v chunks. A hop is one transfer over the boundary between two stages. H is the time of
+a hop forward and a hop back, and h is the time of the longer of these two hops.
 
     transfers   schedule     every micro-batch, on a stage      the first one, on its way
     sequential  any          H of each of its boundaries        H of every boundary
@@ -16,13 +16,14 @@ of v chunks on each of p stages.
     overlapped  1F1B         k / (k + 1) of the mean H of k     H of every boundary
     overlapped  others       nothing                            H as often as they say (`transfers_waited`)
 
-Sequential transfers block one by one. Transfers that are posted together run at the same time, forward and
-backward in one gap. 1F1B has a gap towards each neighbour; interleaved 1F1B has one gap for both, because
-there is none between a forward and the backward after it. If messages delay no stage, 1F1B still waits: k
-boundaries in a row, in both directions, must fit into k + 1 turns, and the k that wait longest decide.
+A stage waits for sequential transfers one after another. Transfers that a stage starts together, forward
+and backward, overlap. 1F1B starts the transfers with each neighbour separately. Interleaved 1F1B starts
+those with both neighbours together, because it has no transfers between a forward and the next backward.
+With overlapped transfers, messages delay no stage, but 1F1B still waits: hops over k consecutive boundaries
+in both directions must fit into k + 1 turns. The k boundaries with the longest wait decide.
 
-The counts come from exact simulations of equal stages: the time that transfers add is that of the critical
-path, up to a few transfers for each step of any length (tests/timeline/test_hops.py).
+The counts come from exact simulations of equal stages. They give the time that transfers add to the
+critical path, up to a few transfers for each step of any length (tests/timeline/test_hops.py).
 """
 
 from functools import lru_cache

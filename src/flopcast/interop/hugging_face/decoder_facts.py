@@ -24,15 +24,15 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecoderFacts:
-    """The facts of one decoder, as a family's table and a config give them.
+    """The facts of one decoder, from the table of its family and from its config.
 
-    Sizes that are None follow from the others: there are as many `kv_heads` as heads, a head has hidden /
-    heads elements, and the MLP is 4 · hidden wide. A soft cap or window of None means that there is none.
-    A window applies to the `local` layers, or to all layers if they are None; `unturned` layers have no
-    rotary positions and no norms of heads. `experts` apply to all layers except the `dense_layers`;
-    `latent` sizes give all layers latent attention, `linear` sizes give the `linear_layers` linear
-    attention, with those of `first_linear` in the first layer, and `bare_layers` have no feed-forward
-    layer. The `layers` of the decoder follow `encoder_layers` of equal sizes.
+    If a size is None, it follows from other sizes: there are as many `kv_heads` as `heads`, a head has
+    `hidden` / `heads` elements, and the width of the MLP is 4 · `hidden`. If a soft cap or a window is
+    None, there is none. A window applies to the `local` layers, or to all layers if `local` is None. The
+    `unturned` layers have no rotary positions and no norms of heads. All layers except the `dense_layers`
+    have `experts`. With `latent` sizes, all layers have latent attention. With `linear` sizes, the
+    `linear_layers` have linear attention, the first layer with the sizes `first_linear`. The `bare_layers`
+    have no feed-forward layer. The encoder has `encoder_layers`, with the sizes of the decoder's layers.
     """
 
     hidden: int
