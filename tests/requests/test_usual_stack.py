@@ -163,7 +163,7 @@ def test_a_fine_tune_without_a_stack_runs_in_pytorch_and_says_so(name):
 
 
 def test_the_unstated_code_of_a_fine_tune_may_be_slower_than_a_named_stack():
-    """`CODE` of cost/unknown_site.py: a sigma of 0.26 beside the others, so of at least 0.26 together."""
+    """Undescribed code adds a sigma of 0.26, so the sigma of the whole step is at least 0.26."""
     tuned = {"cluster": "dgx-h100", "gpus": 8, "lora": 16, **SETUP, **WHOLE[8]}
     unstated, named = predict(job(**tuned)), predict(job(stack="torch-fsdp2", **tuned))
 

@@ -71,7 +71,7 @@ class AbstractRecurrentMixer(AbstractMixer):
     @property
     @abstractmethod
     def last_tokens(self) -> int:
-        """Return the number of earlier tokens whose channels a new token reads, besides the states."""
+        """Return the number of earlier tokens whose channels the mixer stores in addition to its states."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Comparisons of recommended plans with measurements, as text, as docs/accuracy/decisions.md and as JSON.
+"""Comparisons of recommended plans with measured plans: text, JSON and the page docs/accuracy/decisions.md.
 
 Answers: what does `flopcast validate --decisions` print?
 Elsewhere: the statistics (lab/validation/decision_statistics.py), how tables are written (tables.py).

@@ -1,6 +1,4 @@
-"""The first lines of a report about a training job: its model and machine, its plan, and the parameters
-that it trains.
-"""
+"""The first lines of a report: the model, the machine, the plan and the trained parameters."""
 
 from flopcast.search.chosen_plan import FASTER_PLAN
 from flopcast.spec.job import Job

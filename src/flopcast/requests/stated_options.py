@@ -1,4 +1,4 @@
-"""The document of a request: the values of its options, at the keys that a job file uses for these values.
+"""The options of a request, as a document with the keys of a job file.
 
 Answers: which keys of a job does each option set, and which files does it name?
 Elsewhere: the job of a document (resolve.py), options of clusters (cluster_options.py) and of training

@@ -10,8 +10,8 @@ requests. Its prompt and its first token are computed there; its keys and values
 request after the other on each engine's, and it joins a decoding engine. The client gets the first token
 from that engine, when it admits the request (vLLM, SGLang and TensorRT-LLM answer from the decoding side).
 
-The engine with the earliest clock advances. So nothing that happens elsewhere can reach an engine in its
-past: a decoding engine stops at the next iteration of an engine that may send it a request.
+The simulation always advances the engine with the earliest clock, so no engine receives a request before
+its own current time. A decoding engine stops at the next iteration of an engine that may send a request.
 """
 
 import math

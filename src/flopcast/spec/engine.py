@@ -133,8 +133,8 @@ class Engine(StrictModel):
         launches the kernels of all other passes. If `launch_s` is 0, all decoding passes run as CUDA
         graphs.
     sent_formats : tuple of str
-        Formats of experts' weights for which tokens are quantised to this format before they are sent to
-        experts on other ranks. With all other formats, tokens are sent in 16 bits.
+        Formats of expert weights with which the engine quantises tokens before it sends them to experts on
+        other ranks, to the same format. With all other formats, it sends tokens in 16 bits.
     padded_experts : tuple of str
         Formats of experts whose kernels compute a multiple of 128 rows for each expert that a rank holds,
         as DeepGEMM does in vLLM 0.11 and 0.12 for experts in fp8_block.

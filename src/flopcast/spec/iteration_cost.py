@@ -18,7 +18,7 @@ formats time only fused_experts.
 
 
 class IterationCost(StrictModel):
-    """The time of iterations and of requests that no kernel of the model takes.
+    """The time that the engine adds to the kernels of an iteration, and to each request.
 
     Attributes
     ----------
@@ -39,8 +39,8 @@ class IterationCost(StrictModel):
     streamed_s : float
         Additional host time for each sequence whose token is sent to the client at once.
     decode_layer_s : float
-        Additional time of a decoding iteration for each layer with attention, if the host launches
-        attention between CUDA graphs of the other kernels (piecewise graphs).
+        Time that each layer with attention adds to a decoding iteration with piecewise CUDA graphs. The
+        host then launches attention between the graphs of the other kernels.
     prompt_launch_s : float
         Host time to launch one kernel of an iteration with prompts, which runs without CUDA graphs. Such an
         iteration takes at least as long as its launches.

@@ -1,4 +1,4 @@
-"""The job: everything that a prediction of a training step needs, as one frozen object."""
+"""The job: a frozen object that holds all inputs of the prediction of a training step."""
 
 from typing import Any, ClassVar
 

@@ -3,8 +3,9 @@
 Answers: given an order, durations and transfers, when does each task start and end?
 Elsewhere: what is inside a task (program.py), the step around the pipeline (step.py).
 
-Each stage computes a chain of nodes: its tasks and, if transfers block, its messages. A node starts after
-the previous node of its chain and some nodes of other chains have ended. A hop can lie between two nodes.
+The simulation has a chain of nodes for each stage. The nodes are the tasks of the stage, and also its
+messages if transfers block. A node starts when the previous node of its chain and certain nodes of other
+chains have ended, plus the time of a transfer between the two nodes if there is one.
 The start times follow a max-plus recurrence over integer arrays. The structure of the recurrence (which
 nodes can be computed together) depends only on the schedule, the numbers of stages, chunks and
 micro-batches, and the transfer style. This structure is stored. The durations are those of each job.

@@ -15,6 +15,7 @@ from flopcast import api
 from flopcast.best_deployments import answer_of_serving
 from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.yaml_text import resolve
+from flopcast.library.edits import long_names
 from flopcast.library.traffic_text import traffic_words
 from flopcast.records import replace
 from flopcast.render import deployments_json, serving_memory_text
@@ -33,6 +34,7 @@ from flopcast.requests.serving_words import serves as request_serves
 from flopcast.search.deployments.find import DeploymentResult
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
+from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
 from flopcast.ui.form import used_values
 from flopcast.ui.request_fields import reported_together, request_of
@@ -51,7 +53,7 @@ from flopcast.ui.request_values import (
 )
 from flopcast.ui.search_answer import SHOWN_PLANS
 
-LONG_NAMES = {f"{part[0]}p": f"{part}_parallel" for part in ("tensor", "data", "expert", "pipeline")}
+LONG_NAMES = long_names(Deployment)
 SIMULATED = 24  # deployments
 SHOWN = 12
 
@@ -60,8 +62,11 @@ def serves(words: Words) -> bool:
     """Return whether a request asks for serving: by a field, its job, or a change."""
     if any(text_of(words, name) is not None for name in ("engine", "traffic", "slo", *OF_TRAFFIC)):
         return True
+    free = {name: value for name in ("job", "changes") if (value := words.get(name))}
+    if not free:
+        return False
     try:
-        request, source = request_of({name: words.get(name) for name in ("job", "changes")})
+        request, source = request_of(free)
         return request_serves(replace(request, source=source))
     except SpecError:  # reported with the errors of the other fields
         return False

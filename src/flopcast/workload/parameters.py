@@ -102,7 +102,7 @@ class Parameters:
         )
 
     def any(self, wanted: Wanted) -> bool:
-        """Return whether the model has any tensor of this kind."""
+        """Return whether any weight of the model satisfies this condition."""
         return any(wanted(weight) for layer in self.layers for weight in layer.weights)
 
     @property

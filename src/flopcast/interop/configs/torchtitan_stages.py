@@ -42,9 +42,9 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
 
     Notes
     -----
-    An explicit split takes precedence over the number of layers of each stage, which takes precedence over
-    the smallest number of chunks for the schedule. The embedding and the head count as layers, with the
-    weights in the file.
+    The stages follow from the explicit split of the file. Without one, they follow from the number of
+    layers of each stage. If the file states neither, the schedule has its smallest number of chunks. The
+    embedding and the head count as layers, with the weights in the file.
     """
     if stages < 2:
         return
