@@ -95,9 +95,7 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
         lacking = [path_of(each.field)[:-1] for each in problems if _lacks(each, path[-1])]
         homes = lacking or _homes(path, document, noun)
         homes = [("plan",)] if len(path) == 1 and path[0] in names_at(noun, ("plan",)) else homes
-        name = str(path[-1])
-        if not homes and len(path) == 1 and (found := _misspelt(problem, noun)):
-            name, homes = found[1], [found[0]]
+        name, homes = _meant(problem, path, homes, noun)
         if len(homes) == 1:
             home, solved = homes[0], solved | {dotted((*homes[0], path[-1]))}
             solved |= {each.field for each in problems if home and path_of(each.field)[: len(home)] == home}
@@ -134,9 +132,7 @@ def _as_change(problem: Problem, path: Path, document: Document, noun: type[Base
     """Return the problem of a change KEY=VALUE; its fix is the change of the section that has the key."""
     written = f"{ARGUMENT}{dotted(path)}="
     homes = [home for home in _homes(path, document, noun) if home]
-    name = path[-1]
-    if not homes and len(path) == 1 and (found := _misspelt(problem, noun)):
-        name, homes = found[1], [found[0]]
+    name, homes = _meant(problem, path, homes, noun)
     is_known = len(path) > 1 and not problem.fix.startswith("remove ")
     if is_known or len(homes) != 1 or not problem.where.startswith(written):
         return problem
@@ -179,17 +175,22 @@ def _homes(path: Path, document: Document, noun: type[BaseModel]) -> list[Path]:
     return homes if len(homes) < 2 else lacking
 
 
-def _misspelt(problem: Problem, noun: type[BaseModel]) -> tuple[Path, str] | None:
-    """Return the section whose key an unknown key at the top level misspells, and that key; None otherwise.
+def _meant(
+    problem: Problem, path: Path, homes: list[Path], noun: type[BaseModel]
+) -> tuple[str | int, list[Path]]:
+    """Return the name of a key and the sections that have it.
 
-    A key that is as similar to one of the top level misspells that one.
+    Without such a section, these are the key that an unknown key at the top level misspells, and its
+    section. A key that is as similar to a key of the top level misspells that key.
     """
     key, own = problem.field, [str(name) for edit in problem.edits for name in edit]
-    if len(key) <= MOST_SHORT or get_close_matches(key, own, cutoff=SLIP):
-        return None
+    if homes or len(path) > 1 or len(key) <= MOST_SHORT or get_close_matches(key, own, cutoff=SLIP):
+        return path[-1], homes
     parts = dict.fromkeys(("plan", *noun.model_fields))
-    near = (((part,), get_close_matches(key, names_at(noun, (part,)), cutoff=SLIP)) for part in parts)
-    return next(((place, names[0]) for place, names in near if names), None)
+    for part in parts:
+        if near := get_close_matches(key, names_at(noun, (part,)), n=1, cutoff=SLIP):
+            return near[0], [(part,)]
+    return path[-1], homes
 
 
 def _at(section: Path, document: Document) -> str:
