@@ -18,9 +18,12 @@ from flopcast.records import dataclass, field, replace
 # numbers of fields, from onnx.proto of onnx/onnx
 PRODUCER, GRAPH, OPSETS, FUNCTIONS = 2, 7, 8, 25  # of a model
 NODES, NAME, WEIGHTS, INPUTS, OUTPUTS, SHAPES, SPARSE = 1, 2, 5, 11, 12, 13, 15  # of a graph
-FUNCTION_NAME = 1  # of a function
+OPSET_DOMAIN, OPSET_VERSION, FUNCTION_NAME = 1, 2, 1  # of an operator set and of a function
 READS, WRITES, NODE_NAME, OPERATOR, ATTRIBUTES, DOMAIN = 1, 2, 3, 4, 5, 7  # of a node
-SUBGRAPHS = (6, 11)  # of an attribute
+ATTRIBUTE_NAME, INTEGER, TEXT, TENSOR, INTEGERS, SUBGRAPHS = 1, 3, 4, 5, 8, (6, 11)  # of an attribute
+VALUE_NAME, VALUE_TYPE, TENSOR_TYPE = 1, 2, 1  # of a value and of its type
+ELEMENT_TYPE, TENSOR_SHAPE, AXES, AXIS_SIZE, AXIS_NAME = 1, 2, 1, 1, 2  # of the type of a tensor
+MOST_CHARACTERS, MOST_INTEGERS = 1000, 1000  # of an attribute
 SIZES, DTYPE, WEIGHT_NAME = 1, 2, 8  # of a weight
 SPARSE_VALUES, SPARSE_SIZES = 1, 3  # of a sparse weight
 DTYPES = {
@@ -49,140 +52,93 @@ class Parts:
 
 def parts_of(model: Message, name: str) -> tuple[Parts, dict[str, int], str]:
     """Return the graph of a model, the versions of its operator sets, and the program that wrote it."""
-    parts, opsets, producer, functions = None, dict[str, int](), "", set[str]()
-    for number, value in model.fields():
-        if number == GRAPH and isinstance(value, Message):
-            parts = _parts(value, name)
-        elif number == OPSETS and isinstance(value, Message):
-            domain, version = "", 0
-            for inner, content in value.fields():
-                domain = content.text() if inner == 1 and isinstance(content, Message) else domain
-                version = content if inner == 2 and isinstance(content, int) else version
-            opsets[domain] = version
-        elif number == PRODUCER and isinstance(value, Message):
-            producer = value.text()
-        elif number == FUNCTIONS and isinstance(value, Message):
-            names = (content for n, content in value.fields() if n == FUNCTION_NAME)
-            functions |= {content.text() for content in names if isinstance(content, Message)}
-    if parts is None or not opsets:
-        missing = "graph" if parts is None else "operator set"
+    whole = model.grouped()
+    graphs, opsets = whole.messages(GRAPH), [each.grouped() for each in whole.messages(OPSETS)]
+    if not graphs or not opsets:
+        missing = "operator set" if graphs else "graph"
         raise ValueError(f"the file contains no {missing}, which every ONNX model has")
-    return replace(parts, functions=functions), opsets, producer
+    functions = (each.grouped().texts(FUNCTION_NAME) for each in whole.messages(FUNCTIONS))
+    parts = replace(_parts(graphs[-1], name), functions={each for names in functions for each in names})
+    versions = {each.text(OPSET_DOMAIN): each.integer(OPSET_VERSION, 0) for each in opsets}
+    return parts, versions, whole.text(PRODUCER)
 
 
 def _parts(graph: Message, name: str) -> Parts:
-    parts, title = Parts(), ""
     count = sum(1 for number, _ in graph.fields() if number == NODES)
-    if count > MOST_NODES:
+    if count > MOST_NODES:  # before any of them is kept
         raise too_many_nodes(name, count)
-    for number, value in graph.fields():
-        if not isinstance(value, Message):
-            continue
-        if number == NODES:
-            parts.calls.append(call_of(value))
-        elif number == WEIGHTS:
-            weight, shape, dtype = _weight(value)
-            parts.weights[weight] = (shape, dtype)
-        elif number in (INPUTS, OUTPUTS, SHAPES):
-            tensor, axes, dtype = _value(value)
-            if axes is not None:
-                parts.shapes[tensor] = (axes, dtype)
-            elif number == INPUTS:
-                raise ValueError(f"the input {tensor!r} has no shape")
-            if number != SHAPES:
-                (parts.inputs if number == INPUTS else parts.outputs).append(tensor)
-        elif number == SPARSE:
-            weight, shape, dtype = sparse_weight(value)
-            parts.weights[weight] = (shape, dtype)
-        elif number == NAME:
-            title = value.text()
-    return replace(parts, name=title or Path(name).stem)
+    whole = graph.grouped()
+    values = {number: list(map(_value, whole.messages(number))) for number in (INPUTS, OUTPUTS, SHAPES)}
+    for tensor, axes, _ in values[INPUTS]:
+        if axes is None:
+            raise ValueError(f"the input {tensor!r} has no shape")
+    weights = [*map(_weight, whole.messages(WEIGHTS)), *map(sparse_weight, whole.messages(SPARSE))]
+    return Parts(
+        name=whole.text(NAME) or Path(name).stem,
+        calls=list(map(call_of, whole.messages(NODES))),
+        weights={weight: (shape, dtype) for weight, shape, dtype in weights},
+        shapes={
+            tensor: (axes, dtype)
+            for listed in values.values()
+            for tensor, axes, dtype in listed
+            if axes is not None
+        },
+        inputs=[tensor for tensor, *_ in values[INPUTS]],
+        outputs=[tensor for tensor, *_ in values[OUTPUTS]],
+    )
 
 
 def call_of(node: Message) -> tuple[str, OnnxCall, tuple[str, ...]]:
     """Return the name of a node, its operator with inputs and attributes, and its outputs."""
-    reads, writes, name, operator, domain = list[str](), list[str](), "", "", ""
-    attributes = dict[str, Attribute]()
-    for number, value in node.fields():
-        if not isinstance(value, Message):
-            continue
-        if number == READS:
-            reads.append(value.text())
-        elif number == WRITES:
-            writes.append(value.text())
-        elif number == OPERATOR:
-            operator = value.text()
-        elif number == ATTRIBUTES:
-            attributes.update(_attribute(value))
-        elif number == NODE_NAME:
-            name = value.text()
-        elif number == DOMAIN:
-            domain = value.text()
-    call = OnnxCall(operator=operator, domain=domain, inputs=tuple(reads), attributes=attributes)
-    return name, call, tuple(writes)
+    parts = node.grouped()
+    attributes = (entry for each in parts.messages(ATTRIBUTES) for entry in _attribute(each))
+    call = OnnxCall(
+        operator=parts.text(OPERATOR),
+        domain=parts.text(DOMAIN),
+        inputs=tuple(parts.texts(READS)),
+        attributes=dict(attributes),
+    )
+    return parts.text(NODE_NAME), call, tuple(parts.texts(WRITES))
 
 
 def _attribute(attribute: Message) -> Iterator[tuple[str, Attribute]]:
     """Yield an attribute: a tensor becomes its shape, and a subgraph its number of products."""
-    name, content = "", list[Attribute]()
-    numbers = list[int]()
-    for number, value in attribute.fields():
-        if number == 1 and isinstance(value, Message):
-            name = value.text()
-        elif number == 3 and isinstance(value, int):
-            content.append(signed(value))
-        elif number == 4 and isinstance(value, Message) and value.end - value.start < 1000:
-            content.append(value.text())
-        elif number == 8:
-            numbers += value.numbers() if isinstance(value, Message) else [value]
-        elif number == 5 and isinstance(value, Message):
-            _, shape, dtype = _weight(value)
-            content.append(shape)
-            yield "dtype", dtype
-        elif number in SUBGRAPHS and isinstance(value, Message) and (products := _products(value)):
+    parts = attribute.grouped()
+    tensors = [_weight(each) for each in parts.messages(TENSOR)]
+    yield from (("dtype", dtype) for _, _, dtype in tensors)
+    for products in (_products(graph) for number in SUBGRAPHS for graph in parts.messages(number)):
+        if products:
             yield "subgraph_products", products
-    if content:
-        yield name, content[0]
-    elif numbers:
-        yield name, tuple(map(signed, numbers[:1000]))
+    texts = [each.text() for each in parts.messages(TEXT) if each.end - each.start < MOST_CHARACTERS]
+    content = [*map(signed, parts.numbers(INTEGER)), *texts, *(shape for _, shape, _ in tensors)]
+    if numbers := parts.numbers(INTEGERS)[:MOST_INTEGERS]:
+        content.append(tuple(map(signed, numbers)))
+    yield from ((parts.text(ATTRIBUTE_NAME), each) for each in content[:1])
 
 
 def _products(graph: Message) -> int:
     """Return the number of products in a subgraph, and in the subgraphs of its operators."""
-    count = 0
-    for number, value in graph.fields():
-        if number == NODES and isinstance(value, Message):
-            _, call, _ = call_of(value)
-            count += canonical_name(call) in PRODUCTS
-            nested = call.attributes.get("subgraph_products", 0)
-            count += nested if isinstance(nested, int) else 0
-    return count
+    calls = [call_of(node)[1] for node in graph.grouped().messages(NODES)]
+    nested = (call.attributes.get("subgraph_products", 0) for call in calls)
+    inside = sum(each for each in nested if isinstance(each, int))
+    return inside + sum(canonical_name(call) in PRODUCTS for call in calls)
 
 
 def sparse_weight(tensor: Message) -> tuple[str, tuple[int, ...], str]:
     """Return name, shape and dtype of a sparse weight, of which every element counts."""
-    name, dtype, shape = "", "fp32", list[int]()
-    for number, value in tensor.fields():
-        if number == SPARSE_VALUES and isinstance(value, Message):
-            name, _, dtype = _weight(value)
-        elif number == SPARSE_SIZES:
-            shape += value.numbers() if isinstance(value, Message) else [value]
-    return name, tuple(shape), dtype
+    parts = tensor.grouped()
+    values = [_weight(each) for each in parts.messages(SPARSE_VALUES)]
+    name, _, dtype = values[-1] if values else ("", (), "fp32")
+    return name, tuple(parts.numbers(SPARSE_SIZES)), dtype
 
 
 def _weight(tensor: Message) -> tuple[str, tuple[int, ...], str]:
     """Return name, shape and dtype of a weight; its values are skipped."""
-    name, shape, dtype = "", list[int](), 1
-    for number, value in tensor.fields():
-        if number == SIZES:
-            shape += value.numbers() if isinstance(value, Message) else [value]
-        elif number == DTYPE and isinstance(value, int):
-            dtype = value
-        elif number == WEIGHT_NAME and isinstance(value, Message):
-            name = value.text()
+    parts = tensor.grouped()
+    name, shape = parts.text(WEIGHT_NAME), tuple(parts.numbers(SIZES))
     if len(shape) > MOST_AXES or any(signed(size) < 0 for size in shape):
         raise ValueError(f"weight {name!r} has an impossible shape")
-    return name, tuple(shape), DTYPES.get(dtype, "fp32")
+    return name, shape, DTYPES.get(parts.integer(DTYPE, 1), "fp32")
 
 
 def _value(value: Message) -> tuple[str, tuple[int | str, ...] | None, str]:
@@ -191,22 +147,15 @@ def _value(value: Message) -> tuple[str, tuple[int | str, ...] | None, str]:
 
     A tensor without shape has no axes (None); a sequence or a map has the axes ().
     """
-    name, axes, dtype = "", None, 1
-    for number, part in value.fields():
-        if not isinstance(part, Message):
-            continue
-        if number == 1:
-            name = part.text()
-            continue
-        for kind, tensor in part.fields() if number == 2 else ():
-            if kind != 1 or not isinstance(tensor, Message):
-                axes = []  # a sequence or a map
-                continue
-            for inner, content in tensor.fields():
-                if inner == 1 and isinstance(content, int):
-                    dtype = content
-                elif inner == 2 and isinstance(content, Message):
-                    axes = [_axis(axis) for n, axis in content.fields() if n == 1]
+    parts = value.grouped()
+    name, axes, dtype = parts.text(VALUE_NAME), None, 1
+    for kind in (each.grouped() for each in parts.messages(VALUE_TYPE)):
+        for tensor in (each.grouped() for each in kind.messages(TENSOR_TYPE)):
+            dtype = tensor.integer(ELEMENT_TYPE, dtype)
+            for shape in tensor.messages(TENSOR_SHAPE):
+                axes = [_axis(axis) for axis in shape.grouped().messages(AXES)]
+        if kind.values.keys() - {TENSOR_TYPE}:
+            axes = []  # a sequence or a map
     dtype_name = DTYPES.get(dtype, "fp32")
     if axes is None:
         return name, None, dtype_name
@@ -214,11 +163,7 @@ def _value(value: Message) -> tuple[str, tuple[int | str, ...] | None, str]:
     return name, tuple(named), dtype_name
 
 
-def _axis(axis: "int | Message") -> int | str:
-    if isinstance(axis, Message):
-        for number, value in axis.fields():
-            if number == 1 and isinstance(value, int):
-                return value
-            if number == 2 and isinstance(value, Message):
-                return value.text()
-    return "?"
+def _axis(axis: Message) -> int | str:
+    parts = axis.grouped()
+    names = parts.texts(AXIS_NAME)
+    return parts.integer(AXIS_SIZE, -1) if AXIS_SIZE in parts.values else names[0] if names else "?"

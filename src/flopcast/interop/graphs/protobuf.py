@@ -6,7 +6,7 @@ Elsewhere: the messages of ONNX (onnx_file.py). The wire format: protobuf.dev/pr
 A field of bytes is returned as its position, so that weights of many gigabytes are skipped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from flopcast.records import dataclass
 
@@ -65,6 +65,17 @@ class Message:
         if place < end:
             raise ValueError(f"a message with more than {MOST_FIELDS} fields, at byte {place}")
 
+    def grouped(self) -> "Fields":
+        """Return all fields, by their numbers.
+
+        >>> Message(buffer=memoryview(bytes([8, 150, 1])), end=3).grouped().integer(1, 0)
+        150
+        """
+        values: dict[int, list[int | Message]] = {}
+        for number, value in self.fields():
+            values.setdefault(number, []).append(value)
+        return Fields(values)
+
     def raw(self) -> bytes:
         """Return the bytes of the message."""
         return bytes(self.buffer[self.start : self.end])
@@ -80,6 +91,35 @@ class Message:
             value, place = _varint(self.buffer, place, self.end)
             found.append(value)
         return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fields:
+    """The fields of a message by their numbers, in the order of the file."""
+
+    values: Mapping[int, list[int | Message]]
+
+    def messages(self, number: int) -> list[Message]:
+        """Return the values of a field that consist of bytes."""
+        return [value for value in self.values.get(number, ()) if isinstance(value, Message)]
+
+    def texts(self, number: int) -> list[str]:
+        """Return the values of a field of texts."""
+        return [value.text() for value in self.messages(number)]
+
+    def text(self, number: int) -> str:
+        """Return the last value of a field of texts, or an empty text."""
+        return "".join(self.texts(number)[-1:])
+
+    def numbers(self, number: int) -> list[int]:
+        """Return the whole numbers of a field, whether they are packed or not."""
+        values = (v.numbers() if isinstance(v, Message) else [v] for v in self.values.get(number, ()))
+        return [each for listed in values for each in listed]
+
+    def integer(self, number: int, default: int) -> int:
+        """Return the last whole number of a field, or the default."""
+        given = [value for value in self.values.get(number, ()) if isinstance(value, int)]
+        return given[-1] if given else default
 
 
 def _varint(buffer: Buffer, place: int, end: int) -> tuple[int, int]:
