@@ -11,10 +11,10 @@ of 2021 "checkpoints" activations, and later releases "recompute" them.
 
 from flopcast.interop.exports.megatron_model import Flags, word_of
 from flopcast.interop.megatron import offload
-from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY
+from flopcast.interop.megatron.flags import SWITCHED_OFF_BY, SWITCHED_ON_BY, WORDS
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
-from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
-from flopcast.interop.megatron.precision import ENDS, FP8_RECIPES, KEPT, UNCACHED, WIDE_ENDS, WIDE_MTP
+from flopcast.interop.megatron.plan import EXCHANGE, MODULES_FLAG, STRATEGY
+from flopcast.interop.megatron.precision import ENDS, KEPT, UNCACHED, WIDE_ENDS, WIDE_MTP
 from flopcast.interop.megatron.stack import LOSS, LOSS_KERNEL, NEWEST
 from flopcast.interop.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.library import catalog
@@ -31,7 +31,6 @@ OLD_WORDS: dict[str, Words] = {
     "megatron-2021": ("--activations-checkpoint", [], "--distribute-checkpointed-activations")
 }
 NEW_WORDS: Words = ("--recompute", ["--recompute-granularity full"], "--distribute-saved-activations")
-FP4_RECIPES = {"nvfp4": "nvfp4"}  # precision of a plan → its word
 FAMILY = ("megatron-core", "megatron-core-2025", "megatron-core-2026", *OLD, *UNDER_DEEPSPEED)
 
 
@@ -71,7 +70,7 @@ def _context(plan: Plan) -> Flags:
     """Return the flags of ranks that share a sequence, and of their exchange of keys and values."""
     if plan.context_parallel == 1:
         return []
-    exchange = word_of(EXCHANGES, plan.context_exchange)
+    exchange = word_of(WORDS[EXCHANGE], plan.context_exchange)
     return [f"--context-parallel-size {plan.context_parallel}", f"{EXCHANGE} {exchange}"]
 
 
@@ -112,8 +111,8 @@ def _sharding(job: Job, base: str) -> Flags:
     distributed = ["--use-distributed-optimizer"] if plan.zero else []
     if plan.zero < 2:
         return distributed
-    strategy = word_of(SHARDING, str(plan.zero))
-    fsdp = ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy {strategy}"]
+    strategy = word_of(WORDS[STRATEGY], str(plan.zero))
+    fsdp = ["--use-megatron-fsdp", f"{STRATEGY} {strategy}"]
     return [*distributed, *fsdp, "--ckpt-format fsdp_dtensor"]
 
 
@@ -124,11 +123,12 @@ def _recompute(job: Job, base: str) -> Flags:
         return []
     if plan.recompute == "selective":
         modules = plan.recompute_modules or job.stack.selective_groups
-        words = [word_of(MODULES, name) for name in modules if name in MODULES.values()]
+        known = WORDS[MODULES_FLAG]
+        words = [word_of(known, name) for name in modules if name in known.values()]
         named = [f"{MODULES_FLAG} {' '.join(words)}"] if tuple(modules) != ("core_attention",) else []
         return ["--recompute-granularity selective", *named]
     prefix, blocks, cut = OLD_WORDS.get(base, NEW_WORDS)
-    method = plan.recompute_method if plan.recompute_method in METHODS else "uniform"
+    method = plan.recompute_method if plan.recompute_method in WORDS["--recompute-method"] else "uniform"
     return [
         *blocks,
         f"{prefix}-method {method}",
@@ -162,10 +162,10 @@ def _precision(plan: Plan) -> Flags:
         return [f"--{plan.precision}"]
     if plan.precision not in RECIPES:
         return ["--bf16"]  # no flag names fp32, so that the comparison with the job fails
-    if plan.precision in FP4_RECIPES:
-        return ["--bf16", "--fp4-format e2m1", f"--fp4-recipe {FP4_RECIPES[plan.precision]}"]
-    recipe = word_of(FP8_RECIPES, plan.precision)
-    return ["--bf16", "--fp8-format hybrid", f"--fp8-recipe {recipe}"]
+    is_fp4 = plan.precision in WORDS["--fp4-recipe"].values()
+    kind, variant = ("fp4", "e2m1") if is_fp4 else ("fp8", "hybrid")
+    recipe = word_of(WORDS[f"--{kind}-recipe"], plan.precision)
+    return ["--bf16", f"--{kind}-format {variant}", f"--{kind}-recipe {recipe}"]
 
 
 def _optimizer(plan: Plan) -> Flags:

@@ -8,7 +8,7 @@ value that starts with two dashes is a flag.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from flopcast.errors import VARIABLE, Problem
@@ -25,6 +25,7 @@ from flopcast.interop.megatron.flags import (
     ONLY_ZERO_MEANS_NONE,
     REFUSED,
     SWITCHES,
+    WORDS,
     is_known,
 )
 from flopcast.interop.shell.parameters import from_outside
@@ -149,13 +150,9 @@ class Arguments:
             return default_fraction
         return number
 
-    def choice(self, flag: str, values: Mapping[str, str], default: str) -> str:
-        """Return the meaning of one of several words; case is ignored.
-
-        Parameters
-        ----------
-        values : maps the allowed words, in lower case, to their meaning
-        """
+    def choice(self, flag: str, default: str) -> str:
+        """Return the meaning of the word of a flag, as the table of words says; case is ignored."""
+        values = WORDS[flag]
         if not self.has(flag) or not self._one_value(flag, f"one of {', '.join(values)}"):
             return default
         text = self.text(flag).lower()

@@ -24,12 +24,8 @@ COUNTS = {  # flag → field of experts
     "--moe-router-num-groups": ("expert_groups", 1),
     "--moe-router-group-topk": ("top_groups", 1),
 }
-SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
-DTYPES = {"fp32": "fp32", "fp64": "fp32"}
-DISPATCHERS = {"allgather": "allgather", "alltoall": "alltoall", "flex": "flex"}
 BACKEND = "--moe-flex-dispatcher-backend"
 FUSED_ROUTER = "--moe-router-fusion"
-LIBRARIES = {"deepep": "deepep", "hybridep": "hybridep"}
 BESIDE = "--overlap-moe-expert-parallel-comm"
 LINES = {  # field of experts → the flag that its errors name; else the number of experts
     **{field: flag for flag, (field, _) in COUNTS.items()},
@@ -70,8 +66,8 @@ def _fields(args: Arguments, width: int) -> dict[str, object]:
     together = args.count(SHARED) if args.has(SHARED) else own * args.count(NUMBER_SHARED, 0, least=0)
     if together:
         fields |= {"shared_experts": 1, "shared_hidden": together, "shared_gate": args.has(GATE)}
-    fields["router"] = args.choice("--moe-router-score-function", SCORES, "softmax")
-    fields["router_dtype"] = args.choice("--moe-router-dtype", DTYPES, "model")
+    fields["router"] = args.choice("--moe-router-score-function", "softmax")
+    fields["router_dtype"] = args.choice("--moe-router-dtype", "model")
     fields["selection_bias"] = args.has("--moe-router-enable-expert-bias")
     fields["auxiliary_loss"] = _has_loss(args)
     if args.has(CAPACITY):
@@ -100,11 +96,11 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
         return {}
     if is_deepspeed_moe(args):
         return {} if usual.dispatcher == "all_to_all" else {"dispatcher": "all_to_all"}
-    kind = args.choice(DISPATCHER, DISPATCHERS, "allgather")
+    kind = args.choice(DISPATCHER, "allgather")
     if kind == "allgather":
         text = "flopcast assumes that tokens are sent by an all-to-all and not all-gathered"
         args.assume(text, DISPATCHER)
-    library: str = args.choice(BACKEND, LIBRARIES, "deepep") if kind == "flex" else usual.dispatcher
+    library: str = args.choice(BACKEND, "deepep") if kind == "flex" else usual.dispatcher
     library = "all_to_all" if kind == "alltoall" else library
     changes: dict[str, object] = {} if library == usual.dispatcher else {"dispatcher": library}
     if args.has(BESIDE) and usual.exchange_overlap == "none":

@@ -25,7 +25,13 @@ NOT_MODELLED: Mapping[str, str] = _TABLE["not_modelled"]  # flag → what it cha
 SIGNS: tuple[tuple[str, str], ...] = tuple(_TABLE["signs"].items())  # stack and its flags, newest first
 SWITCHED_ON_BY: Mapping[str, str] = _TABLE["switched_on_by"]  # a rewrite → the flag that adds it
 SWITCHED_OFF_BY: Mapping[str, str] = _TABLE["switched_off_by"]  # a rewrite → the flag that removes it
-BACKENDS = meanings(_TABLE["attention_backends"])
+WORDS: Mapping[str, Mapping[str, str]] = {  # a flag → what each of its words means
+    flag: meanings(
+        words if isinstance(words, dict) else dict(zip(words.split(), words.split(), strict=True))
+    )
+    for flags, words in _TABLE["words"].items()
+    for flag in flags.split()
+}
 MODELLED = SWITCHES | VALUED | LISTED
 KNOWN = MODELLED | SILENT | REFUSED.keys() | NOT_MODELLED.keys()
 (

@@ -32,7 +32,6 @@ OF_CORE = (
     "--moe-router-load-balancing-type", "--moe-ffn-hidden-size", "--expert-model-parallel-size",
 )  # fmt: skip
 OF_DEEPSPEED = (INTERVAL, TOPK, EP, RESIDUAL, ROOM, KEEPS, CUT, LOSS, "--moe-min-capacity")
-TYPES = {"standard": "", "residual": "residual"}
 DENSE, SHARED, NOOP = "--first-k-dense-replace", "--n-shared-experts", "--noop-layers"
 WIDTH = "--moe-intermediate-size"
 
@@ -81,7 +80,7 @@ def deepspeed_fields(args: Arguments, width: int) -> dict[str, object]:
     if not args.has(KEEPS):
         factor = capacity_factor(args, ROOM) if args.text(ROOM) else 1.0
         fields |= {"capacity_factor": factor, "pads_to_capacity": True}
-    if args.choice(RESIDUAL, TYPES, ""):
+    if args.choice(RESIDUAL, ""):
         fields |= {"shared_experts": 1, "shared_hidden": width, "shared_gate": True}
     return fields
 

@@ -16,13 +16,8 @@ from flopcast.interop.megatron.layer_kinds import read_kinds
 from flopcast.library import catalog
 from flopcast.spec.rules_size import MOST_LAYERS
 
-NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
-POSITIONS = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope"}
-POSITIONS |= {"none": "none", "alibi": "alibi", "relative": "relative"}
 ACTIVATIONS = {"--quick-geglu": "geglu", "--swiglu": "swiglu", "--squared-relu": "relu2"}
-GATES = {"swiglu": "swiglu", "geglu": "geglu"}
 SOFTMAX = "--softmax-type"
-SOFTMAXES = {name: name for name in ("vanilla", "off-by-one", "learnable")}
 PATCHED, EXTRA = "--patch-tokenizer-type", "--extra-vocab-size"  # of Pai-Megatron-Patch
 DROPOUT = 0.1  # the default of --attention-dropout and --hidden-dropout
 HIDDEN = "--hidden-size"
@@ -57,7 +52,7 @@ def read_model(args: JobBuilder) -> None:
     args.put(("model", "hidden"), hidden, HIDDEN)
     block: Path = ("model", "blocks", 0)
     args.put((*block, "count"), args.layers, *LAYERS)
-    norm = args.choice("--normalization", NORMS, "layernorm")
+    norm = args.choice("--normalization", "layernorm")
     args.put((*block, "norm"), norm, "--normalization")
     args.put((*block, "norm_bias"), norm == "layernorm", "--normalization")
     dropout = _dropout(args, "--hidden-dropout")
@@ -93,7 +88,7 @@ def _attention(args: JobBuilder, block: Path) -> None:
     """
     mixer = (*block, "mixer")
     heads = args.required("--num-attention-heads")
-    softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
+    softmax = args.choice(SOFTMAX, "vanilla")
     if softmax == "off-by-one" or (softmax != "vanilla" and args.has(*MLA)):
         args.assume("flopcast predicts an ordinary softmax instead", SOFTMAX)
     if args.has(*MLA):
@@ -132,7 +127,7 @@ def _feed_forward(args: JobBuilder, block: Path, hidden: int) -> None:
     for one, other in (("--swiglu", "--squared-relu"), ("--swiglu", "--quick-geglu")):
         args.clash(one, other, "a block has one activation")
     usual = next((name for flag, name in ACTIVATIONS.items() if args.has(flag)), "gelu")
-    activation = args.choice("--glu-activation", GATES, usual)
+    activation = args.choice("--glu-activation", usual)
     width = args.count("--ffn-hidden-size", swiglu_width(hidden) if args.has("--swiglu") else 4 * hidden)
     args.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
     args.put((*inner, "activation"), activation, "--glu-activation", *ACTIVATIONS)
@@ -233,7 +228,7 @@ def _sequence(args: JobBuilder, block: Path) -> None:
 
 def _positions(args: JobBuilder) -> str:
     """Return the kind of positions: "learned" by default, "rope", "alibi", "relative" (T5) or "none"."""
-    kind = args.choice("--position-embedding-type", POSITIONS, "learned")
+    kind = args.choice("--position-embedding-type", "learned")
     if args.has("--use-rotary-position-embeddings"):
         return "rope"
     if args.has("--no-position-embedding") and not args.has("--position-embedding-type"):

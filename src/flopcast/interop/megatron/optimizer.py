@@ -15,9 +15,6 @@ KNOWN = {"adam": "adamw", "sgd": "sgd_momentum", "lion": "lion", "muon": "muon",
          "adamw": "adamw"}  # fmt: skip
 PRECISION_AWARE = "--use-precision-aware-optimizer"
 ON_HOST = "--optimizer-cpu-offload"
-TYPES = {name: name for name in ("fp32", "fp16", "bf16", "fp8")}
-MAIN_TYPES = {"fp32": "fp32", "fp16": "fp16"}
-GRADIENT_TYPES = {"fp32": "fp32", "bf16": "bf16"}
 MOMENTS = {"--exp-avg-dtype": "exp_avg_dtype", "--exp-avg-sq-dtype": "exp_avg_sq_dtype"}
 
 
@@ -45,9 +42,9 @@ def stack_optimizer(arguments: Arguments) -> dict[str, object]:
     It keeps only those 16 bits of an fp32 main weight that the model's bf16 weight lacks
     (`store_param_remainders`). With optimizer states on the host, only the type of gradients matters.
     """
-    main = arguments.choice("--main-params-dtype", MAIN_TYPES, "fp32")
-    gradient = arguments.choice("--main-grads-dtype", GRADIENT_TYPES, "fp32")
-    moments = {field: arguments.choice(flag, TYPES, "fp32") for flag, field in MOMENTS.items()}
+    main = arguments.choice("--main-params-dtype", "fp32")
+    gradient = arguments.choice("--main-grads-dtype", "fp32")
+    moments = {field: arguments.choice(flag, "fp32") for flag, field in MOMENTS.items()}
     if not arguments.has(PRECISION_AWARE):
         for flag in ("--main-params-dtype", "--main-grads-dtype", *MOMENTS):
             if arguments.has(flag):

@@ -10,6 +10,7 @@ from math import prod
 from flopcast.errors import MISSING
 from flopcast.interop.configs.deepspeed import BF16_REASON
 from flopcast.interop.megatron.experts import asks_for_experts
+from flopcast.interop.megatron.flags import WORDS
 from flopcast.interop.megatron.forks import CUT, EP, is_deepspeed_moe
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.offload import read_placements
@@ -18,25 +19,11 @@ from flopcast.interop.megatron.precision import read_precision
 from flopcast.interop.megatron.stages import PIPELINE, read_stages
 from flopcast.spec.divisors import undivided
 
-GRANULARITIES = {"full": "full", "selective": "selective"}
-METHODS = {"uniform": "uniform", "block": "block"}
-EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather", "all_gather": "all_gather"}
-SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 STRATEGY = "--data-parallel-sharding-strategy"  # of Megatron-FSDP
 ULYSSES = "--ds-sequence-parallel-size"
 EXCHANGE = "--cp-comm-type"
 ALGORITHM = "--context-parallel-algo"  # of MindSpeed
-ALGORITHMS = {
-    "megatron_cp_algo": "ring",
-    "ulysses_cp_algo": "all_to_all",
-    "kvallgather_cp_algo": "all_gather",
-}
-STAGE, STAGES = "--stage", {"sft": "sft"}  # of MindSpeed-LLM's post-training
 MODULES_FLAG = "--recompute-modules"
-MODULES = {
-    "core_attn": "core_attention",
-    **{name: name for name in ("layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")},
-}
 OF_REPLICA = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--checkpoint-method")
 OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
@@ -67,7 +54,7 @@ def read_plan(args: JobBuilder, ranks: int | None) -> None:
     if is_deepspeed_moe(args) and asks_for_experts(args) and not args.has(CUT):
         args.put(("plan", "expert_tensor_parallel"), 1, EP)  # DeepSpeed's experts stand whole on a rank
     _exchange(args, context)
-    args.choice(STAGE, STAGES, "sft")
+    args.choice("--stage", "sft")
     share = prod(sizes[name] for name in OF_REPLICA)
     if ranks is not None and ranks % share:
         flag, *reasons = undivided(ranks, {degrees[name]: sizes[name] for name in OF_REPLICA})
@@ -94,9 +81,9 @@ def _exchange(args: JobBuilder, context: str) -> None:
     ----------
     arXiv:2309.14509, section 3: DeepSpeed-Ulysses.
     """
-    exchange = args.choice(EXCHANGE, EXCHANGES, "ring")
+    exchange = args.choice(EXCHANGE, "ring")
     if args.has(ALGORITHM):
-        exchange = args.choice(ALGORITHM, ALGORITHMS, "ring")
+        exchange = args.choice(ALGORITHM, "ring")
         args.put(("plan", "context_exchange"), exchange, ALGORITHM)
         return
     if context == ULYSSES:
@@ -160,7 +147,7 @@ def _zero(args: JobBuilder) -> None:
         "only one of these flags can determine how optimizer states are sharded",
     )
     zero = 1 if args.has(distributed) else 0
-    strategy = int(args.choice(STRATEGY, SHARDING, "0"))
+    strategy = int(args.choice(STRATEGY, "0"))
     gather = "--overlap-param-gather"
     if args.has(gather) and not args.has(distributed, *sharded):
         because = "without sharding, no parameters are gathered"
@@ -202,7 +189,7 @@ def _recompute(args: JobBuilder) -> None:
     granularity = args.first("--recompute-granularity", "--checkpoint-granularity")
     whole = ("--checkpoint-activations", "--activations-checkpoint-method")
     mode = "selective" if args.has("--recompute-activations") else "full" if args.has(*whole) else "none"
-    mode = args.choice(granularity, GRANULARITIES, mode)
+    mode = args.choice(granularity, mode)
     if mode == "none":
         return
     args.put(("plan", "recompute"), mode, granularity, "--recompute-activations", *whole)
@@ -210,11 +197,11 @@ def _recompute(args: JobBuilder) -> None:
     if mode == "full" and args.has(*saved, "--partition-activations"):
         args.put(("plan", "partition_activations"), True, *saved, "--partition-activations")
     method, number = args.first(*OLD_METHODS), args.first(*OLD_COUNTS)
-    chosen, layers = args.choice(method, METHODS, "uniform"), args.count(number)
+    chosen, layers = args.choice(method, "uniform"), args.count(number)
     if mode == "full" and args.has(granularity) and not args.has(method):
         because = "Megatron-LM does not start with full recompute if no method is given"
         rest = f" {number} 1" * (not args.has(number))
-        args.fault(method, None, ", ".join(METHODS), because, f"add {method} uniform{rest}", MISSING)
+        args.fault(method, None, ", ".join(WORDS[method]), because, f"add {method} uniform{rest}", MISSING)
     if mode == "full" and (chosen, layers) != ("uniform", 1):
         args.put(("plan", "recompute_method"), chosen, method)
         args.put(("plan", "recompute_layers"), layers, number)
@@ -224,10 +211,10 @@ def _recompute(args: JobBuilder) -> None:
 
 def _modules(args: JobBuilder) -> None:
     """Read the modules of selective recompute, if the flags name others than the core of attention."""
-    named = [word.text for word in args.words(MODULES_FLAG)]
-    for name in (name for name in named if name not in MODULES):
+    known, named = WORDS[MODULES_FLAG], [word.text for word in args.words(MODULES_FLAG)]
+    for name in (name for name in named if name not in known):
         because = "flopcast supports selective recompute only for these modules of a layer"
-        args.fault(MODULES_FLAG, name, ", ".join(MODULES), because, f"remove {name}")
-    modules = [MODULES[name] for name in named if name in MODULES]
+        args.fault(MODULES_FLAG, name, ", ".join(known), because, f"remove {name}")
+    modules = [known[name] for name in named if name in known]
     if modules and modules != ["core_attention"]:
         args.put(("plan", "recompute_modules"), modules, MODULES_FLAG)

@@ -9,15 +9,6 @@ Elsewhere: degrees and batch (plan.py), fusions and reductions (stack.py), the r
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.job_builder import JobBuilder
 
-FP8_FORMATS = {"hybrid": "hybrid", "e4m3": "e4m3"}  # which of the two formats gradients have: equal bytes
-FP8_RECIPES = {
-    "delayed": "fp8",
-    "tensorwise": "fp8_current",
-    "blockwise": "fp8_blockwise",
-    "mxfp8": "mxfp8",
-}
-FP4_FORMATS = {"e2m1": "e2m1"}
-FP4_RECIPES = {"nvfp4": "nvfp4"}
 OLD_FP8 = ("--fp8-hybrid", "--fp8-e4m3")
 FLAGS = ("--fp4-format", "--fp8-format", *OLD_FP8, "--fp16", "--bf16")
 KEPT = "--fp8-param-gather"
@@ -42,15 +33,15 @@ def read_precision(args: JobBuilder) -> None:
         because = "flopcast does not yet support training in fp32 with Megatron-LM"
         args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")
     precision = "fp16" if args.has("--fp16") else "bf16"
-    recipe = args.choice("--fp8-recipe", FP8_RECIPES, "fp8")
+    recipe = args.choice("--fp8-recipe", "fp8")
     if args.has("--fp8-format", *OLD_FP8):
-        args.choice("--fp8-format", FP8_FORMATS, "hybrid")
+        args.choice("--fp8-format", "hybrid")
         precision = recipe
     elif args.has("--fp8-recipe"):
         args.assume("--fp8-recipe has no effect without --fp8-format", "--fp8-recipe")
     if args.has("--fp4-format"):
-        args.choice("--fp4-format", FP4_FORMATS, "e2m1")
-        precision = args.choice("--fp4-recipe", FP4_RECIPES, "nvfp4")
+        args.choice("--fp4-format", "e2m1")
+        precision = args.choice("--fp4-recipe", "nvfp4")
     args.put(("plan", "precision"), precision, *FLAGS)
 
 

@@ -10,7 +10,7 @@ megatron-core, gradients: {overlap: true}}`.
 
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.experts import expert_software
-from flopcast.interop.megatron.flags import BACKENDS, SIGNS, SWITCHED_OFF_BY, SWITCHED_ON_BY
+from flopcast.interop.megatron.flags import SIGNS, SWITCHED_OFF_BY, SWITCHED_ON_BY
 from flopcast.interop.megatron.offload import check_script, offload_changes, optimizer_fraction
 from flopcast.interop.megatron.optimizer import stack_optimizer
 from flopcast.interop.megatron.precision import narrow_changes
@@ -21,7 +21,6 @@ NEWEST = "megatron-core"
 LAYERS_UNDER_DEEPSPEED = "megatron-2022"
 FLASH = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-v3")
 
-TRANSFORMERS = {"local": "local", "transformer_engine": "transformer_engine"}
 LOSS, LOSS_KERNEL = "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"
 ONE_KERNEL: dict[str, object] = {"fused_loss": "all", "memory": {"logit_bytes": "2 B"}}
 SEVERAL_KERNELS: dict[str, object] = {"fused_loss": "none", "memory": {"logit_bytes": "6 B"}}
@@ -112,11 +111,11 @@ def _attention(arguments: Arguments, stack: Stack) -> str:
     Megatron-Core, and all earlier layers, write scores unless FlashAttention is selected.
     """
     usual: str = stack.attention_kernel
-    if arguments.choice("--transformer-impl", TRANSFORMERS, "transformer_engine") == "local":
+    if arguments.choice("--transformer-impl", "transformer_engine") == "local":
         usual = "materialised"
     if arguments.has(*FLASH):
         usual = "flash"
-    return arguments.choice("--attention-backend", BACKENDS, usual)
+    return arguments.choice("--attention-backend", usual)
 
 
 def _loss(arguments: Arguments, stack: Stack) -> dict[str, object]:
@@ -131,7 +130,7 @@ def _loss(arguments: Arguments, stack: Stack) -> dict[str, object]:
     transformer_engine/common/triton/cross_entropy.py.
     """
     usual = "te" if stack.fused_loss == "all" else "native"
-    kernel = arguments.choice(LOSS_KERNEL, {"te": "te", "native": "native"}, usual)
+    kernel = arguments.choice(LOSS_KERNEL, usual)
     if not arguments.has(LOSS):
         return {}
     if kernel == "te":
