@@ -110,7 +110,11 @@ def _attribute(attribute: Message) -> Iterator[tuple[str, Attribute]]:
         if products:
             yield "subgraph_products", products
     texts = [each.text() for each in parts.messages(TEXT) if each.end - each.start < MOST_CHARACTERS]
-    content = [*map(signed, parts.numbers(INTEGER)), *texts, *(shape for _, shape, _ in tensors)]
+    content: list[Attribute] = [
+        *map(signed, parts.numbers(INTEGER)),
+        *texts,
+        *(shape for _, shape, _ in tensors),
+    ]
     if numbers := parts.numbers(INTEGERS)[:MOST_INTEGERS]:
         content.append(tuple(map(signed, numbers)))
     yield from ((parts.text(ATTRIBUTE_NAME), each) for each in content[:1])
