@@ -1,8 +1,8 @@
 """The sigma of a constant for a job that differs from the runs to which the constant was fitted.
 
 Answers: in which context does a job run, and how much more uncertain is a constant in this context?
-Elsewhere: how much constants differ between contexts (lab/calibration/variance_components.py), where
-factors get their sigmas (factors.py).
+Elsewhere: how much constants differ between contexts (lab/calibration/variance_components.py), the sigmas
+of factors (factors.py).
 
 A context has four parts: the generation of the device, the bits of its products, the family of the model
 and the number of devices. If a constant was fitted to no run on the job's generation, its sigma grows by
@@ -48,7 +48,7 @@ def carried(distance: str) -> str:
 def context_of(model: Model, cluster: Cluster, precision: str) -> Context:
     """Return the context of a job that trains a model on a cluster.
 
-    `precision` is the plan's. The number of devices is rounded up to a power of 8 (`scale_of`).
+    `precision` is that of the plan. The number of devices is rounded up to a power of 8 (`scale_of`).
     """
     return {
         GENERATION: cluster.node.device.generation or cluster.node.device.name,
@@ -59,7 +59,7 @@ def context_of(model: Model, cluster: Cluster, precision: str) -> Context:
 
 
 def scale_of(num_devices: int) -> str:
-    """Return the range, from one power of 8 to the next, that holds a number of devices.
+    """Return the range between two successive powers of 8 that contains a number of devices.
 
     >>> scale_of(1), scale_of(8), scale_of(9), scale_of(1024)
     ('1-8', '1-8', '9-64', '513-4096')

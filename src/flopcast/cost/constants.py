@@ -31,7 +31,10 @@ class Constant:
 
     @property
     def of_one_source(self) -> bool:
-        """Return whether fewer than two sources support the constant; it may then describe only a site."""
+        """Return whether fewer than two sources support the constant.
+
+        It may then describe only one site.
+        """
         return len(self.sources) < 2
 
     @property
@@ -43,7 +46,7 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteResiduals:
-    """The runs of one family at one site of which something is unknown (`cost/unknown_site.py`).
+    """The runs of one model family at one site with unknown properties (`cost/unknown_site.py`).
 
     `log_gap_factors` are log(measured / predicted), and `log_sigma_factors` are the sigmas of these
     predictions without the uncertainty of the site. `narrow_fractions` are the fractions of the sigma of
@@ -58,7 +61,7 @@ class SiteResiduals:
     narrow_fractions: tuple[float, ...]
 
     def fractions(self) -> tuple[dict[str, float], ...]:
-        """Return, for each run, which fraction of its sigma applies, by what is unknown."""
+        """Return the fraction of the sigma of each unknown property that applies to each run."""
         of_site = dict.fromkeys(self.unknowns, 1.0)
         return tuple(of_site | {NARROW: fraction} for fraction in self.narrow_fractions)
 
@@ -67,9 +70,9 @@ class SiteResiduals:
 class Fitted:
     """All constants, ordered by descending change, and the log-sigma of the noise of each model family.
 
-    The noise is what remains between predicted and measured steps of a family after all constants were
-    fitted; it is a factor of its own in the interval of every prediction of that family. `sites` contains
-    the residuals to which the constants `unknown_site[...]` were fitted.
+    The noise is the remaining difference between predicted and measured steps of a family after the fit of
+    all constants. It is a separate factor in the interval of every prediction of that family. `sites`
+    contains the residuals to which the constants `unknown_site[...]` were fitted.
     """
 
     constants: tuple[Constant, ...]

@@ -1,13 +1,13 @@
-"""The measured pairs of nodes that the messages of a plan cross, and how fast the slowest of them is.
+"""The measured pairs of nodes that the messages of a plan cross, and the speed of the slowest pair.
 
 Answers: how fast is the ring of each group, and the link between two stages, relative to the mean link?
-Elsewhere: the measured matrix (spec/link_matrix.py), the members of groups (ranks.py), what slow links cost
-a stage (parts.py).
+Elsewhere: the measured matrix (spec/link_matrix.py), the members of groups (ranks.py), the effect of slow
+links on a stage (parts.py).
 
-A ring passes the nodes of its ranks in the order of the ranks and returns to the first; its slowest pair
-decides. In an all-to-all, a rank sends to the other ranks one after the other, so its speed is the mean of
-the seconds per byte. The slowest rank determines the speed of the group. A transfer between stages crosses
-one pair.
+A ring passes the nodes of its ranks in the order of the ranks and returns to the first node. The slowest
+pair of nodes determines its speed. In an all-to-all, a rank sends to the other ranks in turn, so its speed
+follows from the mean of the seconds per byte. The slowest rank determines the speed of the group. A
+transfer between stages crosses one pair.
 """
 
 from collections.abc import Iterator
@@ -56,12 +56,12 @@ def speeds_of_transfers(nodes_of_stages: Integers, links: LinkMatrix) -> tuple[C
     Parameters
     ----------
     nodes_of_stages : (stages, ranks of a stage)
-        Ranks in the same place send to each other; the slowest decides.
+        Ranks at the same position send to each other, and the slowest pair determines the speed.
 
     Returns
     -------
     two arrays (stages,)
-        Infinite where both stages are on the same node. The first stage follows the last.
+        Infinite if both stages are on the same node. The first stage follows the last stage.
     """
     relative = links.bytes_per_s / links.mean_bytes_per_s
     after, before = (np.roll(nodes_of_stages, shift, axis=0) for shift in (-1, 1))

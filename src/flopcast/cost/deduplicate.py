@@ -1,12 +1,10 @@
 """Items that are equal for all plans with the same split, whose times are computed only once.
 
-Answers: which items of a batch depend only on the split of their layer, and what is their price for every
-plan?
-Elsewhere: prices themselves (price.py), which plans have equal splits (spec/rows.py).
+Answers: which items of a batch depend only on the split of their layer?
+Elsewhere: prices (price.py), plans with equal splits (spec/rows.py).
 
-No code declares what an item depends on. An item counts as the same if every array of its work, and the
-group of its ranks, has one value for all plans of a split. A new term with more inputs is therefore priced
-for each plan without additional code.
+An item counts as equal if every array of its work, and the group of its ranks, has one value for all plans
+of a split. A new term with more inputs is therefore priced for each plan without additional code.
 """
 
 from collections.abc import Hashable, Sequence
@@ -34,7 +32,7 @@ Work = AbstractOperator | AbstractMessage | HostWork | TierCopy | HostUpdate
 class PricedOnce:
     """The items, with one row for all plans of equal splits, and the groups of their ranks.
 
-    `items` are in the caller's order. `narrowed` states which of them have one row for each split. `groups`
+    `items` are in the caller's order. `narrowed` states which items have one row for each split. `groups`
     contains the groups of plans and of splits, by axis.
     """
 
@@ -62,8 +60,8 @@ def priced_once(
     Returns
     -------
     PricedOnce
-        Items that are the same for all plans of an equal split have one row for each split. All other items
-        keep one row for each plan. `narrowed` states which items have one row for each split.
+        Items that are equal for all plans of a split have one row for each split. All other items keep one
+        row for each plan.
     """
     rows = of_equal_split(plans)
     groups: dict[tuple[str, bool], Group] = {}

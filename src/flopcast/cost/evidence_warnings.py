@@ -1,6 +1,6 @@
 """Warnings about prices: which kernels were not measured on this device.
 
-Answers: which curves of a prediction are another device's, and which are data-sheet estimates?
+Answers: which curves of a prediction belong to another device, and which are data-sheet estimates?
 Elsewhere: how a missing curve is replaced (cost/kernels/curve_book.py), prices (price.py).
 """
 

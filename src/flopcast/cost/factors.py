@@ -1,11 +1,12 @@
 """Named factors: uncertain numbers that scale times.
 
 Answers: on which factors does a prediction depend, and how uncertain is each of them? An item's time is
-proportional to each of its factors; no other part of a prediction is uncertain. From the critical path
-follow `d log(step) / d log(factor)`, intervals, and intervals of differences.
+proportional to each of its factors; no other part of a prediction is uncertain. The critical path
+determines `d log(step) / d log(factor)`, intervals, and intervals of differences.
 
-A name holds what it belongs to in brackets: `gemm_level[a100-sxm4-80gb]`, `fabric[vista-ndr]`. Two
-predictions that share a name share the error, which cancels in their difference.
+A name states the device, fabric or stack of the factor in brackets: `gemm_level[a100-sxm4-80gb]`,
+`fabric[vista-ndr]`. If two predictions have a factor of the same name, its error cancels in their
+difference.
 """
 
 import math
@@ -33,7 +34,9 @@ def unexplained(family: str) -> str:
 
 
 def unexplained_on(family: str, stack: Stack, cluster: Cluster) -> str:
-    """Return the name of the same factor for one stack on one cluster, independent of other machines."""
+    """Return the name of this factor for one stack on one cluster, which is independent of other
+    machines.
+    """
     return f"unexplained[{family}: {stack.label}, {cluster.name}]"
 
 
@@ -43,9 +46,9 @@ class Factor:
 
     A `log_sigma_factor` of 0.1 means that two thirds of machines lie within 10 % of `ratio`; it is the
     sigma of a log-normal distribution, in which half and double the ratio are equally probable.
-    `below_log_sigma_factor` is the sigma below `ratio`; None: the same as above. `faster_side_ratio`
-    multiplies the sigmas of all factors below a predicted step; only a factor of whole steps has a ratio
-    other than 1.
+    `below_log_sigma_factor` is the sigma below `ratio`; None means that it equals the sigma above `ratio`.
+    `faster_side_ratio` multiplies the sigmas of all factors below a predicted step; only a factor of whole
+    steps has a ratio other than 1.
     """
 
     name: str
@@ -87,9 +90,9 @@ class FactorBook:
     ) -> Factor:
         """Return the factor `name`; a fitted level and the site replace its sigma.
 
-        `ratio` is the value of the stack or the device; those of the level and the site multiply it.
-        `below_log_sigma_factor` is the sigma below the ratio, if it differs; a sigma of the site replaces
-        both.
+        `ratio` is the value of the stack or the device. The ratios of the level and the site multiply it.
+        `below_log_sigma_factor` is the sigma below the ratio, if it differs. A sigma of the site replaces
+        both sigmas.
         """
         level = self.levels.get(name)
         if level is not None:

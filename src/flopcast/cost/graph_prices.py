@@ -46,7 +46,7 @@ def software_of(
 def price_graph(graph: GraphSoftware, items: list[Item], state: Pricing) -> list[PricedItem]:
     """Price all kernels of a graph together, with one factor that scales all of them.
 
-    A family that no table contains, such as sorts, has an additional factor of its own.
+    A kernel family that no table contains, such as sorts, has an additional factor.
     """
     device = state.cluster.node.device
     parts = graph.parts(items, device)

@@ -82,9 +82,10 @@ def _launches_of_an_expert(work: GroupedMatmul) -> float:
 
 
 def several_experts(item: Item) -> Flags:
-    """Return in which plans the host launches the GEMMs of several experts of a rank one after another.
+    """Return a mask of plans in which the host launches the GEMMs of a rank's experts one by one.
 
-    It launches the GEMM of a single expert like any other kernel. The shape is that of the item's groups.
+    The mask has the shape of the item's groups. The GEMM of a single expert is launched like any other
+    kernel.
     """
     work = item.work
     if isinstance(work, GroupedMatmul) and work.separate:

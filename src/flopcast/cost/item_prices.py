@@ -38,7 +38,8 @@ class Used:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinkUse:
-    """The link that a message occupies, and the fraction of its seconds; arrays shaped like its price.
+    """The link that a message occupies, and for which fraction of its seconds; arrays have the shape of its
+    price.
 
     `tier` is an index into the cluster's tiers. The remaining seconds are latency, in which the link is
     free for other messages. `cards_ratio` is the bandwidth of all network cards that carry the message,
@@ -61,14 +62,14 @@ class LinkUse:
 class ItemPrice:
     """The price of one item: the seconds of one execution if nothing else runs, broadcast over plans.
 
-    `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. The seconds
-    include all factors: those of `wholly` scale them in all plans, and those of `partly` in some plans,
-    given by masks (plans, 1). `moves` is `d log(alone_s) / d log(factor)` for each factor: 1, or 0 if the
-    seconds have their least value, below which no factor can reduce them. Exactly at that value it is the
-    derivative towards longer times. `host_s` is spent by the launching thread before the kernel can start,
-    in addition to the kernel's launch latency, which `alone_s` contains; items that take no time (a message
-    to the same rank, an epilogue) are not launched. `link` is the link of a message; None for all other
-    items.
+    `alone_s` has shape (plans, 1) or (plans, stage classes). A dimension along which it does not vary has
+    size 1. The seconds include all factors: those of `wholly` scale them in all plans, and those of
+    `partly` in some plans, given by masks (plans, 1). `moves` is `d log(alone_s) / d log(factor)` for each
+    factor: 1, or 0 if the seconds have their least value, below which no factor can reduce them. Exactly at
+    that value it is the derivative towards longer times. `host_s` is spent by the launching thread before
+    the kernel can start, in addition to the kernel's launch latency, which `alone_s` contains; items that
+    take no time (a message to the same rank, an epilogue) are not launched. `link` is the link of a
+    message; None for all other items.
     """
 
     alone_s: Floats
@@ -96,7 +97,7 @@ class ItemPrice:
         Parameters
         ----------
         rows : array of int
-            Places of the plans. Arrays with a single row are the same for all plans and are not changed.
+            Positions of the plans. Arrays with a single row apply to all plans and do not change.
         """
         return replace(
             self,
@@ -124,7 +125,8 @@ class ItemPrice:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The price row of each stage of a kind of replica, and its micro-batches; None: those of the plan.
+    """The price row of each stage of a kind of replica, and its number of micro-batches; None: that of the
+    plan.
 
     Replicas of one pattern have the same prices on every stage, so that one simulation serves all of them
     (cost/parts.py).
@@ -155,7 +157,9 @@ class Priced:
         return self.prices[item]
 
     def seconds(self, item: Item, plan: int = 0, stage_class: int = 0) -> float:
-        """Return the seconds of all executions of an item, alone, in one plan on one stage class."""
+        """Return the seconds of all executions of an item, without concurrent work, in one plan on one
+        stage class.
+        """
         each = self.of(item).alone_s * item.count
         if each.size == 1:
             return float(each.item())

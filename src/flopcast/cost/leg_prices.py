@@ -1,4 +1,4 @@
-"""The prices of programs with several layouts: each layout priced as a plan of its own.
+"""The prices of programs with several layouts, each of which is priced like a separate plan.
 
 Answers: what is the price of each item if the ranks of an axis depend on the layout of a block?
 Elsewhere: the price of one layout (price.py), the layouts (workload/layer_strategies.py).

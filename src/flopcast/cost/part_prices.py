@@ -1,12 +1,12 @@
 """Prices of items on the parts of a job that run at different speeds: one row of prices for each part.
 
 Answers: how long does each item take on each part?
-Elsewhere: the parts (parts.py), prices on equal parts (price.py), which row a task looks up
+Elsewhere: the parts (parts.py), prices on equal parts (price.py), the row of each task
 (timeline/task_times.py).
 
-Prices have one row for each part, as they have for kinds of micro-batches that differ. Speeds of devices
-scale kernels, speeds of hosts the host's work, and speeds of links the seconds in which the bytes of a
-message occupy a link; a part has its own prices only if its group of nodes differs.
+Prices have one row for each part, as for different kinds of micro-batches. Speeds of devices scale kernels,
+speeds of hosts the host's work, and speeds of links the seconds in which the bytes of a message occupy a
+link; only parts on different groups of nodes have separate prices.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,11 @@
-"""Parts of a job that run at different speeds: stages with a slow device, host or link, or other links.
+"""Parts of a job that run at different speeds: stages with a slow device, host or link, or with other
+links.
 
-Answers: on which group of nodes is each stage of each replica, how fast are its devices, host and links?
-Elsewhere: what items cost there (part_prices.py), which parts are slow (spec/slow_parts.py), groups of
-unequal nodes (spec/node_groups.py), which measured pairs a message crosses (crossed_links.py), how the
-stages wait for each other (timeline/step.py).
+Answers: on which group of nodes is each stage of each replica, and how fast are its devices, host and
+links?
+Elsewhere: prices of items on these parts (part_prices.py), slow parts (spec/slow_parts.py), groups of
+unequal nodes (spec/node_groups.py), measured pairs of nodes (crossed_links.py), how stages wait for each
+other (timeline/step.py).
 
 A stage of a replica runs at the speed of its slowest rank, because its ranks wait for each other in every
 layer. A stage on another group of nodes has the prices of that group's devices, hosts and tiers; messages
@@ -73,7 +75,7 @@ def layout_of(plan: Plan, cluster: Cluster, site: Site, axes: Iterable[str]) -> 
 
     Parameters
     ----------
-    axes : along which ranks send messages, beside transfers between stages
+    axes : axes along which ranks send messages, in addition to transfers between stages
     """
     measured = [index for index, tier in enumerate(cluster.tiers) if tier.links is not None]
     if not (site.slow or measured or len(cluster.groups) > 1):

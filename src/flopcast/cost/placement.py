@@ -6,15 +6,14 @@ numbered along the plan's rank order, the first axis fastest; nodes take consecu
 Elsewhere: how long a collective over such a group takes (cost/collectives).
 
 With order tp-cp-dp-pp, rank = tp + TP · (cp + CP · (dp + DP · pp)): the numbers of neighbouring ranks of
-one axis differ by a fixed stride, the product of the degrees of the earlier axes. The count for a group at
-one distance is exact, for the group of this kind that spans the most nodes. For two axes with others
-between them, the counts are multiplied, which is exact if degrees and nodes are powers of two, and
+one axis differ by a fixed stride, the product of the degrees of the earlier axes. The count is that of the
+group that spans the most nodes. It is exact for a group with one stride. For two axes with other axes
+between them, the counts are multiplied. The product is exact if degrees and nodes are powers of two, and
 otherwise never too small.
 
 If a job does not fill its domains, it uses equally many devices of each domain, if that is more than half
 of a domain: 512 ranks on NVL72 use 64 devices in each of 8 domains (`ranks_per_domain`), as schedulers of
-such machines place jobs (Slurm, topology/block and `--segment`). Otherwise domains are filled one after the
-other.
+such machines place jobs (Slurm, topology/block and `--segment`). Otherwise, domains are filled in turn.
 """
 
 import math
@@ -45,8 +44,8 @@ class Group:
     Every rank inside drives its own network card, so `inside` is also the number of rails. If ranks do not
     fill their nodes evenly, it is the mean: for 9 ranks on 3 nodes of 4, it is 3. `depth` counts the tiers
     below the node's tier that also connect all ranks, such as the tier of two dies in one package. It is
-    negative if wider tiers do not join them: minus the number of these tiers, counted from the node's tier,
-    if there are several networks between nodes.
+    negative if there are several networks between nodes and the nearest of them do not connect all ranks:
+    minus the number of these tiers, counted from the node's tier.
     """
 
     inside: Counts
@@ -167,7 +166,8 @@ def ranks_per_domain(world: Counts, devices: int) -> Counts:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RankLevel:
-    """`size` ranks, `stride` apart: one axis, or several that follow each other in the rank order.
+    """A number of ranks, `size`, with the distance `stride`: one axis, or several consecutive axes of the
+    rank order.
 
     The first rank of a level has neighbours at distance `stride`; the last is (size - 1) · stride away. A
     level is inside one node if size · stride is at most the number of ranks on a node.
@@ -280,8 +280,8 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
     stage continue together, so the slowest rank determines the time.
 
     Neighbouring ranks of all stages form a block. With axes after "pp" in the rank order, there are several
-    blocks, which may begin anywhere on a node. Their places repeat, so only blocks that begin at different
-    places are considered.
+    blocks, which may begin anywhere on a node. Their positions repeat, so only blocks that begin at
+    different positions are considered.
     """
     stride, blocks = (int(ranks[plan, 0]) for ranks in _around_stages(plans))
     return _crossings(stride, stages, blocks, devices_per_node)

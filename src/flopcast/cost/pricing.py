@@ -1,7 +1,7 @@
 """The prices of a batch. Equal items are priced only once, in this or in an earlier prediction.
 
-Answers: what does the price of an item depend on, which factors and curves were used, and how are a time
-and factors combined to the price of an item?
+Answers: on what does the price of an item depend, which factors and curves were used, and how do a time and
+factors form the price of an item?
 Elsewhere: the seconds (price.py, graph_prices.py).
 """
 
@@ -103,7 +103,7 @@ class Pricing:
     def ratio_of(self, factor: Factor) -> float:
         """Record a factor and return its ratio.
 
-        For equal names, the first ratio and the largest sigma are kept, so that the order changes no sigma.
+        If a name occurs several times, the first ratio and the largest sigma are kept.
         """
         before = self.found.setdefault(factor.name, factor)
         if factor.log_sigma_factor > before.log_sigma_factor:
@@ -122,7 +122,7 @@ def place_of(
     kept: KeptResults,
     graph: GraphSoftware | None = None,
 ) -> object:
-    """Return an object that is the same for equal stacks, machines and factors, and the same curves.
+    """Return a key that is equal for equal stacks, machines and factors with the same curves.
 
     Prices do not contain how much messages slow down concurrent compute (timeline/contention.py).
     """
@@ -138,9 +138,10 @@ def _without_contention(stack: Stack) -> Stack:
 
 
 def one_node(cluster: Cluster, site: Site) -> Hashable:
-    """Return the part of a cluster on which the prices of kernels depend: a node.
+    """Return the node of a cluster, on which the prices of kernels depend.
 
-    The number of devices counts too if their clocks differ, because the slowest of them decides.
+    If the clocks of devices differ, the number of devices also counts, because the slowest device
+    determines the time.
     """
     return cluster.node, cluster.num_devices if site.clock_spread_fraction > 0 else 0
 

@@ -1,11 +1,11 @@
 """The members of a group of ranks, one by one.
 
 Answers: with which ranks does rank r share a collective along an axis?
-Elsewhere: how many of them share a node (placement.py, where a group is only a size and a stride). Both
-follow the same rules, and tests compare their results.
+Elsewhere: how many of these ranks share a node (placement.py, where a group is only a size and a stride).
+Both modules follow the same rules, and tests compare their results.
 
-A rank has a place on each axis, the first of the plan's rank order the fastest. For experts, the ranks of a
-stage have other axes: rank = etp + ETP · (ep + EP · expert_dp).
+A rank has a coordinate on each axis. The first axis of the plan's rank order varies fastest. For experts,
+the ranks of a stage have other axes: rank = etp + ETP · (ep + EP · expert_dp).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ def members(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
 
     Parameters
     ----------
-    axis : an axis of placement.axis_group, except "pp", whose messages have two ends and no group
+    axis : an axis of placement.axis_group, except "pp", whose messages connect two ranks
 
     Examples
     --------

@@ -1,10 +1,10 @@
 """Ranks with a single expert, whose grouped GEMM is a dense GEMM.
 
-Answers: which expert items have a single group, in which plans, and which GEMM is this?
-Elsewhere: what products of several groups cost (the class "grouped_gemm" of kernels/), prices (price.py).
+Answers: which items of experts have a single group, in which plans, and which GEMM replaces them?
+Elsewhere: products of several groups (the class "grouped_gemm" of kernels/), prices (price.py).
 
-Most curves of groups were measured on whole layers of experts that serve, with permutation and activation
-in their time; a rank with one expert multiplies one weight, as a dense MLP does.
+Most curves of grouped products were measured on whole expert layers of serving engines, with permutation
+and activation. A rank with one expert multiplies one weight, like a dense MLP.
 """
 
 from collections.abc import Iterable
@@ -55,7 +55,9 @@ def _single(item: Item, work: GroupedMatmul) -> Single:
 
 
 def to_price(items: Iterable[Item], singles: tuple[Single, ...]) -> tuple[Item, ...]:
-    """Return the items that need a price: adds dense products, and omits groups if no plan has several."""
+    """Return the items that need a price, with dense products, and without groups if no plan has several
+    groups.
+    """
     replaced = {single.item for single in singles if single.where.all()}
     kept = (item for item in items if item not in replaced)
     return (*kept, *(single.dense for single in singles))

@@ -6,18 +6,18 @@ Elsewhere: how a run is measured and written (lab/validation/from_run.py), facto
 as a validated model (spec/site.py).
 
 The model is linear and Gaussian in logarithms. Before any run, the logarithms of factors are independent,
-with mean 0 and a sigma. A measured time has
+with mean 0 and known sigmas. A measured time has
 
     log(measured / predicted) = sum of share · log(factor) + what no factor explains + noise.
 
-What no factor explains is alike for steps that spend their time alike: between two steps on one machine its
-correlation is exp(-moved / 0.2), where `moved` is the share of factors that the two do not have in common.
-0.2 is the share from which on the errors of two plans count as independent (between_plans.py), and the
-sigma is at least that of the ratio of two plans. The time of a step does not tell which of its factors
-caused an error, and the error of a curve differs from shape to shape. So if only whole steps were measured,
-half of the variance of each factor (`SPECIFIC_FRACTION`) is as specific to steps that are alike as what no
-factor explains. Measured parts of a step tell its factors apart. With C the covariance of the measured
-times, noise included, and k their covariance with anything else,
+The part that no factor explains is similar for steps that consist of similar work. Between two steps on one
+machine, its correlation is exp(-moved / 0.2), where `moved` is the share of factors that the two do not
+have in common. 0.2 is the share above which the errors of two plans count as independent
+(between_plans.py), and the sigma is at least that of the ratio of two plans. The time of a step does not
+show which of its factors caused an error, and the error of a curve differs from shape to shape. If only
+whole steps were measured, half of the variance of each factor (`SPECIFIC_FRACTION`) is therefore specific
+to similar steps, like the unexplained part. Measured parts of a step distinguish its factors. With C the
+covariance of the measured times, noise included, and k their covariance with anything else,
 
     mean = kᵀ C⁻¹ gaps,   variance = prior variance - kᵀ C⁻¹ k.
 
@@ -83,7 +83,7 @@ class KnownRuns:
     """Measured times that condition a prediction. Shares are (times, names) or, of one step, (names,).
 
     `weights` is C⁻¹ gaps and `precision` C⁻¹ in the notation of the module. `specific` is the fraction of
-    each variance that only steps that are alike share: 1 for what no factor explains.
+    each variance that only similar steps share: 1 for the unexplained part.
     """
 
     names: tuple[str, ...]
@@ -107,7 +107,7 @@ class KnownRuns:
     def after_variances(self) -> Logs:
         """Return the variance of the logarithm of each single factor, (names,).
 
-        Of a factor of these times, it is the variance of the part that all steps share.
+        For a factor of these times, this is the variance of the part that all steps share.
         """
         moves = self.shares * self.variances * (1.0 - self.specific)
         is_split = (self.shares > 0.0).any(axis=0) & ~_differing(self.names)
@@ -120,7 +120,7 @@ class KnownRuns:
         return float(row @ self.log_ratios) + self.specific_mean(row)
 
     def specific_mean(self, row: Counts) -> float:
-        """Return the part of `mean` that only steps share that are alike."""
+        """Return the part of `mean` that only similar steps share."""
         found = _specific(self.variances * self.specific, self.shares, row[None])[:, 0]
         return float(found @ self.weights)
 
@@ -131,7 +131,7 @@ class KnownRuns:
         return max(0.0, before - float(across @ self.precision @ across))
 
     def specific_alone(self, row: Counts) -> float:
-        """Return the variance of the part of log(step) that only steps share that are alike."""
+        """Return the variance of the part of log(step) that only similar steps share."""
         variances = self.variances * self.specific
         across = _specific(variances, self.shares, row[None])[:, 0]
         return max(0.0, float(variances @ row**2) - float(across @ self.precision @ across))
@@ -143,9 +143,9 @@ class KnownRuns:
     def specific_variance(self, row: Counts, log_sigma_factor: float) -> float:
         """Return the part of `variance` that is not in `alone_variance`.
 
-        If a step was measured, errors of factors cancel partly. The sum of their own variances ignores
-        this, so a smaller variance (at least 0) is left for the specific part. No run makes a step less
-        certain than it was without runs, with this sigma of what no factor explains.
+        If a step was measured, errors of factors cancel partly. The sum of their single variances ignores
+        this, so the variance of the specific part is smaller (but at least 0). No run makes a step less
+        certain than it was without runs.
         """
         factors = float((self.variances * row**2)[~_differing(self.names)].sum())
         whole = min(self.variance(row), factors + log_sigma_factor**2)
@@ -157,8 +157,8 @@ def condition(runs: Sequence[SiteRun], log_sigmas: Mapping[str, float]) -> Known
 
     Parameters
     ----------
-    runs : none: nothing is known beyond the sigmas
-    log_sigmas : sigmas by factor, before any run; a run's own record of a factor takes precedence
+    runs : measured runs; without any, only the sigmas are known
+    log_sigmas : sigmas by factor, before any run; the record of a factor in a run takes precedence
     """
     recorded = {each.name: each.log_sigma_factor for run in runs for each in run.shares}
     sigmas = {**log_sigmas, **recorded}

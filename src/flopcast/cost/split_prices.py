@@ -1,7 +1,7 @@
 """Times of items that are equal for all plans with the same split: one row for each split.
 
-Answers: how long do the items take that depend only on the split, without the prices of whole plans?
-Elsewhere: prices of every item for every plan (price.py), which items are alike (deduplicate.py).
+Answers: how long do the items take that depend only on the split?
+Elsewhere: prices of every item for every plan (price.py), equal items (deduplicate.py).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -58,7 +58,7 @@ def split_seconds(
     Returns
     -------
     SplitSeconds or None
-        None if every plan has a split of its own.
+        None if every plan has a different split.
 
     Raises
     ------

@@ -4,8 +4,9 @@ Answers: how much slower than their hardware are copies of states, updates on th
 Elsewhere: the fitted values (catalog/constants), seconds of copies and updates (tier_copies.py), seconds of
 checkpoints (economics/checkpoints.py) and of handoffs (rl/handoff.py).
 
-A constant is a measured time, divided by the time that follows from the hardware or from an estimate.
-Without a fitted value, as under `--no-constants`, its ratio is 1 and its sigma the wide one of this file.
+A constant is a measured time divided by the time that follows from the hardware or from an estimate.
+Without a fitted value, as under `--no-constants`, its ratio is 1, and its sigma is the wide sigma of this
+file.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ LOG_SIGMAS: Mapping[str, float] = {  # of their logarithms, where nothing was fi
 
 
 def fitted_ratio(levels: Mapping[str, FittedLevel], name: str) -> float:
-    """Return the fitted ratio of a constant; 1 where nothing was fitted.
+    """Return the fitted ratio of a constant; 1 if it was not fitted.
 
     >>> fitted_ratio({}, STATE_COPIES)
     1.0

@@ -6,8 +6,8 @@ Elsewhere: which copies there are (workload/offload.py), kernels and messages (p
 All devices of a node copy at the same time, so each device gets an equal share of the link to the host, the
 memory of the host, the drives and the file system.
 
-Software copies and updates more slowly than the hardware allows; by how much is a constant that was fitted
-on whole runs (tier_constants.py).
+Software copies and updates more slowly than the hardware allows, by constants that were fitted on whole
+runs (tier_constants.py).
 """
 
 import math
@@ -71,7 +71,7 @@ def device_rate(cluster: Cluster, pinned: bool, link_fraction: Number = 1.0) -> 
 
 
 def storage_rates(cluster: Cluster, tier: str) -> tuple[float, float]:
-    """Return the bytes per second that one device reads and writes while all of them do.
+    """Return the bytes per second that one device reads and writes while all devices do.
 
     Drives and peers are shared by the devices of a node, a file system by all nodes of the job.
     """
@@ -86,7 +86,7 @@ def update_rate(memory: HostMemory, time_ratio: Number = 1.0) -> float:
     """Return the bytes of states and gradients per second that all ranks of a node process together.
 
     One rank is as fast as four ranks, because its update runs on all processors of the node. `time_ratio`
-    is the constant `host_updates`; a rate that is measured needs none.
+    is the constant `host_updates`. A measured rate needs no such constant.
 
     >>> update_rate(HostMemory(capacity_bytes=1e12, bytes_per_s=200e9), 2.0) / 1e9
     100.0

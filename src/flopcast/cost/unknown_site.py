@@ -6,12 +6,13 @@ Elsewhere: the fit of these constants (lab/calibration/site_fit.py), the factor 
 (report/report.py).
 
 A stack describes the kernels, overlaps and launches of a framework. If published runs of the framework were
-among those that constants were fitted on, they have shown whether the description is complete. Otherwise
-sites differ from the prediction by more than its factors say. Such a site is more often slower than faster,
-because most effects that a description omits make a step longer, so both sides have their own sigma.
+among those that constants were fitted on, they have shown whether the description is complete. Otherwise,
+sites differ from the prediction by more than its factors imply. Such a site is more often slower than
+faster, because most effects that a description omits make a step longer. Both sides therefore have separate
+sigmas.
 
-The model code of a job may be unknown, as of a user's own script or a model of Transformers. The job then
-has the stack of similar code (`Stack.stands_in`), and two more sigmas, which were fitted once.
+The model code of a job may be unknown, such as that of a user's script or of Transformers. The job then has
+the stack of similar code (`Stack.stands_in`), and two more sigmas, which were fitted once.
 
 At such sites, steps of models with narrow experts differ most from their predictions: GEMMs of such experts
 are short, so the work around each GEMM, such as launches, casts and permutations of tokens, decides the
@@ -62,7 +63,7 @@ def site_constant(family: str, unknown: str, side: str) -> str:
 
 
 def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
-    """Return what is unknown about a stack on a device because no fitted run shows it; empty if nothing is.
+    """Return the unknown properties of a stack on a device, which no fitted run shows.
 
     >>> known = Stack(name="mine", fitted_on=("a100",), library_fitted_on=("a100", "h100"))
     >>> [unknowns(known, device) for device in ("a100", "h100", "v100")]
@@ -82,7 +83,7 @@ def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
 
 
 def unknown_fractions(job: Job) -> dict[str, float]:
-    """Return what is unknown about the site of a job, and which fraction of its sigma applies."""
+    """Return the unknown properties of a job's site, and the fraction of the sigma of each that applies."""
     fractions = dict.fromkeys(unknowns(job.stack, job.cluster.node.device.name), 1.0)
     narrow_fraction = _narrow_fraction(job.model) if fractions else 0.0
     return fractions | {NARROW: narrow_fraction} if narrow_fraction else fractions
@@ -104,7 +105,7 @@ def _narrow_fraction(model: Model) -> float:
 
 
 def site_factors(job: Job, book: FactorBook) -> dict[str, Factor]:
-    """Return the factor of all steps of a job's site, by name; empty if nothing is unknown."""
+    """Return the factor of all steps at a job's site, by name; empty if nothing is unknown."""
     sigmas = site_log_sigmas(unknown_fractions(job), job.model.family, book.levels)
     if not any(sigmas):
         return {}
@@ -113,14 +114,14 @@ def site_factors(job: Job, book: FactorBook) -> dict[str, Factor]:
 
 
 def site_log_sigmas(fractions: Mapping[str, float], family: str, levels: Levels) -> tuple[float, float]:
-    """Return the sigmas of log(step) between sites: of those that are faster than predicted, and of slower.
+    """Return the sigmas of log(step) between sites, for sites that are faster and slower than predicted.
 
     Parameters
     ----------
-    fractions : the fraction of its sigma that applies, by what is unknown; independent unknowns add in
+    fractions : the fraction of the sigma of each unknown property that applies; they are added in
         quadrature
     family : of the model
-    levels : without constants of this kind, the prior applies
+    levels : levels of factors; without constants of this kind, the prior applies
     """
     faster, slower = (
         math.hypot(*(share * _log_sigma(family, one, side, levels) for one, share in fractions.items()))

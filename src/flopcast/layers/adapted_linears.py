@@ -76,7 +76,7 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
 
 
 def adapted(block: Block, hidden: int, targets: Iterable[str]) -> dict[str, Linear]:
-    """Return the matrices of a block that have adapters, by a name of their own.
+    """Return the matrices of a block that have adapters, each under a unique name.
 
     A target in attention also applies to cross-attention, because PEFT selects modules by their names. In
     cross-attention, queries are computed from other tokens than keys and values, so "qkv" has two adapters.

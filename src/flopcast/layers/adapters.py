@@ -6,14 +6,14 @@ are also stored in 4 bits (QLoRA, arXiv:2305.14314)?
 Elsewhere: which linears a block has (adapted_linears.py), the layers that are adapted (one file each), what
 frozen weights mean for gradients and states (workload/program.py), for FLOP (spec/model.py).
 
-A frozen linear has no weight gradient, and keeps no input for one; gradients flow through it all the same.
-An adapter adds `B(A(x))` to the linear's result: A narrows the input to `rank` elements, B widens them.
+A frozen linear has no weight gradient and keeps no input for it, but its input still has a gradient. An
+adapter adds `B(A(x))` to the linear's result: A narrows the input to `rank` elements, B widens them.
 
 Tensor parallelism divides an adapter like its linear layer. Next to a column-parallel layer, every rank
-holds all of A and a part of B, and the gradients of the narrow tensor are summed. Next to a row-parallel
-layer, A is divided over ranks, its narrow partial sums are added over ranks, and each rank holds all of B,
-whose result is added to the finished sum. Frameworks differ in these messages, which are narrow: this is an
-estimate.
+holds all of A and a part of B, and ranks sum the gradients of A's output. Next to a row-parallel layer,
+ranks divide A and sum their partial outputs of A. Each rank holds all of B, and adds its result to the
+finished sum of the layer. Frameworks differ in these messages, so this is an estimate. The messages are
+small.
 """
 
 from collections.abc import Iterable, Mapping
@@ -107,7 +107,7 @@ Inner = Annotated[
 
 
 class Adapted(AbstractLayer):
-    """A layer whose own weights are frozen; blocks also have adapters at their targets.
+    """A layer with frozen weights; a block also has adapters at the targets.
 
     Its kind is the kind of the layer inside, so that code that searches for blocks finds it.
     """

@@ -1,13 +1,14 @@
 """Self-attention: multi-head, grouped-query and multi-query, with or without rotary positions.
 
 Answers: fields, weights, sharding and forward items of softmax attention over one sequence.
-Elsewhere: the score matrix that is never written (workload/rewrites/flash_attention.py). Heads are divided
-over tensor-parallel ranks. If there are fewer key/value heads than ranks, they are repeated.
+Elsewhere: fused attention, which never writes the score matrix (workload/rewrites/flash_attention.py).
+Heads are divided over tensor-parallel ranks. If there are fewer key/value heads than ranks, they are
+repeated.
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `qkv` → `q`, `k`, `v` (heads, tokens, head
 size) → `scores`, `capped`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined` (tokens,
 inner) → `partial` (tokens, hidden). `k`, `v` and `gates` are views of `qkv`: no item writes them. If
-queries and keys are normed, `unnormed` is between `qkv` and `q`. If a gate multiplies `joined`, `gated`
+queries and keys have norms, `unnormed` is between `qkv` and `q`. If a gate multiplies `joined`, `gated`
 follows `joined`.
 """
 
@@ -91,9 +92,9 @@ class Attention(AbstractMixer):
 
     References
     ----------
-    Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1. Norms of queries
-    and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118, section 2.
-    Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2. Scaled rotary positions:
+    Division by heads: arXiv:1909.08053, section 3. Saved tensors: arXiv:2205.05198, section 4.1. Norms of
+    queries and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118, section
+    2. Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2. Scaled rotary positions:
     arXiv:2309.00071, section 3.4. Gates: arXiv:2505.06708, section 2.
     """
 
@@ -163,7 +164,7 @@ class Attention(AbstractMixer):
         return 4 * self.heads * self.size(hidden)
 
     def square(self, length: int) -> float:
-        """Return both sides of the band, if there is a window.
+        """Return length² or, with a window, twice the number of pairs in the causal band.
 
         >>> [Attention(heads=1, window=window).square(8192) / 8192 for window in (None, 1024)]
         [8192.0, 1920.0]
@@ -181,7 +182,7 @@ class Attention(AbstractMixer):
         Returns
         -------
         pair of arrays of shape (plans, 1)
-            Counts of heads, at least one key/value head each.
+            Counts of heads. The number of key/value heads is at least 1.
         """
         return self.heads / split.tensor, np.maximum(self.groups / split.tensor, 1.0)
 
@@ -214,8 +215,8 @@ class Attention(AbstractMixer):
         Returns
         -------
         tuple of Item
-            Logical items: mask, softmax and dropout stand alone, the scores are written. What a stack
-            fuses is decided later (workload/rewrites).
+            Logical items: mask, softmax and dropout are separate items, and the scores are written to
+            memory. The rewrites of a stack fuse items later (workload/rewrites).
         """
         handed = self._handed(hidden, split)
         return (
@@ -320,10 +321,10 @@ def core_items(
     causal: bool,
     dropout: bool,
 ) -> list[Item]:
-    """Return scores, what is done to them, and context; `item` makes an item of the part.
+    """Return the items of the attention core: scores, the passes over them, and context.
 
-    The slopes and the cap come before the mask, because the softmax may fuse the mask. The rows of all
-    passes are the keys of one query.
+    `item` makes an item of this part. The passes of ALiBi and of the soft cap come before the mask, because
+    the softmax may fuse the mask. Each row of a pass holds the scores of one query.
     """
     square, kept = "capped" if softcap else "scores", "dropped" if dropout else "weights"
     steps = (

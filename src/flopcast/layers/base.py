@@ -30,13 +30,13 @@ SOURCE = "source"  # the tensor of an encoder's result, of which a stage keeps o
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Split:
-    """How a micro-batch and a layer are divided: the only part of plan and batch that a layer reads.
+    """The division of a micro-batch and of a layer over ranks: all that a layer reads of plan and batch.
 
     Arrays have shape (plans, 1). Structural fields (a bool, a dtype) are the same for all plans.
 
     `sequences` is the number of sequences of one micro-batch, and `length` the number of tokens of each
-    sequence on one rank, which all parts except the core of attention process. `dtype` is that of
-    activations and of the operands of matrix products.
+    sequence on one rank. All parts except the core of attention process these tokens. `dtype` is the dtype
+    of activations and of the operands of matrix products.
 
     Examples
     --------
@@ -101,12 +101,12 @@ class Split:
 
     @property
     def attended(self) -> Counts:
-        """Return the number of documents of a micro-batch, which attention processes separately."""
+        """Return the number of documents of a micro-batch. Attention processes each document separately."""
         return self.sequences * self.documents
 
     @property
     def head_shards(self) -> Counts:
-        """Return the number of parts of an attention core's heads, in addition to tensor parallelism."""
+        """Return the number of ranks that divide the heads of attention, besides tensor parallelism."""
         return self.context if self.context_exchange == "all_to_all" else ONE
 
     @property
@@ -120,12 +120,12 @@ class Weight:
     """One parameter tensor: elements on this rank, and of the whole unpadded tensor.
 
     `tied` marks a second use of a tensor that another layer owns: the tensor is stored again only if its
-    owner is on another rank. `expert` marks a tensor of experts: it is divided over expert-parallel ranks,
-    and its copies are on other ranks than the copies of the model's other tensors (spec/plan.py). `active`
-    is the number of elements that one token uses, if it does not use all of them. `matrix` is the number of
-    rows and columns of a matrix on this rank, or of one matrix of a tensor that stacks several; None for
-    vectors. A tensor that is not `trained` has no gradient and no optimizer state; a `forward_only` tensor
-    is not read in the backward pass either.
+    owner is on another rank. `expert` marks a tensor of experts. Expert-parallel ranks divide it, so its
+    data-parallel group differs from that of the model's other tensors (spec/plan.py). `active` is the
+    number of elements that one token uses, if it does not use all of them. `matrix` holds the numbers of
+    rows and columns of a matrix on this rank. If the tensor stacks several matrices, it holds those of one
+    matrix. It is None for vectors. A tensor that is not `trained` has no gradient and no optimizer state; a
+    `forward_only` tensor is not read in the backward pass either.
 
     Over all tensor-parallel ranks, the sum of `elements` is `total` for a divided tensor, `total` times the
     degree for a replicated tensor, and more than `total` if rows are padded or heads are repeated.
@@ -153,9 +153,9 @@ class AbstractLayer(StrictModel, ABC):
     """One part of an architecture: its fields (validated, frozen), and the items, weights and FLOP that
     follow from them.
 
-    A layer is a pure function of its fields, of the hidden width and of a Split. It does not depend on a
-    device, a stack or other layers. It reads a tensor "x" and writes a tensor "y", or the tensors that its
-    block names. `kind` is a word such as "attention", which identifies the layer in files.
+    The result of a layer depends only on its fields, the hidden width and a Split, and not on a device, a
+    stack or other layers. A layer reads a tensor "x" and writes a tensor "y", or the tensors that its block
+    names. `kind` is a word such as "attention", which identifies the layer in files.
     """
 
     kind: str
@@ -180,7 +180,8 @@ class AbstractLayer(StrictModel, ABC):
         Returns
         -------
         tuple of Weight
-            Names are unique; sums over it are parameters, per rank or in all.
+            Names are unique. The sum of `elements` is the number of parameters on one rank, and the sum of
+            `total` that of the layer.
         """
 
     @abstractmethod
@@ -232,7 +233,7 @@ def whole_matrix(name: str, rows: int, columns: int) -> Weight:
 
 
 def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = True) -> tuple[Weight, ...]:
-    """Return scale of a norm, and its bias (layer norms only); neither without `scale` (OLMo's norms).
+    """Return the scale of a norm, and the bias of a layer norm; nothing without `scale` (OLMo's norms).
 
     >>> [weight.name for weight in norm_weights("norm1", "layernorm", 4096, bias=True)]
     ['norm1.scale', 'norm1.bias']
@@ -248,15 +249,15 @@ def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = Tr
 
 
 def memory_pass(kind: str, elements: Counts, split: Split, width: Counts = ONE) -> MemoryBound:
-    """Return a memory-bound operator in the number format of activations; `width` is that of a row."""
+    """Return a memory-bound operator in the number format of activations; `width` is a row's length."""
     return MemoryBound(kind=kind, elements=elements, width=width, dtype=split.dtype)
 
 
 def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> Item:
     """Return messages that give a column-parallel linear its whole input on every rank.
 
-    With sequence parallelism the shards are gathered, and gathered again for the weight gradient
-    rather than kept (arXiv:2205.05198, section 4.2.2). The result is named `source` + ".full".
+    With sequence parallelism, ranks gather the shards, and gather them again for the weight gradient
+    instead of keeping them (arXiv:2205.05198, section 4.2.2). The result is named `source` + ".full".
 
     Without sequence parallelism, the forward pass sends nothing, but the backward pass sums the input
     gradients of the ranks: the operator `f` of arXiv:1909.08053, section 3.
@@ -278,8 +279,8 @@ def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> 
 def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, split: Split) -> Item:
     """Return messages that add the partial sums of a row-parallel linear over all ranks.
 
-    The sum reaches every rank (all-reduce, `g` of arXiv:1909.08053) or, with sequence parallelism,
-    each rank gets its tokens of it (reduce-scatter, half the bytes).
+    Every rank gets the whole sum (all-reduce, `g` of arXiv:1909.08053). With sequence parallelism, each
+    rank gets only the sum of its tokens (reduce-scatter, half the bytes).
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
 """A transformer block: norm, mixer, residual, norm, feed-forward, residual.
 
-Answers: how the two halves share norms, messages, biases, dropout and residual sums.
-Elsewhere: what is inside each half (layers/attention.py, layers/mlp.py and a file for each other kind).
+Elsewhere: the two halves (layers/attention.py, layers/mlp.py and a file for each other kind).
 
 Residual orders: "sequential" (GPT-2, Llama), "parallel" (GPT-NeoX: both halves read the same input,
 one sum leaves the tensor-parallel region) and "parallel_shared_norm" (GPT-J, Falcon).
@@ -92,7 +91,7 @@ class Block(AbstractLayer):
     Attributes
     ----------
     mixer : Attention, LatentAttention, GatedDeltaNet, SelectiveScan, TimeMix or Traced
-        The mixer of the block: its attention layer, or another layer that mixes tokens.
+        The attention layer, or another layer that mixes tokens.
     feed_forward : Mlp, Experts or NoFeedForward
         The feed-forward layer. Blocks of hybrid models may lack it.
     norm : str
@@ -107,7 +106,8 @@ class Block(AbstractLayer):
         "before" if mixer and feed-forward layer run in parallel.
     residual : str
         How mixer and feed-forward layer are connected. "sequential": the feed-forward layer follows the
-        mixer. "parallel": both have the same input, and own norms. "parallel_shared_norm": and one norm.
+        mixer. "parallel": both have the same input, and a norm each. "parallel_shared_norm": both have the
+        same input and share one norm.
     dropout : float
         Probability of dropout on the outputs of mixer and feed-forward layer, before the residual add.
     reads : str
@@ -182,9 +182,9 @@ class Block(AbstractLayer):
         return split.of_source if self.reads == "source" else split
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return norms, both halves, and the biases that are added after their sums.
+        """Return the weights of norms and both halves, and the biases that are added after sums over ranks.
 
-        Every rank holds the whole of a bias after a sum, which is added once, to the finished sum.
+        Every rank holds the whole of such a bias and adds it once, to the finished sum.
         """
         if self.mixer.is_whole_block:
             return self.mixer.weights(hidden, split)
@@ -216,7 +216,7 @@ class Block(AbstractLayer):
         """Return items from tensor "x" to tensor "y".
 
         Sequential blocks enter and leave the tensor-parallel region twice. Parallel blocks leave it once,
-        because each rank adds the partial sums of both halves before the ranks are summed.
+        because each rank adds the partial sums of both halves before the sum over ranks.
         """
         if self.mixer.is_whole_block:
             return self.mixer.forward(hidden, split)

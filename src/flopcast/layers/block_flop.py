@@ -14,7 +14,7 @@ def linear_flop(block: Block, hidden: int, length: int, source_length: int) -> f
     Parameters
     ----------
     length : tokens of a sequence
-    source_length : tokens of a sequence that an encoder reads, beside it
+    source_length : tokens of the sequence that an encoder reads
     """
     tokens = source_length if block.reads == "source" else length
     each = block.mixer.linear_elements(hidden) + block.feed_forward.linear_elements(hidden)
@@ -25,13 +25,13 @@ def linear_flop(block: Block, hidden: int, length: int, source_length: int) -> f
 def attention_flop(
     block: Block, hidden: int, length: int, source_length: int, causal: bool, windows: bool
 ) -> float:
-    """Return FLOP of scores and contexts of one block.
+    """Return the FLOP of attention scores and their products with values, in one block.
 
     Parameters
     ----------
     length, source_length : tokens of a sequence, and of its source
-    causal : count half of the scores that a causal mask removes half of, as FlashAttention computes
-    windows : count only what lies inside of windows
+    causal : count only half of the scores where attention is causal, as FlashAttention computes
+    windows : count only scores inside of attention windows
     """
     tokens = source_length if block.reads == "source" else length
     pairs = block.mixer.square(tokens) if windows else float(tokens) ** 2

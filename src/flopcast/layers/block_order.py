@@ -1,6 +1,6 @@
 """The order of blocks in a model: kinds that alternate, and an encoder before its decoder.
 
-Elsewhere: what a block runs (layers/block.py), what a model consists of (spec/model.py).
+Elsewhere: the items of a block (layers/block.py), the parts of a model (spec/model.py).
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,10 @@ from flopcast.layers.block import Block
 
 
 def encoder_comes_first(blocks: Sequence[Block], pattern: Sequence[int]) -> bool:
-    """Return whether the blocks are only a decoder, or an encoder followed by its decoder.
+    """Return whether the model is only a decoder, or an encoder followed by its decoder.
 
-    The last block of the encoder ends it, and some block of the decoder reads its result.
+    Only the last block of an encoder has `ends_encoder`, and at least one block of the decoder reads the
+    encoder's output.
 
     >>> from flopcast.layers.attention import Attention
     >>> from flopcast.layers.cross_attention import CrossAttention
@@ -43,7 +44,7 @@ def counts_of_pattern(pattern: Sequence[int], kinds: int, blocks: int) -> list[i
 
 
 def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
-    """Return the counts of blocks that would fit a pattern; "" if the pattern fits.
+    """Return a text with the counts of blocks that would fit a pattern; "" if the pattern fits.
 
     >>> from flopcast.layers.attention import Attention
     >>> from flopcast.layers.mlp import Mlp

@@ -1,7 +1,7 @@
-"""Attention over a sequence that several ranks share: how a rank gets the keys of other ranks.
+"""The messages of context parallelism: how a rank gets the keys of other ranks.
 
 Answers: what is sent before and after the core of an attention layer under context parallelism?
-Elsewhere: the core itself, which each mixer states with `Split.queries`, `.keys` and `.head_shards`
+Elsewhere: the core itself, whose size follows from `Split.queries`, `.keys` and `.head_shards`
 (layers/attention.py); the steps of a ring (workload/rewrites/ring_attention.py); the rules of plans
 (spec/rules_context.py). All other parts of a model process each token separately and need no message.
 
@@ -30,7 +30,7 @@ BEHIND = 2  # of the result, likewise: the mixer itself joins heads
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Handed:
-    """The widths that a mixer passes to its core: elements per token on this rank, over all its heads.
+    """The widths of queries, keys and values: elements per token on this rank, summed over its heads.
 
     Key/value heads that serve several query heads count once: fewer of them make messages smaller.
     """
@@ -50,9 +50,10 @@ def enter_core(
     ----------
     part : prefix of the mixer's tensors and items, "attention"
     group : the core's recompute group
-        A ring belongs to it: it passes on keys while it computes. What was gathered or exchanged before
-        is not sent again to run the core again.
-    source : the cut of the tokens of keys and values, if they are of another sequence than the queries
+        The messages of a ring belong to this group, because they run during the core. Tensors that were
+        gathered or exchanged before the core are not sent again when the core is recomputed.
+    source : the division of the tokens of keys and values, if they belong to another sequence than the
+        queries
     """
     keys = split if source is None else source
     if split.context_exchange == "ring":
@@ -69,7 +70,7 @@ def enter_core(
 
 
 def leave_core(part: str, handed: Handed, split: Split) -> list[Item]:
-    """Return items between the core and "context" of a rank's own tokens: the return of an all-to-all."""
+    """Return the all-to-all that gives a rank the "context" of its own tokens, if ranks exchanged heads."""
     if split.context_exchange == "all_to_all":
         return _exchange(part, "context", handed.output, BEHIND, split)
     return []
@@ -92,7 +93,7 @@ def _ring(part: str, handed: Handed, split: Split, group: str) -> Item:
 
 
 def gather_over_ranks(part: str, tensor: str, width: Counts, split: Split) -> Item:
-    """Return the all-gather of keys or values, of which only the rank's own are saved."""
+    """Return the all-gather of keys or values. Only the rank's own part is saved for the backward pass."""
     own_bytes = split.tokens * width * split.element_bytes
     message = AllGather(axis="cp", message_bytes=own_bytes * split.context)
     return blocking(f"{part}.gather_{tensor}", message, f"{part}.{tensor}", f"{part}.{tensor}", own_bytes)

@@ -4,13 +4,13 @@ Answers: fields, weights, sharding and forward items of the second attention of 
 Elsewhere: attention over the block's own sequence (layers/attention.py), norms and residual sums
 (layers/block.py).
 
-Every decoder block reads the encoder's result, the tensor SOURCE, and the gradients of all are added
-(`fork`). It enters the tensor-parallel region as the normed input does. No block keeps it, because the last
-block of the encoder keeps one copy for all. Other tensors have the prefix "cross.": `in.full` (tokens,
-hidden) is projected to `q` (heads, tokens, head size), and the source to `kv` → `k`, `v` (heads, source
-tokens, head size). Then follow `scores` → `weights` → `dropped` (heads, tokens, source tokens) → `context`
-→ `joined` → `partial` (tokens, hidden). Context-parallel ranks project their own part of the source, and
-gather keys and values or exchange them for a share of the heads.
+Every decoder block reads SOURCE, the output of the encoder, and the gradients of all blocks are added
+(`fork`). SOURCE enters the tensor-parallel region as the normed input does. No decoder block saves it,
+because the last block of the encoder saves one copy for all. Other tensors have the prefix "cross.":
+`in.full` (tokens, hidden) is projected to `q` (heads, tokens, head size), and the source to `kv` → `k`, `v`
+(heads, source tokens, head size). Then follow `scores` → `weights` → `dropped` (heads, tokens, source
+tokens) → `context` → `joined` → `partial` (tokens, hidden). Context-parallel ranks project their own part
+of the source, and gather keys and values or exchange them for a share of the heads.
 """
 
 from functools import partial
@@ -62,7 +62,7 @@ class CrossAttention(AbstractLayer):
 
     References
     ----------
-    arXiv:1706.03762, section 3.2.3. Keys and values are cut by heads, as queries are: Megatron-LM,
+    arXiv:1706.03762, section 3.2.3. Keys and values are divided by heads, as queries are: Megatron-LM,
     `CrossAttention`.
     """
 

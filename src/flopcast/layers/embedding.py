@@ -3,8 +3,8 @@
 Answers: fields, weights, sharding and forward items. The table is divided along the vocabulary, padded to a
 multiple of `vocabulary_multiple` · tensor-parallel degree (Megatron-LM, `make-vocab-size-divisible-by`).
 
-A rank looks up the tokens that fall into its rows and gives zeros for the others; the sum over ranks is
-the embedding. Padding rows cost memory and time, but are no parameters of the model.
+A rank looks up the tokens whose rows it holds, and writes zeros for all other tokens. The sum over ranks is
+the embedding. Padding rows cost memory and time, but do not count as parameters of the model.
 """
 
 from typing import Literal
@@ -34,14 +34,14 @@ def padded_rows(vocabulary: int, multiple: int, tensor: Counts) -> Counts:
 
     Parameters
     ----------
-    vocabulary : tokens that exist
-    multiple : every rank's rows are a multiple of it; 128 suits tensor cores
+    vocabulary : number of tokens of the vocabulary
+    multiple : the rows of each rank are a multiple of this number; 128 suits tensor cores
     tensor : tensor-parallel degree, shape (plans, 1)
 
     Returns
     -------
     array of shape (plans, 1)
-        Times `tensor`: never less than `vocabulary`.
+        Rows of one rank. The rows of all ranks together are at least `vocabulary`.
 
     Examples
     --------
@@ -58,9 +58,9 @@ class Embedding(AbstractLayer):
 
     With an `encoder`, the tokens of the encoder are also looked up.
 
-    `vocabulary` is the number of existing tokens. The rows of the table are padded to a multiple of
-    `vocabulary_multiple`. `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section
-    3.2); the default is none.
+    `vocabulary` is the number of tokens without padding. The rows of the table are padded to a multiple of
+    `vocabulary_multiple`. `norm` is the norm of the sum of token and position embeddings (BLOOM:
+    arXiv:2211.05100, section 3.2); the default is none.
     """
 
     kind: Literal["embedding"] = "embedding"

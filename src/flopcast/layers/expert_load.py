@@ -1,12 +1,12 @@
-"""Numbers of tokens of experts and ranks, if routing is uniformly random or follows a power law.
+"""How many tokens experts and ranks process, if routing is uniformly random or follows a power law.
 
 Answers: how many tokens do the busiest expert and the busiest rank process, compared with the mean, and how
 many experts of a rank process any token?
 Elsewhere: the layer that uses the load (layers/experts.py), the cost of uneven groups
 (cost/kernels/features.py).
 
-All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are estimates from below: a
-trained router follows its data, and what falls on an expert in one batch is less even than chance.
+All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These ratios are lower estimates: the
+choices of a trained router depend on its data, so the loads of a real batch are less even than random ones.
 """
 
 from functools import cache, lru_cache
@@ -26,13 +26,13 @@ MOST_LOADS = 16384  # kept; the measured tables of expert layers hold 6,000 diff
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
     """Return the rows of the fullest expert, divided by the mean, if every token chooses experts at random.
 
-    With n rows on each expert on average, the rows of one have a standard deviation of sqrt(n); the largest
-    of E such numbers lies at most sqrt(2 ln E) of them above the mean, on average, and about as much.
-    Because a token uses an expert only once, the ratio is at most E / top_k.
+    With n rows per expert on average, the number of rows of an expert has a standard deviation of sqrt(n).
+    The expected maximum of E such numbers is at most sqrt(2 ln E) standard deviations above the mean, and
+    close to this bound. Because a token uses an expert only once, the ratio is at most E / top_k.
 
     Parameters
     ----------
-    rows : of the mean expert, from all ranks whose tokens it takes
+    rows : mean number of rows of an expert, from all ranks whose tokens it processes
 
     References
     ----------
@@ -53,9 +53,9 @@ def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
 def fullest_rank(fullest: Counts, experts: Counts, ranks: Counts) -> Counts:
     """Return the rows of the fullest rank, divided by the mean, if each rank holds experts / ranks experts.
 
-    A rank's mean is one of E / n numbers that are drawn without replacement: its standard deviation is that
-    of one number times sqrt((n - 1) / (E - 1)). If one rank holds all experts, nothing is drawn; if each
-    rank holds one expert, the result is that of the experts.
+    The mean load of a rank is the mean of E / n loads that are drawn without replacement from E loads. Its
+    standard deviation is that of a single load times sqrt((n - 1) / (E - 1)). If one rank holds all
+    experts, the ratio is 1. If each rank holds one expert, the ratio is that of the experts.
 
     Parameters
     ----------
@@ -86,13 +86,15 @@ class ExpertLoads:
     fullest_ratio: float | None
 
     def imbalance(self, split: Split) -> tuple[Counts, Counts]:
-        """The load of the fullest rank over the mean, and that of its fullest expert over its own mean.
+        """Return the load of the fullest rank and of its fullest expert, as ratios to the mean.
 
         Returns
         -------
         pair of arrays of shape (plans, 1)
-            Each at least 1; their product is the load of the fullest expert over the mean one. No load is
-            above the capacity, if there is one; padding makes all loads equal.
+            First the load of the fullest rank divided by the mean load of ranks. Then the load of its
+            fullest expert divided by the mean load of this rank's experts. Each ratio is at least 1, and
+            their product is the load of the fullest expert divided by the mean load of all experts. A
+            capacity limits every load, and padding makes all loads equal.
         """
         if self.pads_to_capacity:
             return ONE, ONE
@@ -109,17 +111,17 @@ class ExpertLoads:
 
     @property
     def filled_ratio(self) -> float:
-        """Return the rows of experts over the picks of tokens: below 1 with drops, above 1 with padding.
+        """Return the rows that experts process, divided by the rows that tokens choose.
 
-        If the capacity is at least the mean load, randomly dropped tokens are ignored: at most a few per
-        cent.
+        The ratio is below 1 if experts drop rows, and above 1 if they pad them. If the capacity is at least
+        the mean load, the ratio ignores dropped tokens, which are at most a few per cent.
         """
         if self.pads_to_capacity:
             return self.capacity_factor
         return min(1.0, self.capacity_factor) if self.capacity_factor else 1.0
 
     def sent_rows(self, split: Split) -> Counts:
-        """Return rows that a rank sends: one for each pick of its own tokens, without dropped ones."""
+        """Return the rows that a rank sends: one for each expert of each token, without dropped rows."""
         return split.own_tokens * self.top_k * self.filled_ratio
 
     def multiplied_rows(self, split: Split) -> Counts:
@@ -132,8 +134,9 @@ class ExpertLoads:
 class RankLoad:
     """The load of the fullest rank, as fields of `FusedExperts`; arrays of the shape of the tokens.
 
-    It consists of the `rows` of all its experts, the number of experts that are `touched` by a row, and the
-    `imbalance`: the rows of its fullest expert, divided by the mean rows of the touched experts.
+    `rows` counts the rows of all experts of this rank. `touched` is the number of its experts that process
+    at least one row. `imbalance` is the rows of its fullest expert, divided by the mean rows of the touched
+    experts.
     """
 
     rows: Counts
@@ -149,10 +152,11 @@ def fullest_rank_load(
     Parameters
     ----------
     tokens : of all ranks together
-    skew : (1, 1), the exponent of a power law that the loads of experts follow; None if all are as likely
-        Loads are drawn with a density x^-skew between 1 and 0.8 times the tokens, and scaled to the picks
-        that there are; between 0.01 and 2 where there are fewer picks than experts. The serving benchmarks
-        of ai-dynamo/aiconfigurator draw them so, with exponents of 1.01 and 1.2.
+    skew : exponent of the power law that the loads of experts follow, of shape (1, 1); None if a token
+        chooses all experts with equal probability. Loads are drawn from a density x^-skew between 1 and 0.8
+        times the number of tokens, or between 0.01 and 2 if the tokens choose fewer rows than there are
+        experts. They are then scaled to the number of chosen rows. The serving benchmarks of
+        ai-dynamo/aiconfigurator draw loads in this way, with exponents of 1.01 and 1.2.
 
     Examples
     --------

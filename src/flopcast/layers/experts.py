@@ -7,8 +7,8 @@ several experts (operators/grouped_matmul.py), which ranks hold which experts (c
 
 Ranks follow Megatron-LM's folded layout: experts are distributed over `Split.expert` ranks, and each expert
 is divided over `Split.expert_tensor` ranks. These ranks are also data- and tensor-parallel ranks. A rank
-routes the tokens that it owns; the rows of the others' tokens reach it as messages, so that the block
-neither gathers nor sums anything around this layer.
+routes its own tokens, and receives the rows of other ranks' tokens for its experts as messages. So the
+block neither gathers nor sums tensors before or after this layer.
 
 Tensors: `mlp.in` (own tokens, hidden), the block's → `experts.logits`, `.scores` (own tokens, experts) →
 `.sent` (a row for each token and pick) → `.received` → `.gathered`, `.rows` (those of this rank's experts,
@@ -49,7 +49,7 @@ class Experts(AbstractLayer):
 
     Examples
     --------
-    Mixtral 8x7B: 45.1 of its 46.7 billion parameters are experts' (arXiv:2401.04088, table 1).
+    In Mixtral 8x7B, experts have 45.1 of the 46.7 billion parameters (arXiv:2401.04088, table 1).
 
     >>> from flopcast.spec.model import WHOLE
     >>> mixtral = Experts(num_experts=8, top_k=2, expert_hidden=14336)
@@ -136,7 +136,7 @@ class Experts(AbstractLayer):
         return self.shared_experts * (self.shared_hidden or self.expert_hidden)
 
     def linear_elements(self, hidden: int) -> int:
-        """Return the elements by which a token is multiplied: router, gate, its own and shared experts.
+        """Return the weights that multiply a token: router, gate, chosen experts and shared experts.
 
         >>> Experts(num_experts=8, top_k=2, expert_hidden=14336).linear_elements(4096) // 4096
         86024
@@ -159,15 +159,15 @@ class Experts(AbstractLayer):
 
     @property
     def loads(self) -> ExpertLoads:
-        """Return how the rows of tokens fall on experts and ranks."""
+        """Return the loads of experts and ranks."""
         limits = self.capacity_factor, self.pads_to_capacity
         return ExpertLoads(self.num_experts, self.top_k, *limits, self.load_imbalance_ratio)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return router, both stacks of experts, the shared experts and their gate.
+        """Return the weights of the router, both stacks of experts, the shared experts and their gate.
 
         Every rank holds the whole router and gate; shared experts are divided like a dense MLP. One token
-        uses `top_k` of the experts: `Weight.active`.
+        uses the weights of `top_k` experts (`Weight.active`).
         """
         cut, inner = split.expert * split.expert_tensor, self.inner_hidden(hidden)
         stacks = tuple(
@@ -207,7 +207,7 @@ class Experts(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from "mlp.in", this rank's own tokens, to "mlp.sum", of the same shape.
 
-        Sizes are those of the fullest rank, for which all others wait.
+        Sizes are those of the fullest rank, because all other ranks wait for it.
         """
         latent, inner = self.latent_hidden, self.inner_hidden(hidden)
         output = "experts.sum" if self.shared_width else "mlp.sum"

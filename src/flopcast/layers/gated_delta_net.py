@@ -103,7 +103,7 @@ class GatedDeltaNet(AbstractRecurrentMixer):
 
     @property
     def last_tokens(self) -> int:
-        """Return the tokens of the convolution before the current one."""
+        """Return the number of earlier tokens that the convolution reads."""
         return self.convolution - 1
 
     @property
@@ -149,9 +149,9 @@ class GatedDeltaNet(AbstractRecurrentMixer):
         return 2 * key_heads * self.key_size + heads * self.value_size
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections, convolution, decays and the norm, divided by heads.
+        """Return the weights of projections, convolution, decays and norm, divided by heads.
 
-        Queries, keys and values are one matrix whose columns also pass the causal convolution. `z` is the
+        One matrix projects to queries, keys and values, which then pass the causal convolution. `z` is the
         output gate; `ba` has two columns for each head, the write strength and the decay. The norm after
         the core has the size of one head and is whole on every rank. In Mamba-2, `ba` contains only the
         decay, the convolution has a bias, each head has a weight for its input, and the norm covers all

@@ -1,6 +1,6 @@
 """Operators of an exported graph in a traced block: convolutions, attention, memory-bound kernels.
 
-Answers: how large are they for the samples of a micro-batch?
+Answers: how large are these operators for the samples of a micro-batch?
 Elsewhere: operators of traced decoders (traced_operators.py), the graphs (graph/), which operators tensor
 parallelism divides (graph/division.py).
 """
@@ -123,7 +123,7 @@ class GraphConvolution(AbstractTracedOperator):
         )
 
     def summed(self, split: Split) -> Counts | None:
-        """Return the whole output of a convolution divided by rows."""
+        """Return the whole output of a convolution of which each rank computes a partial sum."""
         return self.rows.of(split) * self.columns if self.division == "row" else None
 
 
@@ -160,8 +160,8 @@ class GraphAttention(AbstractTracedOperator):
     def work(self, split: Split) -> AbstractOperator:
         """Return the kernel on one micro-batch.
 
-        `heads` and `kv_heads` are counted over all samples. Keys differ in number from queries in
-        cross-attention.
+        `heads` and `kv_heads` are summed over all samples. In cross-attention, the number of keys differs
+        from the number of queries.
         """
         values, ranks = self.value_head_size, self.cut("within", split=split)
         return FlashAttention(
@@ -234,7 +234,7 @@ class GraphPass(AbstractTracedOperator):
     shared: tuple[int, ...] = ()
 
     def rows_elsewhere(self, split: Split) -> Size | None:
-        """Return the rows that are looked up in a table that ranks share; None for all other kernels."""
+        """Return the rows that the operator looks up in a table that ranks share; otherwise None."""
         return self.looked_up if is_shared(self.table_elements, split) else None
 
     @property

@@ -8,12 +8,12 @@ Elsewhere: the operators of the layers (layers/traced.py), which plans may share
 The samples of the batch are the vertices of one graph. All ranks of the expert axis have equally many of
 them, with the edges that end at them, and all weights. Before an operator picks rows of a tensor, a rank
 receives the rows of its neighbours on other ranks: the halo. The backward pass returns their gradients. The
-halo depends on the graph and its partition. It is at most the number of other ranks, where every rank reads
-every vertex.
+size of the halo depends on the graph and its partition. If every rank reads every vertex, the halo is as
+large as the rank's own rows times the number of other ranks, which is the maximum.
 
 References
 ----------
-Graph parallelism: DistDGL, arXiv:2010.05337; its traffic compared with that of a pipeline: GNNPipe,
+Graph parallelism: DistDGL, arXiv:2010.05337. Comparison of its traffic with that of a pipeline: GNNPipe,
 arXiv:2308.10087, abstract.
 """
 

@@ -29,7 +29,7 @@ from flopcast.records import replace
 
 
 class FinalNorm(AbstractLayer):
-    """The norm after the last block; of its kind, with or without weights and bias as its norms are."""
+    """The norm after the last block. Its kind, weights and bias are those of the block's norms."""
 
     kind: Literal["final_norm"] = "final_norm"
     norm: Norm = "layernorm"
@@ -53,10 +53,10 @@ class Head(AbstractLayer):
     weight is a vector that every rank holds, without a bias.
 
     A tied table adds no parameters (`total` is 0). However, the last pipeline stage stores a copy of the
-    table, and the gradients of both copies are summed in every step. `bias` adds one number a token of the
-    vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that keeps
-    them once more (Gemma 2: arXiv:2408.00118, section 2). `predictions` counts the tokens that are
-    predicted at each position: one, and one more for every module of multi-token prediction. Each
+    table, and the gradients of both copies are summed in every step. `bias` adds one number per token of
+    the vocabulary (GPT-J, Phi). `softcap` limits logits by c · tanh(logits / c) in a separate pass, which
+    saves another copy of the logits (Gemma 2: arXiv:2408.00118, section 2). `predictions` counts the tokens
+    that are predicted at each position: one, and one more for every module of multi-token prediction. Each
     prediction has its own logits and loss, from the same table (arXiv:2412.19437, equations 23 to 25).
     """
 
@@ -73,8 +73,8 @@ class Head(AbstractLayer):
         """Return the table, which is padded and divided like that of the embedding, and the bias.
 
         A tied table adds no parameters, because the embedding counts them, but a stage without the
-        embedding holds another copy. A head that scores (`score`) has one column and is whole on every
-        rank.
+        embedding holds another copy. With `score`, the table has one column, and every rank holds all of
+        it.
         """
         if self.score:
             return (replicated("head.score", hidden),)
@@ -95,8 +95,8 @@ class Head(AbstractLayer):
         """Return the items from tensor "x" to the loss, and from the tensors of other predictions to their
         losses.
 
-        What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): these items
-        keep only the input of the GEMM and the output of a soft cap.
+        The stack determines the logits that the loss saves (spec/stack.py, `logit_bytes`). These items save
+        only the input of the GEMM and the output of a soft cap.
         """
         if self.score:
             return self._one_score(hidden, split)

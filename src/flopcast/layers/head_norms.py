@@ -1,7 +1,7 @@
 """Norms of queries and keys: over each head, or over the whole width.
 
 Answers: which weights and items do these norms have?
-Elsewhere: the mixer that has them (layers/attention.py).
+Elsewhere: the mixer with these norms (layers/attention.py).
 """
 
 from typing import Literal
@@ -39,9 +39,9 @@ def norm_heads(kind: QkNorm, heads: Counts, groups: Counts, size: int, split: Sp
     """Return one kernel for queries and keys, whose rows are heads or the rank's part of the width.
 
     A norm over the whole width needs the sums of squares of all ranks: for each token, one fp32 number for
-    queries and one for keys. Its backward pass needs the same amount. Gradients of scales that all heads
-    share are summed over ranks only with sequence parallelism: the sum of a few hundred numbers is left out
-    otherwise.
+    queries and one for keys. Its backward pass needs the same amount. Ranks also sum the gradients of a
+    scale that all heads share, but only with sequence parallelism. Without it, flopcast ignores this sum of
+    a few hundred numbers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Images: how large they are, and which grids of patches and how many tokens a vision tower makes of them.
+"""Images: their sizes, and the grids of patches and the tokens that a vision tower makes of them.
 
 Answers: how many patches does a tower process, how many of them attend to each other, and how many tokens
 of the sequence do images take?
@@ -43,12 +43,12 @@ class Image(StrictModel):
 
     @property
     def text(self) -> str:
-        """Return the image as a user writes it: the number unless it is 1, width and height."""
+        """Return the image as a user writes it: width, height, and a number of images above 1."""
         return f"{f'{self.count}x' * (self.count > 1)}{self.width}x{self.height}"
 
 
 def read_images(given: object) -> object:
-    """Return the entries of a text such as "2x1024x768 + 336x336"; other values unchanged.
+    """Return the images of a text such as "2x1024x768 + 336x336". Return any other value unchanged.
 
     >>> read_images("2x1024x768 + 336x336")
     ({'width': 1024, 'height': 768, 'count': 2}, {'width': 336, 'height': 336, 'count': 1})
@@ -128,7 +128,8 @@ class Patching(StrictModel):
 
     Examples
     --------
-    Qwen2.5-VL makes 37 · 37 tokens of an image of 1024 · 1024 pixels, LLaVA-1.5 makes 576 tokens of any:
+    Qwen2.5-VL makes 37 · 37 tokens of an image of 1024 · 1024 pixels, LLaVA-1.5 makes 576 tokens of an
+    image of any size:
 
     >>> Patching(patch=14, merge=2).tokens((Image(width=1024, height=1024),))
     1369
@@ -160,7 +161,7 @@ class Patching(StrictModel):
         return self
 
     def grids(self, images: Iterable[Image]) -> Iterator[tuple[int, int, int]]:
-        """Yield rows and columns of the grids of patches that images become, and how many there are."""
+        """Yield rows and columns of each grid of patches, and the number of such grids."""
         for image in images:
             if self.side is None:
                 yield *self._own_size(image), image.count

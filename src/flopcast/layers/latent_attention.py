@@ -6,8 +6,8 @@ Elsewhere: the kernel (operators/flash_attention.py), decoding (serving/rewrites
 
 Ranks share the work as in Megatron-Core: every rank holds all weights of the projections to the latents and
 of their norms, and runs them over its own tokens (over all tokens without sequence parallelism). The
-projections from the latents are divided by heads. So what sequence parallelism gathers are normed latents
-and the rotated part of the keys, narrower than the residual stream.
+projections from the latents are divided by heads. So sequence parallelism gathers normed latents and the
+rotated part of the keys, which are narrower than the residual stream.
 
 Tensors, each prefixed "attention.": `in` (own tokens, hidden), the block's → `q_latent`, `kv_latent` (own
 tokens, ranks of the latents) → `q_normed`, `kv_normed` → `q_up`, `kv_up` (tokens, heads) → `q`, `k`, `v` →
@@ -170,15 +170,15 @@ class LatentAttention(AbstractMixer):
         return 2 * self.heads * (self.query_size + self.value_head_size)
 
     def square(self, length: int) -> float:
-        """Return the whole square: every query attends to every key."""
+        """Return length², because every query may attend to every key."""
         return float(length) ** 2
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return down-projections and norms (whole on each rank), then the projections divided by heads.
+        """Return down-projections and norms, which each rank holds whole, and projections divided by heads.
 
         With `q_lora_rank`, queries have a latent and two projections; without it, they have one projection,
-        which is divided by heads. `kv_down` gives the latent and the rotated part of the keys, `kv_up` the
-        keys and values of all heads.
+        which is divided by heads. `kv_down` computes the latent and the rotated part of the keys. `kv_up`
+        computes the keys and values of all heads.
         """
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
         up, cut = self.heads * self._up_columns, split.tensor

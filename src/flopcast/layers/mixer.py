@@ -15,9 +15,9 @@ from flopcast.layers.base import AbstractLayer, Split
 class AbstractMixer(AbstractLayer):
     """The half of a block in which tokens interact; tensor parallelism divides it into whole heads.
 
-    A mixer that is `in_tensor_region` reads "attention.in.full" and writes a partial sum,
-    "attention.partial"; its block gathers the input and adds the partial sums. Any other mixer reads the
-    rank's own tokens, "attention.in", and writes "attention.sum".
+    A mixer with `in_tensor_region` reads "attention.in.full" and writes a partial sum, "attention.partial";
+    its block gathers the input and adds the partial sums. Any other mixer reads the rank's own tokens,
+    "attention.in", and writes "attention.sum".
     """
 
     in_tensor_region: ClassVar[bool]

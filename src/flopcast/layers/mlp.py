@@ -4,8 +4,8 @@ Answers: fields, weights, sharding and forward items of a dense MLP. The inner w
 tensor-parallel ranks. A gated MLP computes gate and value in one GEMM.
 
 Tensors, each prefixed "mlp.": `in.full` (tokens, hidden) → `up` (tokens, inner or twice inner) → `inner`
-(tokens, inner) → `partial` (tokens, hidden). In RWKV, `shifted` is between `in.full` and `up`, and
-`received` → `gate` (tokens, hidden) multiply `down`, the partial sum of each rank.
+(tokens, inner) → `partial` (tokens, hidden). In RWKV, `shifted` is between `in.full` and `up`. `received` →
+`gate` (tokens, hidden) multiplies `down`, the partial sum of each rank.
 """
 
 from functools import partial
@@ -73,7 +73,7 @@ class Mlp(AbstractLayer):
         return hidden * (self.up_columns + self.ffn_hidden + (self.mix == "gated") * hidden)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return the up- and down-projection; the bias of the second belongs to the block.
+        """Return the up- and down-projection. The bias of the down-projection belongs to the block.
 
         The up-projection is divided along its output and the down-projection along its input, so no message
         is needed between them. Each rank holds the gate of RWKV whole, and multiplies its partial sum.

@@ -1,12 +1,12 @@
-"""Modules of a block that a recompute mode may name, and which items form them.
+"""The modules of a block that a recompute mode may name, and their items.
 
-Answers: does an item belong to "mlp", to "layernorm", …; is a module's output kept?
-Elsewhere: which modules a run recomputes (spec/plan.py, spec/stack.py), what that does to its backward and
-its memory (workload/backward.py).
+Answers: does an item belong to "mlp", to "layernorm", …, and is the output of a module kept?
+Elsewhere: which modules a run recomputes (spec/plan.py, spec/stack.py), the effects on the backward pass
+and on memory (workload/backward.py).
 
 A *checkpointed* module keeps its input. It also keeps its output if another item reads it again. A module
-that *discards its output* keeps neither: it runs again right before the first backward that reads what it
-made. Items are found by what layers name them, before and after a stack's rewrites.
+that *discards its output* keeps neither: it runs again right before the first backward pass that reads its
+output. Modules are found by the names of items, before and after the rewrites of a stack.
 
 References
 ----------
@@ -30,10 +30,10 @@ GATE = frozenset({"experts.clamp", "experts.activation"})  # what one function o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Module:
-    """The items of a module, and whether its output is discarded with them.
+    """The items of a module, and whether the module also discards its output.
 
-    `alone`: each of its items is a separate module, such as the norms of both halves. `views`: tensors that
-    are parts of its outputs and have names of their own.
+    `alone`: each item is a separate module, such as the norms of both halves. `views`: tensors with names
+    that are parts of the module's outputs.
     """
 
     holds: Callable[[Item], bool]
@@ -96,9 +96,9 @@ MODULES: dict[str, Module] = {  # what holds more stands first
 
 
 def module_of(item: Item, chosen: Iterable[str]) -> str:
-    """Return the widest of the chosen modules to which an item belongs; "" if there is none.
+    """Return the largest chosen module to which an item belongs; "" if there is none.
 
-    A group that a layer names itself ("core_attention") is a module too, checkpointed.
+    A recompute group of a layer, such as "core_attention", is a checkpointed module too.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def module_of(item: Item, chosen: Iterable[str]) -> str:
 
 
 def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
-    """Return the tensors that an item makes in a module whose output is also discarded."""
+    """Return the tensors that an item writes, if its module discards its output."""
     name = module_of(item, chosen)
     if name not in MODULES or not MODULES[name].discards:
         return ()
@@ -129,9 +129,10 @@ def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
 
 
 def run_of(item: Item, chosen: Iterable[str]) -> str:
-    """Return the run that is recomputed with this item: a module, or one item of it; "" for none.
+    """Return the group of items that are recomputed together with this item; "" if there is none.
 
-    Modules of multi-token prediction are recomputed one by one, so each has a run of its own.
+    The group is a module or a single item. Each module of multi-token prediction is a separate group,
+    because these modules are recomputed one by one.
     """
     name = module_of(item, chosen)
     if not name:
@@ -141,9 +142,9 @@ def run_of(item: Item, chosen: Iterable[str]) -> str:
 
 
 def known_modules(items: Iterable[Item]) -> tuple[str, ...]:
-    """Return modules and groups that hold at least one of these items and that a mode may name.
+    """Return the modules and groups of these items that a recompute mode may name.
 
-    Every block has operators.
+    Every block has the module "operators".
     """
     run = tuple(items)
     known = [OPERATORS, *(name for name, module in MODULES.items() if any(map(module.holds, run)))]

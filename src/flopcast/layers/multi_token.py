@@ -2,7 +2,7 @@
 later.
 
 Answers: fields, weights, sharding and forward items of all modules but their logits.
-Elsewhere: their logits and losses, which the model's own head computes (layers/head.py), their block
+Elsewhere: their logits and losses, which the head of the model computes (layers/head.py), their block
 (layers/block.py), the stage that runs them (workload/stages.py).
 
 Module i reads the output of the previous module (the first module reads the output of the last block) and
@@ -43,11 +43,11 @@ from flopcast.records import replace
 
 
 class MultiTokenPrediction(AbstractLayer):
-    """`modules` modules in a row, each with a `block` and norms of its kind, or with those of the first.
+    """A sequence of `modules` modules, each with a block and norms of the block's kind.
 
-    If they are `shared`, all modules use the weights of the first.
-    `vocabulary` and `vocabulary_multiple` are those of the embedding. If the head reuses the table of the
-    embedding (`tied`), its stage already has a copy of the table.
+    If `shared` is true, all modules use the weights of the first. `vocabulary` and `vocabulary_multiple`
+    are those of the embedding. If the head reuses the table of the embedding (`tied`), its stage already
+    has a copy of the table.
     """
 
     kind: Literal["mtp"] = "mtp"
@@ -64,7 +64,7 @@ class MultiTokenPrediction(AbstractLayer):
         return Embedding(vocabulary=self.vocabulary, vocabulary_multiple=self.vocabulary_multiple)
 
     def linear_elements(self, hidden: int) -> int:
-        """Return elements of the matrices of one module for each token, without the head."""
+        """Return the weights of one module that multiply a token, without the head."""
         inside = self.block.mixer.linear_elements(hidden) + self.block.feed_forward.linear_elements(hidden)
         return 2 * hidden * hidden + inside
 

@@ -1,10 +1,10 @@
-"""The router of a mixture of experts: scores of all experts for each token, and the best of them.
+"""The router of a mixture of experts, which scores all experts for each token and chooses the best.
 
 Answers: which kernels choose a token's experts, and how large are they?
 Elsewhere: the fields that select them, and the experts (layers/experts.py).
 
-Scores are computed in fp32 in every precision of the product (arXiv:2101.03961, section 2.4). All passes
-are small compared with the experts. Most of their cost is their launches.
+Scores are computed in fp32, whatever the precision of the product (arXiv:2101.03961, section 2.4). All
+passes are small compared with the experts. Most of their cost is their launches.
 """
 
 from flopcast.dtypes import constant
@@ -25,15 +25,15 @@ def router_items(
     Parameters
     ----------
     experts : number of scores of a token
-    scores : kind of the pass that makes scores of logits: "softmax", "sigmoid"
+    scores : kind of the pass that computes scores from logits: "softmax" or "sigmoid"
     dtype : of the product
     before : kinds of passes over scores before experts are chosen; no gradient goes through them
-    loss : whether a pass over the scores computes the loss that keeps loads even
+    loss : whether a pass over the scores computes the load-balancing loss
 
     Returns
     -------
     tuple of Item
-        The product, the scores, what `before` names, the choice, the loss.
+        The product, the scores, the passes of `before`, the choice, and the loss.
     """
     work = Matmul(m=split.own_tokens, n=constant(experts), k=constant(hidden), dtype=dtype)
     steps = [

@@ -70,7 +70,7 @@ class SelectiveScan(AbstractRecurrentMixer):
 
     @property
     def last_tokens(self) -> int:
-        """Return the tokens of the convolution before the current one."""
+        """Return the number of earlier tokens that the convolution reads."""
         return self.convolution - 1
 
     @property

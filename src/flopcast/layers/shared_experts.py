@@ -1,8 +1,9 @@
-"""Shared experts: experts that process every token. Together they form one dense MLP, whose output is added
-to that of the routed experts.
+"""Shared experts: experts that process every token.
 
-Answers: which weights and items do they add to a mixture of experts?
-Elsewhere: their fields, and the experts that are routed to (layers/experts.py).
+Together they form one dense MLP, whose output is added to that of the routed experts.
+
+Answers: which weights and items do shared experts add to a mixture of experts?
+Elsewhere: their fields, and the routed experts (layers/experts.py).
 
 References
 ----------
@@ -33,13 +34,13 @@ def shared_weights(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Wei
 
 
 def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item, ...]:
-    """Return items from "mlp.in" and "experts.sum" to "mlp.sum", in a tensor-parallel region of their own.
+    """Return items from "mlp.in" and "experts.sum" to "mlp.sum", in a separate tensor-parallel region.
 
     Parameters
     ----------
-    gate : whether its result is scaled, by the sigmoid of one number a token
+    gate : whether the sigmoid of one number per token scales the result
 
-    If nothing is gathered, the MLP reads the same tensor as router and experts, which is saved once.
+    Without a gather, the MLP reads the same tensor as router and experts, and this tensor is saved once.
     """
     whole = "shared.in.full" if split.sequence_parallel else "mlp.in"
     enter = enter_tensor_parallel("mlp.in", "shared.enter", hidden, split)

@@ -4,8 +4,9 @@ Answers: weights and projections of the indexer of a layer.
 Elsewhere: scores and choice while an engine serves (serving/rewrites/sparse_tokens.py), the layer
 (layers/latent_attention.py).
 
-Every rank of tensor parallelism holds the whole indexer. It has one key for a token, and scores all keys
-before a token with `heads` queries, whose scores it weighs and sums. Queries come from their latent.
+Every rank of tensor parallelism holds the whole indexer. Each token has one key and `heads` queries, which
+are projected from the latent of queries. The indexer scores all earlier keys with each query, and computes
+a weighted sum of the scores.
 
 References
 ----------
@@ -52,7 +53,7 @@ class SparseIndex(StrictModel):
         return self.size + 4
 
     def linear_elements(self, hidden: int, queried: int) -> int:
-        """Return elements of the projections; `queried` is the width of what queries are projected from."""
+        """Return elements of the projections; `queried` is the input width of the projection of queries."""
         return queried * self.heads * self.size + hidden * (self.size + self.heads)
 
     def weights(self, hidden: int, queried: int) -> tuple[Weight, ...]:

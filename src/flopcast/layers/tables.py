@@ -2,7 +2,7 @@
 
 Answers: which part of the tables does a rank hold, what does it look up, and which vectors are exchanged?
 Elsewhere: the blocks that contain look-ups (layers/traced.py), the degree and the way of sharding
-(spec/plan.py), their rules (spec/rules_shared_graphs.py).
+(spec/plan.py), the rules for plans (spec/rules_shared_graphs.py).
 
 The ranks of the expert axis share the tables, in one of three ways:
 
@@ -16,10 +16,10 @@ The ranks of the expert axis share the tables, in one of three ways:
 Every rank may hold small tables whole (`is_shared`): their look-ups send nothing, and their gradients are
 reduced like those of other weights.
 
-Before a look-up, ranks exchange the indices; the gradients of vectors return the way that the vectors came.
-Sharded tables are in fp32 and are updated row by row in the backward pass, as TorchRec's fused optimizers
-and HugeCTR do: only rows that were looked up are read and written, there are no gradients of whole tables,
-and row-wise Adagrad keeps one number for each row.
+Before a look-up, ranks exchange the indices. In the backward pass, the gradients of vectors travel in the
+opposite direction. Sharded tables are in fp32 and are updated row by row in the backward pass, as
+TorchRec's fused optimizers and HugeCTR do: only rows that were looked up are read and written, there are no
+gradients of whole tables, and row-wise Adagrad keeps one number for each row.
 
 References
 ----------
@@ -46,9 +46,9 @@ def is_shared(elements: int, split: Split) -> bool:
 
 
 def fullest_share(sizes: Sequence[float], ranks: Counts) -> Counts:
-    """Return the fraction of all elements on the fullest rank if ranks hold whole tables.
+    """Return the fraction of all elements that the fullest rank holds, if ranks hold whole tables.
 
-    The largest remaining table is placed on the emptiest rank in turn.
+    Tables are placed one by one, the largest first, each on the rank with the fewest elements so far.
 
     >>> fullest_share([40.0, 40.0, 20.0, 10.0], np.array([[1.0], [2.0], [8.0]])).ravel().round(3).tolist()
     [1.0, 0.545, 0.364]
@@ -63,7 +63,7 @@ def fullest_share(sizes: Sequence[float], ranks: Counts) -> Counts:
 
 
 def sharded_table(name: str, elements: int, row: int, share: Counts) -> Weight:
-    """Return the part of a table that a rank holds, with a number for each row, which its update keeps."""
+    """Return the part of a table that a rank holds, with the optimizer state of one number per row."""
     return Weight(
         name=name,
         elements=(elements + elements / row) * share,

@@ -1,12 +1,12 @@
-"""Time mixing of RWKV-5, -6 and -7: linear attention whose inputs are mixed with those of the last token.
+"""Time mixing of RWKV-5, -6 and -7: linear attention that mixes each token with the previous one.
 
 Answers: fields, weights, sharding and forward items of the mixer of RWKV.
 Elsewhere: the recurrence (operators/gated_delta.py), channel mixing (layers/mlp.py), what an engine runs
 (serving/rewrites/cached_states.py).
 
-Tensor parallelism divides the heads. Each projection has an input of its own, a weighted sum of the token
-and the one before it, so no two of them are one GEMM. From the second layer on, RWKV-7 adds the values of
-the first layer; flopcast does not count the messages that send them to later pipeline stages.
+Tensor parallelism divides the heads. Each projection has a different input, a weighted sum of the token and
+the one before it, so no two projections can be one GEMM. From the second layer on, RWKV-7 adds the values
+of the first layer; flopcast does not count the messages that send them to later pipeline stages.
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `shifted.` and a letter of each projection
 → r, k, v (queries, keys, values), w (decays), g (gates), a (rates of RWKV-7) → `states` → `joined` →
@@ -89,16 +89,16 @@ class TimeMix(AbstractRecurrentMixer):
 
     @property
     def last_tokens(self) -> int:
-        """Return 1: sums contain the token before the current one."""
+        """Return 1, because the weighted sums contain the previous token."""
         return 1
 
     @property
     def channels(self) -> int:
-        """Return the elements of the last token that time mixing and channel mixing read."""
+        """Return the elements of the previous token that time mixing and channel mixing read."""
         return 2 * self.heads * self.head_size
 
     def local_channels(self, split: Split) -> Counts:
-        """Return the same elements on one rank, which holds them all."""
+        """Return the elements of the previous token on one rank, which holds all of them."""
         return constant(self.channels)
 
     @property
@@ -115,7 +115,7 @@ class TimeMix(AbstractRecurrentMixer):
         return whole + shifts + ranks * (hidden + inner)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections, weights of sums, vectors of heads, and the norm, which covers all heads.
+        """Return the weights of projections, of weighted sums and of heads, and of the norm over all heads.
 
         Each rank holds all weights before the heads. RWKV-6 has a further weighted sum, from which those of
         the projections are computed.

@@ -4,9 +4,9 @@ Answers: weights, sharding and forward items of each layer.
 Elsewhere: the description of a tower (layers/vision.py), sizes of images and grids of patches
 (layers/images.py), what a block runs (layers/block.py).
 
-The tower has a width of its own. It works on the patches of all images of a micro-batch, which attend to
-each other inside an image or inside windows of it; at the end, projections make tokens of the decoder's
-width of them, which take the places of image tokens in the sequence. Every rank of a tensor-parallel group
+The tower has its own width and processes the patches of all images of a micro-batch. A patch attends to the
+patches of its image, or of a window of its image. At the end, projections turn patches into tokens of the
+decoder's width, which replace the image tokens of the sequence. Every rank of a tensor-parallel group
 computes all patches with its share of the heads and of the inner widths, without sequence parallelism. With
 context parallelism, each rank that shares a sequence runs the tower over all images of the sequence.
 
@@ -153,11 +153,11 @@ class TowerLayer(AbstractLayer):
         return tuple(map(self._named, self.own_items(hidden, self.split_of(split))))
 
     def own_weights(self, hidden: int, split: Split) -> Iterable[Weight]:
-        """Return the tensors as those of a trained layer."""
+        """Return the weights of the layer if it is trained."""
         raise NotImplementedError
 
     def own_items(self, hidden: int, split: Split) -> Iterable[Item]:
-        """Return the items as those of a trained layer."""
+        """Return the items of the layer if it is trained."""
         raise NotImplementedError
 
     def _named(self, item: Item) -> Item:
@@ -214,7 +214,7 @@ class Patches(TowerLayer):
 
 
 class SeenBlock(TowerLayer):
-    """A block of the tower. Its kind is that of all blocks, so recompute and shards treat it as one."""
+    """A block of the tower. It has the kind of other blocks, so that recompute and sharding apply to it."""
 
     kind: Literal["block"] = "block"
     block: TowerBlock
@@ -236,7 +236,7 @@ class SeenBlock(TowerLayer):
         return (*self.block.weights(self.width, split), *scales)
 
     def own_items(self, hidden: int, split: Split) -> Iterable[Item]:
-        """Yield the items of the block; a scaled result is read and written once more."""
+        """Yield the items of the block. With `layer_scale`, another pass reads and writes each result."""
         for item in self.block.forward(self.width, split):
             if self.block.layer_scale and item.name.endswith(".residual"):
                 source, output = item.inputs[0], f"{item.inputs[0]}.scaled"

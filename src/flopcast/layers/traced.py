@@ -1,13 +1,13 @@
 """A block that was traced: its operators in order, whose sizes are polynomials of the micro-batch.
 
-Answers: which weights and items has a block for which flopcast has no layer?
+Answers: which weights and items does a block have, if flopcast has no layer for it?
 Elsewhere: how a trace becomes such a block (interop/tracing/blocks.py), how its division is found
-(interop/tracing/division.py), blocks made of halves (block.py).
+(interop/tracing/division.py), blocks of a mixer and a feed-forward layer (block.py).
 
 Tensor parallelism divides the GEMMs that the trace marks "column" or "row", and the operators between them.
 All other operators run whole on every rank (arXiv:1909.08053, section 3). Neither context, sequence nor
 expert parallelism divides the block (spec/rules_traced.py). Data and pipeline parallelism, ZeRO and
-recompute work as for every block. Tensors have the names of the trace: "x" flows in, "y" flows out.
+recompute work as for every block. Tensors have the names of the trace. The input is "x" and the output "y".
 """
 
 from collections.abc import Iterator, Sequence
@@ -140,7 +140,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
         return True
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return every weight on one rank: parts of divided weights and sharded tables, others whole."""
+        """Return the weights on one rank: its part of divided weights and sharded tables, others whole."""
         own = self.weights_of_block
         tables = [each.elements for each in own if each.row and is_shared(each.elements, split)]
         shares = split.tables == "table" and tables
@@ -161,7 +161,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return the items that compute tensor "y" from tensor "x".
 
-        Each whole tensor that divided operators read gets one item `f`, before the first of them.
+        If divided operators read a whole tensor, one item `f` precedes the first of these operators.
         """
         entered: set[str] = set()
         items: list[Item] = []
@@ -182,15 +182,15 @@ class Traced(AlwaysWithKind, AbstractMixer):
         return tuple(each for each in self.operators if isinstance(each, GraphPass) and each.picks_rows)
 
     def linear_elements(self, hidden: int) -> int:
-        """Return half of the FLOP per token that do not depend on the length of the sequence."""
+        """Return half of the FLOP per token, without those that depend on the length of the sequence."""
         return round(self._flop_of_token()[0] / 2)
 
     def pair_flop(self, hidden: int) -> int:
-        """Return the FLOP of a token per token of its sequence, with or without mask."""
+        """Return the FLOP for each pair of tokens, with or without a mask."""
         return round(self._flop_of_token()[1])
 
     def square(self, length: int) -> float:
-        """Return length²: a trace shows no window."""
+        """Return length², because a trace does not record windows."""
         return float(length) ** 2
 
     def _flop_of_token(self) -> tuple[float, float]:
@@ -202,7 +202,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
         return short - slope * PROBES[0], slope
 
     def divided_flop(self) -> tuple[float, float]:
-        """Return the FLOP of a sample in operators that tensor parallelism divides, and in all."""
+        """Return the FLOP of a sample in the operators that tensor parallelism divides, and in all."""
         return self._flop(1.0, divided_only=True), self._flop(1.0)
 
     @cached_results(MOST_COUNTED)

@@ -126,11 +126,11 @@ class AbstractTracedOperator(AlwaysWithKind):
     enters: tuple[TracedTensor, ...] = ()
 
     def cut(self, *divisions: str, split: Split) -> Counts:
-        """Return the number of ranks over which a size is divided; 1 without these divisions."""
+        """Return the number of ranks that divide a size: 1 if the operator has none of these divisions."""
         return split.tensor if self.division in divisions else ONE
 
     def summed(self, split: Split) -> Counts | None:
-        """Return the elements of partial sums that ranks add after the operator, or None."""
+        """Return the elements of partial sums that ranks add after the operator; None if there are none."""
         return None
 
 
@@ -185,7 +185,7 @@ class TracedMatmul(AbstractTracedOperator):
         return Matmul(m=self.m.of(split), n=n, k=k, dtype=split.dtype)
 
     def summed(self, split: Split) -> Counts | None:
-        """Return the whole output of a product divided by rows."""
+        """Return the whole output of a GEMM of which each rank computes a partial sum."""
         return self.m.of(split) * self.n.of(split) if self.division == "row" else None
 
 
@@ -216,8 +216,8 @@ class TracedBatchedMatmul(AbstractTracedOperator):
     def work(self, split: Split) -> AbstractOperator:
         """Return the products on one micro-batch.
 
-        Products that make attention scores have m queries and n keys; those with the scores have k keys.
-        Ranks divide the batch, which counts heads times sequences.
+        GEMMs that compute attention scores have m queries and n keys. GEMMs that multiply scores by values
+        have k keys. Ranks divide the batch, whose size is heads times sequences.
         """
         batch = self.batch.of(split) / self.cut("within", split=split)
         n, k = self.n.of(split), self.k.of(split)
@@ -300,5 +300,5 @@ class TracedGroupedMatmul(AbstractTracedOperator):
         )
 
     def summed(self, split: Split) -> Counts | None:
-        """Return the whole output of products divided by rows."""
+        """Return the whole output of grouped GEMMs of which each rank computes a partial sum."""
         return self.rows.of(split) * self.n.of(split) if self.division == "row" else None

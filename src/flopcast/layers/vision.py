@@ -102,7 +102,7 @@ class Vision(Patching):
         Parameters
         ----------
         adapted
-            Whether the decoder has adapters, which alone are trained then.
+            Whether the decoder has adapters, which are then the only trained weights of the decoder.
         """
         trained = self.part_trained(adapted)
         patching = Patching(**{name: getattr(self, name) for name in Patching.model_fields})
@@ -138,9 +138,10 @@ class Vision(Patching):
         adapted
             Whether the decoder has adapters.
         backward
-            Whether the backward pass of what is trained counts too.
+            Whether to add the backward pass of the trained parts.
         ranks
-            Tensor-parallel ranks, whose FLOP are added up; they do not share the product of patches.
+            Number of tensor-parallel ranks. The result is the sum over these ranks, each of which
+            multiplies all patches by the patch embedding.
         """
         if not images:
             return 0.0

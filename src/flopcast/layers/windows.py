@@ -1,12 +1,12 @@
-"""Attention windows: to how many keys a query attends.
+"""Attention windows: the number of keys to which a query attends.
 
 Answers: to how many keys does a query in a sequence attend on average, if it attends only to nearby keys?
 Elsewhere: the layer (layers/attention.py), the work of the kernel (operators/flash_attention.py).
 
 A window counts tokens, including the query's own. "sliding": the last `window` tokens (arXiv:2004.05150,
-section 3.1). "chunked": those of the query's own chunk, sequences being cut into chunks of `window` tokens
-(Llama 4's `attention_chunk_size`). Both are causal. As everywhere in flopcast, a causal triangle counts as
-half of its square.
+section 3.1). "chunked": the tokens of the query's chunk, if sequences are cut into chunks of `window`
+tokens (Llama 4's `attention_chunk_size`). Both are causal. As everywhere in flopcast, a causal triangle
+counts as half of its square.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The possible plans of one screened batch: their losses, and by how much they exceed limits.
+"""The possible plans of one screened batch, with their losses and the amounts by which they exceed limits.
 
 Answers: what are the losses of screened plans, and which of them fail only because of memory?
 Elsewhere: the screening (screen.py), which plans are kept (top_candidates.py), which are worth an estimate
@@ -22,9 +22,9 @@ SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screen
 class BatchLosses:
     """The possible plans of one batch as columns, (rows,), with their losses, (rows, objectives).
 
-    `row` is the place of each in the batch. `over_ratio` is the largest ratio of need to limit. Plans with
-    `lacks_memory` keep every limit except memory, and plans with `in_memory` may break every limit except
-    memory. Plans that `fits` marks fit their devices, tightly or not.
+    `row` is the position of each plan in the batch. `over_ratio` is the largest ratio of need to limit.
+    Plans with `lacks_memory` keep every limit except memory, and plans with `in_memory` may break every
+    limit except memory. `fits` marks plans that fit their devices, tightly or not.
     """
 
     row: Integers
@@ -39,13 +39,13 @@ class BatchLosses:
     def of(
         cls, question: Question, job: Job, global_batch: Counts, part: Screened, step_s: Floats
     ) -> "BatchLosses":
-        """Return the losses of the possible plans of a batch, and by how much they break limits.
+        """Return the losses of the possible plans of a batch, and the amounts by which they exceed limits.
 
         Parameters
         ----------
         question : Question
         job : Job
-            One size of the question; the plans take the place of its own.
+            One size of the question, with these plans instead of its own.
         global_batch : array of shape (plans, 1)
         part : Screened
             Which plans are possible, and their memory.
@@ -55,8 +55,9 @@ class BatchLosses:
         Returns
         -------
         BatchLosses
-            Arrays of shape (rows,) for the possible plans. A ratio above 1 says that a plan breaks a limit;
-            the largest ratio of all limits counts. A plan lacks only memory if no other limit is broken.
+            Arrays of shape (rows,) for the possible plans. A ratio above 1 means that a plan breaks a
+            limit. The largest ratio of all limits counts. A plan lacks only memory if no other limit is
+            broken.
         """
         row = np.flatnonzero(part.possible)
         estimates = Estimates(

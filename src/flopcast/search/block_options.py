@@ -24,13 +24,14 @@ Option = dict[str, object]  # fields of a plan that a block may have
 
 
 def options_of(job: Job, plan: Plan, *, placements: bool = False) -> Iterator[Option]:
-    """Yield the strategies that blocks may have and whose layouts keep all rules. The plan's own strategy
-    comes first.
+    """Yield the strategies that blocks may have and whose layouts keep all rules.
+
+    The plan's own strategy comes first.
 
     Parameters
     ----------
-    placements : whether blocks differ in recompute and in what is on the host, instead of in degrees, ZeRO
-        and recompute
+    placements : whether blocks differ in recompute and in placements on the host, instead of in degrees,
+        ZeRO and recompute
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """The plan that flopcast chooses for a job without a plan, and the sentences of a report about this choice.
 
-Answers: how good is the chosen plan, compared with the next best and with plans that may not fit?
+Answers: how good is the chosen plan, compared with the next best plan and with plans that may not fit?
 Elsewhere: the choice itself (default_plan.py).
 """
 
@@ -40,11 +40,10 @@ class ChosenPlan:
 
     `possible` plans keep every rule and `fitting` of them fit. If none fits, `fitting` counts tight plans
     and `tight` is true. `tied` of the simulated plans are tied with the fastest (rank.py), and `plan` is
-    the simplest of these. `next_best` is the fastest plan or, if that is `plan`, the next one that is no
-    variant of it. `next_ratio` is the step time of `next_best` over that of `plan`, and below 1 if the
-    other is faster. If only one plan was simulated, `next_best` is None. `num_variants` plans were derived
-    from the fitting ones and simulated too. `faster_tight` is a plan that was left out, because it may not
-    fit.
+    the simplest of these. `next_best` is the fastest plan or, if that is `plan`, the next plan that is not
+    a variant of `plan`. `next_ratio` is the step time of `next_best` divided by that of `plan`. If only one
+    plan was simulated, `next_best` is None. `num_variants` plans were derived from the fitting ones and
+    simulated too. `faster_tight` is a plan that was left out, because it may not fit.
     """
 
     plan: Plan

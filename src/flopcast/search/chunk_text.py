@@ -4,8 +4,8 @@ Answers: how are a search, its top candidates and its simulated plans written as
 loss?
 Elsewhere: what a chunk is (chunks.py), where texts are kept (workers/).
 
-Texts are JSON: Python writes every float64 so that it reads the same again. The text of a kept plan states
-its differences from an empty plan. Its job is the job of the question.
+Texts are JSON, in which Python writes every float64 without loss. The text of a kept plan states the
+differences from an empty plan. The job of this plan is the job of the question.
 """
 
 import json
@@ -40,7 +40,7 @@ def read_question(text: str) -> Question:
 def candidates_text(candidates_kept: TopCandidates) -> str:
     """Return the top candidates of a chunk as text, which holds every plan once.
 
-    A plan is often among the best and on the front at the same time. Lists therefore hold places in the
+    A plan is often among the best and on the front at the same time. Lists therefore hold positions in the
     order of the space, and the plans themselves follow. `read_candidates` returns equal candidates.
     """
     kept = {one.order: one for name in KEPT for one in getattr(candidates_kept, name)}

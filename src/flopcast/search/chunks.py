@@ -44,10 +44,10 @@ class Chunk:
 
 
 def chunks(question: Question, number: int | None = None) -> tuple[Chunk, ...]:
-    """Return a question cut into parts of about this many plans, in the order of the space.
+    """Return the chunks of a question, each of about this many plans, in the order of the space.
 
     If possible, the plans of one structure stay together, because they share much of their work. Without a
-    number, the space determines the length of parts.
+    number, the space determines the size of chunks.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
 
 
 def num_screened(question: Question) -> int:
-    """Return the number of plans of a question; where evolution chooses plans, the number to expect."""
+    """Return the number of plans of a question. If evolution chooses plans, this is the expected number."""
     if question.evolve:
         return sum(chunk.number for chunk in chunks(question))
     return sum(num_plans(job, question.space) for job in question.jobs)
@@ -114,8 +114,8 @@ def screened(
     kept : KeptResults
         Results of earlier predictions with the same items.
     before : Incumbents
-        What is known of other chunks. Plans that it rules out are not estimated; the final answer is the
-        same with and without it.
+        Results of other chunks. Plans that these results rule out are not estimated. They do not change the
+        final answer.
     """
     job = tuple(question.sized())[chunk.place]
     if question.evolve:
@@ -127,6 +127,6 @@ def screened(
 
 
 def played(jobs: Sequence[Job], book_of: BookOf, kept: KeptResults = NOTHING_KEPT) -> tuple[Exact, ...]:
-    """Return the jobs of one group, simulated."""
+    """Return the simulated jobs of one group."""
     found = dict(play_each(jobs, book_of, kept))
     return tuple(found[place] for place in range(len(jobs)))

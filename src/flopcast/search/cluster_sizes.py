@@ -1,6 +1,6 @@
 """A cluster with another number of devices.
 
-Answers: what is a cluster with this many devices, and which numbers are possible?
+Answers: how does a cluster with this many devices look, and which numbers are possible?
 Elsewhere: the sizes that a search tries (space.py), predictions on several sizes (scaled.py).
 """
 
@@ -15,7 +15,7 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     Raises
     ------
     SpecError
-        The cluster is no single group of nodes, or its last node would be used in part.
+        The cluster has several groups of nodes, or would use only a part of its last node.
     """
     (group, *others), per_node = cluster.groups, cluster.node.devices
     if num_devices == cluster.num_devices:

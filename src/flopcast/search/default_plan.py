@@ -60,7 +60,7 @@ SEARCHED = (
 class NoPlanFitsError(InfeasibleError):
     """Plans of the job keep every rule, but none fits into the memory of a device.
 
-    `needed_ratio` is the memory that the smallest plan needs over that of a device.
+    `needed_ratio` is the memory that the smallest plan needs, divided by the memory of a device.
     """
 
     def __init__(self, text: str, needed_ratio: Number) -> None:
@@ -89,7 +89,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     SpecError
         The fixed fields contradict each other.
     InfeasibleError
-        No plan keeps every rule, or (NoPlanFitsError) none fits; the message names the nearest plan.
+        No plan keeps every rule or, as NoPlanFitsError, no plan fits. The message names the nearest plan.
     """
     question, found, kept = asked_for(job, fixed), TopCandidates(), KeptResults(MOST_RESULTS, ALIKE)
     for room_fraction in (None, WHOLE_FRACTION):
@@ -133,7 +133,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
 
 
 def fits(job: Job, fixed: Mapping[str, object]) -> bool:
-    """Return whether a usual plan for the job fits; False also where no plan keeps every rule.
+    """Return whether a usual plan for the job fits; False also if no plan keeps every rule.
 
     The function estimates no step times, and tries only the smallest micro-batch, which needs the least
     memory.
@@ -156,10 +156,10 @@ def fits(job: Job, fixed: Mapping[str, object]) -> bool:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class UsualPlans:
-    """The usual plans of one setting of a search: their counts, and the best of them.
+    """The usual plans of one setting of a search: their numbers, and the best plans.
 
-    `best` is the best estimate among them as a candidate, or None if no usual plan is feasible; `jobs` are
-    the few that `first_choice` simulates.
+    `best` is the candidate with the best estimate, or None if no usual plan is feasible. `jobs` are the few
+    plans that `first_choice` simulates.
     """
 
     incumbents: Incumbents
@@ -169,7 +169,9 @@ class UsualPlans:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FirstChoice:
-    """The job with the plan that `flopcast predict` takes, if one is feasible, and all simulated plans."""
+    """The job with the plan that `flopcast predict` chooses, if one is feasible, and all simulated
+    plans.
+    """
 
     chosen: Job | None
     simulated: tuple[Exact, ...]
@@ -196,7 +198,10 @@ def all_usual_plans(
 def usual_plans(
     question: Question, job: Job, book: CurveBook, kept: KeptResults, told: Told = lambda _: None
 ) -> UsualPlans:
-    """Return the usual plans for `job`, which is one of `question.sized()`; `told` as above."""
+    """Return the usual plans for `job`, which is one of `question.sized()`.
+
+    For `told`, see `all_usual_plans`.
+    """
     found = usual_candidates(question, job, book, kept, BEST, feasible_only=False, told=told)
     return UsualPlans(
         incumbents=found.incumbents,
@@ -208,7 +213,9 @@ def usual_plans(
 def first_choice(
     question: Question, jobs: Sequence[Job], book: CurveBook, kept: KeptResults
 ) -> FirstChoice:
-    """Return the first choice for one setting, given the jobs of its usual plans."""
+    """Return the plan that `flopcast predict` chooses for one setting, given the jobs of its usual
+    plans.
+    """
     simulated = _simulated(jobs, asked_variants(question), book, kept)
     plans = ranked(question, [one for one in simulated if over_ratio(question, one) <= 1.0])
     chosen = plans[0].played.job if plans else None

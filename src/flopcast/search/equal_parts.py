@@ -1,7 +1,7 @@
 """Errors for jobs with unequal devices or links, which a search over plans does not support.
 
-Answers: why is there no search for this job, and what can be done instead?
-Elsewhere: parts of other speeds (cost/parts.py), the order of nodes for one plan (node_order.py).
+Answers: why is there no search for this job, and what can the user do instead?
+Elsewhere: parts of different speed (cost/parts.py), the order of nodes for one plan (node_order.py).
 """
 
 from flopcast.errors import Problem
@@ -14,7 +14,8 @@ CHOSEN = "flopcast chooses the plan as if all devices and links had equal speeds
 
 
 def of_parts(job: Job) -> Problem | None:
-    """Return the fault of searching for a job with unequal nodes, slow parts or measured links, or None.
+    """Return the error of a search for a job with unequal nodes, slow parts or measured links; None for
+    other jobs.
 
     A search estimates many plans with the prices of equal parts. For such a job, the estimates would be
     wrong, because the ranks on a slow part differ from plan to plan.

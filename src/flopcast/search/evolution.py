@@ -4,9 +4,9 @@ Answers: which rows are kept, and which rows are tried next?
 Elsewhere: what a row of genes means for a plan (evolved_plans.py), fronts (pareto_front.py).
 
 The method is NSGA-II (Deb and others, 2002). The rows of the first front survive, and then those of the
-next fronts. Of a front that is too long, the rows in its sparsest parts survive. Rows that break a limit
-come after all others, the smallest excess first. All rows are arrays; randomness comes from one generator
-with a fixed seed.
+next fronts. If a front is too long, the rows in its sparsest parts survive. Rows that break a limit come
+after all other rows, in the order of their excess. Random numbers come from one generator with a fixed
+seed.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,11 +31,11 @@ class Genes:
     Attributes
     ----------
     sizes : array of int, (genes,)
-        How many values each gene has; they are numbered from 0, neighbours are alike.
+        Number of values of each gene. Values are numbered from 0, and neighbouring values are similar.
     start : callable
         Takes a generator and a number of rows; returns random rows of genes.
     repaired : callable
-        Takes rows of genes; returns rows that mean something, of which there may be fewer.
+        Takes rows of genes; returns valid rows, of which there may be fewer.
     """
 
     sizes: Integers
@@ -52,9 +52,9 @@ def evolve(genes: Genes, evaluate: Evaluate, population: int = POPULATION) -> It
     Parameters
     ----------
     evaluate : callable
-        Returns losses, and an excess: 0 for rows that keep every limit, infinite for impossible ones.
+        Returns losses, and an excess: 0 for rows that keep every limit, infinite for impossible rows.
     population : int
-        Rows that survive a generation, and rows that one adds at most.
+        Number of rows that survive a generation, and largest number of rows that a generation adds.
     """
     random = np.random.default_rng(SEED)
     seen: set[bytes] = set()
@@ -86,7 +86,7 @@ def survivors(losses: Counts, excess: Counts, most: int) -> Integers:
 
     Examples
     --------
-    Of one front, the ends and the sparsest parts survive; a row that breaks a limit comes last:
+    The ends and the sparsest parts of a front survive. A row that breaks a limit comes last:
 
     >>> losses = np.array([[0.0, 4.0], [1.0, 3.0], [1.1, 2.9], [4.0, 0.0], [0.0, 0.0]])
     >>> sorted(survivors(losses, np.array([0.0, 0, 0, 0, 1]), 3).tolist())

@@ -5,9 +5,9 @@ Elsewhere: the method (evolution.py), the whole space in order (grid.py), estima
 are kept (top_candidates.py).
 
 A row has one gene for each option, each degree, the replicas that share states, and the sizes of micro and
-global batch. A mixture of two parents need not be a plan: its degrees become those of the nearest way to
-cut the devices, options that make no difference become neutral, and a micro-batch that does not divide the
-work becomes the next smaller one. So every row is a plan of the grid.
+global batch. A mixture of two parents may be no valid plan. Its degrees are then replaced by the nearest
+division of the devices, options without effect by their neutral value, and a micro-batch that does not
+divide the work by the next smaller one. Every row is therefore a plan of the grid.
 """
 
 from collections.abc import Callable, Iterator

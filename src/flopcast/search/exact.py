@@ -1,7 +1,7 @@
 """Exact predictions of many plans at once, with the numbers of `predict`.
 
-Answers: how long does the step of each plan take, on which factors does it depend, and how does its busiest
-stage spend the time?
+Answers: how long does the step of each plan take, on which factors does it depend, and how is the time of
+the busiest stage divided?
 Elsewhere: the full report of one plan (prediction.py), estimates for millions of plans (screen.py).
 
 Plans of one structure on one cluster are lowered, realised, priced and simulated as one batch; only the
@@ -40,12 +40,12 @@ BATCH = 32  # plans that are simulated together: what counts executions on paths
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Exact:
-    """One plan, simulated: the part of its report that a search needs to rank and explain plans.
+    """A simulated plan: the part of its report that a search needs to rank and explain plans.
 
     `step_low_s` and `step_high_s` are the ends of the step's 90 % interval, by `factors`. `breakdown`
     describes the busiest stage and sums to the step. `device_used_bytes`, `expected_bytes` and `high_bytes`
-    are those of the fullest stage, `outside_ratio` that of the fullest memory outside the devices
-    (memory/tiers.py). `warnings` say which kernels were not measured on the device.
+    belong to the fullest stage, and `outside_ratio` to the fullest memory outside the devices
+    (memory/tiers.py). `warnings` name kernels that were not measured on the device.
     """
 
     job: Job
@@ -98,15 +98,15 @@ def play_each(
 
     Parameters
     ----------
-    jobs : each keeps every rule; their batches list no micro-batches
+    jobs : jobs that keep every rule, and whose batches list no micro-batches
     book_of : the curves of a cluster
     kept : layers and prices of earlier batches, for a batch of few plans
-    energy : whether costs contain the energy of a step, which takes a tenth of the time
+    energy : whether costs include the energy of a step, whose computation takes a tenth of the time
 
     Yields
     ------
     int, Exact
-        The index of a job in `jobs`, and its prediction. Jobs of one structure follow each other.
+        The index of a job in `jobs`, and its prediction. Jobs of one structure are consecutive.
 
     Examples
     --------
@@ -123,7 +123,9 @@ def play_each(
 
 
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
-    """Return groups of job indices to simulate as one batch: of one structure and machine, not too many.
+    """Return groups of job indices to simulate as one batch.
+
+    The jobs of a group have one structure and machine, and their number is limited.
 
     The largest groups come first, so that no worker starts a large group after the others have finished.
     """

@@ -1,9 +1,9 @@
 """The search: it screens a space, and simulates, ranks and explains the best plans.
 
 Answers: which plans are best, how certain is their ranking, and which faster plans exceed a limit?
-Elsewhere: the question (question.py), the stream (grid.py, screen.py, top_candidates.py), the exact
-simulation (exact.py), the order (rank.py), sentences (render/search_reasons.py), how it is shown
-(render/search_text.py, render/search_json.py, render/search_drawing.py).
+Elsewhere: the question (question.py), the stream of plans (grid.py, screen.py, top_candidates.py), the
+exact simulation (exact.py), the order (rank.py), explanations (render/search_reasons.py), the output
+(render/search_*.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -80,10 +80,10 @@ class SearchResult(Summarised):
     on_front : tuple of Ranked
         Plans that no other plan beats in all objectives, in the order of the first objective.
     nearest : tuple of Ranked
-        Plans that break a limit and would otherwise be better than the best, the nearest first. If nothing
-        is feasible, the plan that breaks the limits by least, one that fits into memory if any does.
+        Plans that break a limit and would otherwise be better than the best, the nearest first. If no plan
+        is feasible, the plan that exceeds the limits least, if possible one that fits into memory.
     given : tuple of Ranked
-        The question's own plans, feasible or not; empty if nothing else is feasible.
+        The plans in the question, feasible or not; empty if no other plan is feasible.
     rejected : RejectedPlan or None
         The plan that breaks fewest rules, if no plan keeps all of them.
     settings : tuple of Setting
@@ -93,7 +93,7 @@ class SearchResult(Summarised):
     partial : bool
         Whether the search was interrupted before its end.
     preferences : tuple of tuples of Preferred
-        For every objective but the first: the plans of the front by the weight of the first against it.
+        For every objective except the first: the plans of the front, by the weight of the first one.
     """
 
     question: Question
@@ -114,7 +114,7 @@ class SearchResult(Summarised):
 
     @property
     def preferences(self) -> tuple[tuple[Preferred, ...], ...]:
-        """Return, for every objective but the first, the best plans for weights of the first objective."""
+        """Return the plans of the front by their weights, for every objective except the first."""
         return preferences_of(self.on_front)
 
     def summary(self) -> Summary:
@@ -167,15 +167,15 @@ def find(
     Parameters
     ----------
     question : Question
-    book_of : the curves of a cluster; asked once for each batch, so it should remember them
-    told : hears how far the search is
+    book_of : returns the curves of a cluster; called once for each batch, so it should store them
+    told : called with the progress of the search
 
     Returns
     -------
     SearchResult
-        Where nothing is feasible, without plans, and with the nearest one. A KeyboardInterrupt ends the
-        screening early: the plans seen so far are then simulated and ranked. A second one ends the
-        simulation, and the simulated plans are ranked. The answer says `partial`.
+        If no plan is feasible, it holds only the nearest plan. A KeyboardInterrupt ends the screening
+        early: the plans seen so far are then simulated and ranked. A second one ends the simulation, and
+        the simulated plans are ranked. The answer is then `partial`.
 
     Raises
     ------
@@ -207,13 +207,13 @@ def to_play(
     book_of: Callable[[Cluster], CurveBook],
     kept: KeptResults = NOTHING_KEPT,
 ) -> tuple[Job, ...]:
-    """Return the jobs to simulate exactly: the best by estimate, their variants, the user's own plans.
+    """Return the jobs to simulate exactly: the best estimated plans, their variants, and the user's plans.
 
     Parameters
     ----------
     question : Question
     candidates_by_setting : CandidatesBySetting
-        What screening has kept, overall and for each setting.
+        The plans that screening has kept, overall and for each setting.
     book_of : function
         Returns the curves of a cluster.
     kept : KeptResults
@@ -296,7 +296,7 @@ def first_look(question: Question, total: int, say: OnProgress) -> Told:
 
 
 def best_so_far(question: Question, usual: Sequence[UsualPlans], seen: Sequence[TopCandidates] = ()) -> str:
-    """Return the best of usual plans and of screened streams with its estimate, or "", as text."""
+    """Return the best of usual and screened plans with its estimate, as text; "" if there is none."""
     each = [one.best for one in usual if one.best is not None]
     each += [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]
     return _text(question, each)

@@ -1,12 +1,12 @@
 """All plans of a space, as columns of arrays, in batches of plans with the same structure.
 
-Answers: which plans does a space contain for a job, how many are they, and what is the plan of a row?
-Elsewhere: what may vary (space.py), which plans are possible and how fast they are (screen.py).
+Answers: which plans does a space contain, and which plan does a row describe?
+Elsewhere: the allowed values (space.py), possible plans and their step times (screen.py).
 
 Degrees are combined axis by axis: in a table of divisions of the devices, each row is repeated for every
 value of the next axis. Impossible rows are dropped immediately. Tables that are longer than a batch are
-combined in parts, so that memory does not grow with the space. The order is that of the fields, values as
-the space gives them: the same space gives the same batches.
+combined in parts, so that memory does not grow with the space. Plans are ordered by fields, and by the
+order of values in the space.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,12 +42,12 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
     Parameters
     ----------
     job : its plan gives the fields that the space does not name
-    rows : of a batch, at most
+    rows : largest number of rows of a batch
 
     Yields
     ------
     Job, Plans
-        Plans use every device; no rule has been asked yet. No plan occurs twice.
+        Plans use every device, but may break rules. No plan occurs twice.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def batches_on(sized: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tup
 
 
 def num_plans(job: Job, space: Space) -> int:
-    """Return the number of plans that `batches` yields, without making these plans."""
+    """Return the number of plans that `batches` yields, without creating these plans."""
     total = 0
     for sized in space.jobs(job):
         grid = Grid.of(sized, space)
@@ -148,7 +148,7 @@ def plan_at(plans: Plans, row: int) -> Plan:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Grid:
-    """A space on one cluster: the divisions of devices and layers, and the axes that are joined last."""
+    """A space on one cluster: the divisions of devices and layers, and the axes that are combined last."""
 
     job: Job
     space: Space
@@ -177,11 +177,11 @@ class Grid:
 
     @property
     def shards(self) -> Counts:
-        """Return the numbers of replicas that may share states; 0 is all of them."""
+        """Return the numbers of replicas that may share states; 0 means all replicas."""
         return column_of(self.space.data_shard or (0, *divisors(devices_of_peer(self.job))[1:]))
 
     def count(self, structure: Plan) -> int:
-        """Return the number of plans of a structure: over rows of degrees, the number of batch sizes."""
+        """Return the number of plans of a structure: for each row of degrees, the number of batch sizes."""
         total = 0
         data, often = np.unique(self._sharded(structure)["data_parallel"], return_counts=True)
         for micro in self.micro_batches:
@@ -283,7 +283,7 @@ def divided_evenly(blocks: int, stages: int, virtual: int) -> bool:
 
     Examples
     --------
-    Llama 3 405B with one block a chunk, less at both ends; DeepSeek-V3, with one or two:
+    Llama 3 405B with one block per chunk and fewer at both ends; DeepSeek-V3 with one or two:
 
     >>> divided_evenly(126, 16, 8), divided_evenly(61, 16, 3)
     (True, False)

@@ -1,14 +1,15 @@
 """The division of a job over unequal parts: blocks of stages, or micro-batches of replicas.
 
-Answers: how many blocks do the stages on each group of nodes hold, or how many micro-batches do its
-replicas run, so that all groups take equally long, and how many blocks do stages with slow parts hold?
+Answers: how many blocks do the stages on each group of nodes hold, or how many micro-batches do the
+replicas of each group run, so that all groups take equally long? How many blocks do stages with slow parts
+hold?
 Elsewhere: groups of nodes (spec/node_groups.py), slow parts (spec/slow_parts.py), the simulation of a
 division (timeline/step.py).
 
 If each stage runs on one group, blocks are moved between the stages of groups. If each replica runs on one
-group, micro-batches are moved between replicas. In a job with slow parts, stages of equal speed are such a
-group. From equal parts on, the move that shortens the simulated step most is made until none does.
-Divisions that do not fit into memory are left out.
+group, micro-batches are moved between replicas. In a job with slow parts, stages of equal speed form such a
+group. Beginning with an equal division, the method makes the move that shortens the simulated step most,
+until no move shortens the step. Divisions that do not fit into memory are left out.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,9 +42,11 @@ class Divided(TypedDict):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GroupDivision:
-    """The best division that was found. Its step and the step of equal parts are both without jitter.
+    """The best division that was found.
 
-    `what` is "blocks" or "micro_batches", `parts` how many of these each group has: blocks of all its
+    The steps of this division and of the equal division are both without jitter.
+
+    `what` is "blocks" or "micro_batches". `parts` is the number of these for each group: blocks of all its
     stages, or micro-batches of each of its replicas. `names` are the names of the groups.
     `equal_step_time_s` is infinite if equal parts do not fit.
     """
@@ -67,7 +70,7 @@ def best_group_division(job: Job, book: CurveBook) -> GroupDivision:
     Raises
     ------
     SpecError
-        The cluster has one group and no slow stage, stages and replicas both run on several groups, or no
+        The cluster has one group and no slow stage, both stages and replicas run on several groups, or no
         division fits.
     """
     if len(job.cluster.groups) == 1:

@@ -1,4 +1,4 @@
-"""The largest model of a shape that a cluster trains: with all states on the devices, and with offload.
+"""The largest model of a shape that a cluster can train, with all states on the devices and with offload.
 
 Answers: how many layers of this width fit, and with which placement outside the devices?
 Elsewhere: the plans that are tried (usual_plans.py), placements (offload_that_fits.py).
@@ -28,8 +28,8 @@ MOST = 8192  # layers that are tried
 class LargestModel:
     """The largest model that fits, with a plan that trains it.
 
-    `model` differs from the job's model only in the number of blocks. `plan` includes its placement outside
-    the devices.
+    `model` differs from the job's model only in the number of blocks. `plan` includes the placement of
+    states outside the devices.
     """
 
     model: Model
@@ -50,8 +50,8 @@ class LargestModel:
 class LargestOn:
     """The largest models of one cluster, size and stack.
 
-    `found` has the model under False if all states are on the devices, and under True if states may also be
-    outside of them; None if no model of the shape fits.
+    The key False of `found` holds the model with all states on the devices, and the key True the model with
+    states that may be outside the devices. A value is None if no model of the shape fits.
     """
 
     job: Job
@@ -61,23 +61,23 @@ class LargestOn:
 def largest_model(
     question: Question, job: Job, book: CurveBook, *, offload: bool = False
 ) -> LargestModel | None:
-    """Return the largest model of the shape of the job's that fits with some usual plan.
+    """Return the largest model of the job's shape that fits with a usual plan.
 
     Parameters
     ----------
-    question : of a search; its space limits the plans
+    question : a search whose space limits the plans
     job : one of `Question.sized()`
     offload : whether states may be placed outside the devices
 
     Returns
     -------
     LargestModel or None
-        Its number of layers is a multiple of 8; None if not even the smallest such model fits.
+        The number of layers is a multiple of 8. None means that not even the smallest such model fits.
     """
     kept = KeptResults(MOST_RESULTS)
 
     def trains(layers: int) -> bool:
-        """Return whether a plan is feasible; whether it keeps limits of time, its estimate decides."""
+        """Return whether a plan is feasible. Limits of time are compared with its estimate."""
         if question.limits:
             return plan(layers) is not None
         changed = _changed(job, layers)

@@ -76,7 +76,7 @@ def largest_values(job: Job, name: str) -> tuple[LargestValue, ...]:
 
 
 def step_of(job: Job, name: str) -> int:
-    """Return the number of which the tried values are multiples."""
+    """Return the number of which all tried values are multiples."""
     plan = job.plan
     return lcm(TOKENS, 2 * plan.context_parallel * plan.tensor_parallel) if name == "seq" else 1
 

@@ -1,7 +1,7 @@
 """The fraction of device memory that a plan may use in a search.
 
-Answers: which fraction of the memory that it may use does a plan, or a stage, need?
-Elsewhere: the memory itself (memory/), whether it fits (memory/verdict.py), limits of time and money
+Answers: which fraction of the allowed memory does a plan or a stage need?
+Elsewhere: the memory of a plan (memory/), the verdict (memory/verdict.py), limits of time and money
 (question.py).
 
 By default a search accepts plans whose verdict is "fits". If the user gives a headroom, the memory that the
@@ -29,17 +29,17 @@ def memory_ratio(
     capacity_bytes: float,
     headroom_fraction: Number | None,
 ) -> Counts:
-    """Return the memory in use over the memory that may be used, in the shape of the arguments.
+    """Return the used memory divided by the allowed memory, in the shape of the arguments.
 
     Parameters
     ----------
     used_bytes, high_bytes, fits : arrays of one shape
-        Of plans or stages: the memory that the driver is expected to show, its high end, and whether the
-        expected need is within the device.
+        For each plan or stage: the expected memory that the driver shows, its upper bound, and whether the
+        expected memory fits into the device.
     capacity_bytes : float
         Of a device.
     headroom_fraction : float or None
-        The part of the capacity that may be used; None accepts plans whose verdict is "fits".
+        Fraction of the capacity that a plan may use; None accepts plans whose verdict is "fits".
 
     Returns
     -------
@@ -59,9 +59,9 @@ def with_outside(ratio: Counts, outside_ratio: Floats, headroom_fraction: Number
 
     Parameters
     ----------
-    ratio : of the device, as `memory_ratio` gives it
+    ratio : the result of `memory_ratio` for the device
     outside_ratio : of the fullest memory outside the devices (memory/tiers.py)
-    headroom_fraction : None accepts plans whose verdict is "fits"; any other value, tight ones too
+    headroom_fraction : None accepts plans whose verdict is "fits"; any other value also accepts tight plans
     """
     most = 1.0 if headroom_fraction is None else OUTSIDE_HIGH_RATIO
     return np.maximum(ratio, outside_ratio / most)
@@ -74,7 +74,9 @@ def used_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
 
 
 def outside_memory_ratio(played: Exact, headroom_fraction: float | None) -> float:
-    """Return the ratio of used to usable memory of the fullest memory outside the devices; 0 if none is."""
+    """Return the ratio of used to usable memory of the fullest memory outside the devices; 0 if none is
+    used.
+    """
     return float(with_outside(np.zeros(()), np.array(played.outside_ratio), headroom_fraction))
 
 
@@ -90,14 +92,14 @@ def device_memory_ratio(played: Exact, headroom_fraction: float | None) -> float
 def within_memory(
     memory: PeakMemory | FullestMoment, cluster: Cluster, headroom_fraction: float | None
 ) -> Flags:
-    """Return whether each stage is within the memory that may be used, (plans, stage classes).
+    """Return whether each stage stays within the allowed memory, (plans, stage classes).
 
     Parameters
     ----------
     memory : PeakMemory or FullestMoment
     cluster : Cluster
     headroom_fraction : float or None
-        Part of the device's memory that the driver may show; None accepts plans whose interval fits.
+        Fraction of the device's memory that the driver may show; None accepts plans whose interval fits.
     """
     capacity_bytes = cluster.node.device.memory_bytes
     fits = memory.needed_bytes <= capacity_bytes

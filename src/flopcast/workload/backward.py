@@ -1,13 +1,12 @@
-"""The backward pass, which is derived from the forward pass: items in reverse order, each replaced by its
-gradients or its counterpart.
+"""The backward pass, derived from the forward pass: gradients of its items, in reverse order.
 
-Answers: which items does the backward pass of one layer run, what does it recompute, and which tensors were
-kept for it?
+Answers: which items does the backward pass of one layer run, which items does it recompute, and which
+tensors are kept for it?
 Elsewhere: the temporary memory while it runs (backward_memory.py). This module contains no architecture:
 operators define their gradients, and messages define their duals.
 
-An activation is *kept* from its forward until its backward; there is one for each layer and micro-batch in
-flight.
+An activation is *kept* from the forward until the backward pass. Each layer keeps one for each micro-batch
+in flight.
 
 References
 ----------
@@ -38,10 +37,10 @@ def derive_backward(
 ) -> tuple[Item, ...]:
     """Return backward items of one layer; recomputed modules run again first.
 
-    Before the gradients of tensors that were gathered and not kept, a gather overlaps with the input
-    gradient. A module runs again directly before the first gradient that needs it: its own or, if its
-    output is not kept, that of an operator that reads the output. If it ran earlier, its tensors would be
-    in memory while gradients of later items are computed.
+    Tensors that were gathered and not kept are gathered again, overlapped with the input gradient. A module
+    runs again directly before the first gradient that needs its tensors. This is one of its own gradients
+    or, if its output is not kept, the gradient of an operator that reads the output. If it ran earlier, its
+    tensors would take memory while other gradients are computed.
 
     Parameters
     ----------
@@ -50,12 +49,12 @@ def derive_backward(
     recomputed
         Names of modules (layers/modules.py), or WHOLE_LAYER.
     until
-        How far a run goes (recompute_order.py).
+        Where the recompute of a module stops (recompute_order.py).
 
     Returns
     -------
     tuple of Item
-        In order, of phase "recompute" or "backward", without what ends a micro-batch
+        In order, of phase "recompute" or "backward", without the items at the end of a micro-batch
         (gradient_reduction.py).
 
     Examples
@@ -127,10 +126,10 @@ def _again(gather: Item, word: str) -> Item:
 def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[str, Floats]:
     """Return the bytes kept from the forward until the backward pass of one layer, by tensor.
 
-    With WHOLE_LAYER, only the layer's input is kept, which is not counted here. Tensors that a recomputed
-    module makes are not kept, unless an operator outside needs them and the module does not discard its
-    output. Tensors that enter the module are kept. A tensor that several operators need is stored once. Of
-    a gathered tensor, only the shard is kept.
+    With WHOLE_LAYER, only the layer's input is kept, which is not counted here. The inputs of a recomputed
+    module are kept. Its other tensors are not kept, except outputs that another operator needs, if the
+    module does not discard them. A tensor that several operators need is stored once. Of a gathered tensor,
+    only the shard is kept.
 
     Returns
     -------
@@ -177,7 +176,7 @@ def exchange_of(item: Item) -> AllGather | RingPass | None:
 
 
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:
-    """Return bytes that ranks of one sequence exchange while a layer runs its backward; none is kept.
+    """Return the bytes of exchanged keys and values that exist only while a layer runs its backward pass.
 
     These are gathered keys and values, whose gradients count like those of other tensors
     (backward_memory.py). For a ring, they are two buffers, one of which is filled while the other is used,
@@ -195,7 +194,7 @@ def exchanged_at_work(forward: Iterable[Item]) -> Floats:
 
 
 def total_bytes(tensors: dict[str, Floats]) -> Floats:
-    """Return the sum over tensors, shape (plans, 1); of no tensors, zero of shape (1, 1)."""
+    """Return the sum over tensors, of shape (plans, 1), or zero of shape (1, 1) if there are no tensors."""
     total = ZERO
     for size_bytes in tensors.values():
         total = total + size_bytes

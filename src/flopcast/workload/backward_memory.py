@@ -1,16 +1,18 @@
 """The memory of a layer during its backward pass: each tensor from its allocation until it is freed.
 
 Answers: how many bytes of one layer are allocated at the peak of its backward pass?
-Elsewhere: what it keeps until then (backward.py), how many micro-batches are in flight (memory/).
+Elsewhere: the tensors that it keeps from the forward pass (backward.py), how many micro-batches are in
+flight (memory/).
 
-The loop processes the forward items in reverse order. The gradients of an item's inputs are allocated while
-the gradient of its output is still allocated. The latter is then freed. The kept tensors of an item are
-freed after the last item that needs them. Gradients of summands are not allocated: both summands share the
-gradient of the sum. A gathered input keeps only its shard, and is gathered again while the item runs.
+The loop processes the forward items in reverse order. When the gradients of an item's inputs are allocated,
+the gradient of its output still exists. The gradient of the output is then freed. The kept tensors of an
+item are freed after the last item that needs them. Gradients of summands are not allocated: both summands
+share the gradient of the sum. A gathered input keeps only its shard, and is gathered again while the item
+runs.
 
-No item names keys and values as its output, because a split of heads makes them beside the queries. Such a
-tensor is allocated and freed together with the first input of the item that reads it. Kernels' own
-workspaces are not counted.
+Keys and values are not the output of any item, because the item that splits heads names only the queries as
+its output. Such a tensor is allocated and freed together with the first input of the item that reads it.
+Kernels' own workspaces are not counted.
 """
 
 from collections import defaultdict
@@ -44,17 +46,18 @@ def backward_peak(
     Parameters
     ----------
     forward
-        Items as the stack runs them. The loss is left out: the walk over a head starts at its logits.
+        Items as the stack runs them. The loss is left out, so the backward pass of a head starts at its
+        logits.
     recomputed
-        Modules that run again when the walk arrives at them; empty for a layer that keeps all, or that has
-        just run again as a whole.
+        Modules that are recomputed. There are none if a layer keeps all tensors, or if the whole layer has
+        just run again.
     writes_weight_gradients
         Whether each linear allocates a tensor of its weight's shape, before it is added to the sum over
         micro-batches.
 
     Examples
     --------
-    A linear keeps its input, has the gradient of its output, and makes those of input and weight:
+    A linear keeps its input, and needs the gradients of its output, its input and its weight:
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel

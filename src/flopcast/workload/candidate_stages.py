@@ -5,8 +5,8 @@ head?
 Elsewhere: divisions into stages (stages.py), the best division (search/uneven_stages.py).
 
 A slice takes the place of a stage. In programs with slices, all slices with the same layers form one stage
-class. Values that depend on all stages together (the number of buckets of the fullest stage's gradients)
-are those of the largest slice.
+class. Values that depend on all stages, such as the number of gradient buckets of the fullest stage, are
+those of the largest slice.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from flopcast.workload.stages import Stages, in_classes, in_kinds, with_tower
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CandidateStages:
-    """Possible stages, each with some chunks of neighbouring blocks; all arrays (slices, chunks).
+    """Possible stages, each with some chunks of consecutive blocks; all arrays have shape (slices, chunks).
 
     A chunk contains the blocks from number `low` to `high` - 1, the embedding if it `starts` the model, and
     the layers after the blocks if it `ends` the model.

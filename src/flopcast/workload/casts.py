@@ -25,9 +25,9 @@ class Casts:
     """The casts of one recipe on one stack, as bytes moved for each element.
 
     `ranks` is the tensor-parallel degree, (plans, 1): a rank casts its own part of a gathered tensor. If
-    weights are `frozen`, they have no gradients: inputs and output gradients are read by one GEMM each and
-    need one layout, without the transform for the weight gradient. With `together`, one kernel casts the
-    rows of all experts, otherwise each expert's rows have a kernel of their own.
+    weights are `frozen`, there is no weight gradient: one GEMM reads the inputs and one the output
+    gradients, so each needs only one layout. With `together`, one kernel casts the rows of all experts;
+    otherwise, each expert has a separate kernel.
     """
 
     recipe: Recipe
@@ -48,15 +48,15 @@ class Casts:
         return work.groups if apart and isinstance(work, GroupedMatmul) else ONE
 
     def spares_wide_weights(self, product: Item) -> bool:
-        """Return whether low-precision weights are the parameters of one GEMM, without 16-bit copies."""
+        """Return whether the weight of one GEMM is stored only in low precision, without a 16-bit copy."""
         trains = self.stack.narrow_parameters and FORMATS[self.recipe.format].may_be_parameters
         return trains or (self.stack.frozen_parameters and self.of(product).frozen)
 
     def transposes_each_pass(self, product: Item) -> bool:
         """Return whether each backward pass transposes the weight of one GEMM again.
 
-        This concerns weights that are kept only in 8 bits, on devices that need a transposed copy, if the
-        stack does not cache this copy.
+        This happens if a weight is kept only in 8 bits, the device needs a transposed copy, and the stack
+        does not cache this copy.
         """
         turns = self.stack.transposes and not self.recipe.both_layouts
         return turns and not self.stack.weight_caching and self.spares_wide_weights(product)
@@ -77,7 +77,10 @@ class Casts:
 
     @property
     def weight_layouts(self) -> int:
-        """Return the number of copies of a weight: forward and input gradient read different layouts."""
+        """Return the number of copies of a weight.
+
+        The forward pass and the input gradient need different layouts.
+        """
         return 2 if self.recipe.both_layouts or self.stack.transposes else 1
 
     @property
@@ -87,7 +90,7 @@ class Casts:
 
     @property
     def norm_passes(self) -> int:
-        """Return how many passes over the 16-bit tensor a norm before the cast saves."""
+        """Return the passes over a 16-bit tensor that are saved if the norm does part of the cast."""
         writes_blocks = FORMATS[self.recipe.format].norms_write and self.stack.block_scaled_norms
         return BOTH_PASSES if writes_blocks else self.recipe.norm_passes
 
@@ -96,12 +99,12 @@ class Casts:
         return self.recipe.reads * wide_bytes + layouts * self.size_bytes
 
     def cycles_of(self, tensors: Literal["inputs", "gradients", "weights"]) -> float:
-        """Return the cycles of a multiprocessor that the cast of an element takes at least."""
+        """Return the minimum number of cycles of a multiprocessor for the cast of an element."""
         return float(getattr(self.stack.nvfp4_cast_cycles, tensors)) if self.recipe.transforms else 0.0
 
     def bytes_of(self, wide_bytes: float, layouts: int, after_norm: bool = False) -> float:
-        """Return the bytes per element that an input's or gradient's cast moves, less those that its norm
-        saves.
+        """Return the bytes per element that the cast of an input or gradient moves, less those of a
+        norm.
         """
         apart = self.recipe.transforms and not self.stack.fused_transform and not self.frozen
         passes = self.recipe.reads + int(apart) - (self.norm_passes if after_norm else 0)
@@ -133,7 +136,7 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
 
 
 def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
-    """Return the bytes of low-precision copies of a layer's weights, besides 16 bits, (plans, 1)."""
+    """Return the bytes of low-precision copies of a layer's weights, (plans, 1)."""
     cast = Casts(recipe, stack, ONE)
     sizes = [
         work.elements * cast.kept_layouts(item) * cast.size_bytes
@@ -144,10 +147,10 @@ def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: Nar
 
 
 def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
-    """Return bytes of one layer's 16-bit weights that are not kept, if the parameters are the copies.
+    """Return the bytes of the 16-bit weights of one layer that the stack does not keep.
 
-    The bytes are 0 unless the stack keeps such parameters. Megatron-Core keeps 16-bit copies of trained
-    parameters in 4-bit recipes.
+    They are 0 unless the stack keeps parameters only in low precision. Megatron-Core keeps 16-bit copies of
+    trained parameters in 4-bit recipes.
     """
     cast = Casts(recipe, stack, ONE)
     sizes = [
@@ -180,7 +183,7 @@ def weight_elements(work: Product) -> Counts:
 
 
 def sizes_of(work: object) -> tuple[Counts, Counts, str]:
-    """Return the elements of a product's input and of its output, and the dtype of both."""
+    """Return the elements of the input and of the output of a product, and their dtype."""
     if isinstance(work, GroupedMatmul):
         return work.rows * work.k, work.rows * work.n, work.dtype
     if isinstance(work, Matmul):

@@ -1,6 +1,6 @@
-"""The blocks of a chunk that full recompute repeats, and those that keep an input.
+"""The blocks of a chunk that full recompute runs again, and the blocks whose input it keeps.
 
-Answers: how is a run of equal blocks divided into kinds of blocks that keep different tensors?
+Answers: which kinds of blocks, which keep different tensors, does a run of equal blocks have?
 Elsewhere: the recompute of each kind (recompute.py), which blocks each chunk holds (stages.py).
 
 Methods count blocks from the start of every chunk, embeddings and heads left out:
@@ -10,12 +10,12 @@ Methods count blocks from the start of every chunk, embeddings and heads left ou
     block N     the first N blocks are recomputed, the others keep what they need
     every N     of N blocks the last is recomputed, the others keep what they need
 
-In a chunk's program, the kinds of one run follow each other, whatever their real order, because what a
-block needs does not depend on its place.
+In the program of a chunk, the blocks of one kind are consecutive even if they really alternate with blocks
+of another kind. The work and memory of a block do not depend on its position.
 
 References
 ----------
-uniform and block: `recompute_method` of Megatron-Core's TransformerConfig; groups whose last is shorter:
+uniform and block: `recompute_method` of Megatron-Core's TransformerConfig; a shorter last group:
 DeepSpeed's `activation_checkpoint_interval`. every: the layer frequency of TorchTitan's selective mode.
 """
 
@@ -54,14 +54,14 @@ class Checkpoints:
     is_block: tuple[bool, ...]
 
     def cut(self, held: Counts, parts: tuple[int, ...] = ()) -> Counts:
-        """Return how many of each part a chunk holds, with two columns for parts that are blocks.
+        """Return how many layers of each part a chunk holds, with two columns for parts that are blocks.
 
         Parameters
         ----------
         held : array of shape (…, runs)
-            How many of each run a chunk holds, in the order of the model.
+            How many layers of each run a chunk holds, in the order of the model.
         parts : tuple of int
-            Which part each run is made of; (): each of one of its own.
+            The part to which each run belongs; () if each run is a separate part.
 
         Returns
         -------
@@ -69,7 +69,7 @@ class Checkpoints:
 
         Examples
         --------
-        A chunk of an embedding, five blocks and a head, three blocks of which run again:
+        A chunk of an embedding, five blocks and a head, in which three blocks are recomputed:
 
         >>> kinds = Checkpoints(method="block", layers=3, is_block=(False, True, False))
         >>> kinds.cut(np.array([1.0, 5.0, 1.0])).tolist()

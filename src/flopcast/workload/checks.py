@@ -1,9 +1,9 @@
 """All rules of a job, including those about rewrites and the division of layers.
 
 Answers: can this job be predicted, and if not, what is wrong with it; which plans are possible?
-Elsewhere: all other rules (spec/rules*.py), how rules are applied (spec/checks.py). The names of rewrites
-are checked here and not in spec/, so that a new rewrite needs one file and one line. The same holds for
-ways to divide layers.
+Elsewhere: all other rules (spec/rules*.py), how rules are applied (spec/checks.py). The names of rewrites,
+and of ways to divide layers, are checked here and not in spec/, so that a new rewrite needs one file and
+one line.
 """
 
 import numpy as np
@@ -149,7 +149,7 @@ RULES: tuple[Rule, ...] = (
 def check(job: Job) -> tuple[Problem, ...]:
     """Return every rule that the job breaks; empty if it can be predicted.
 
-    If its blocks have strategies, each layout of blocks keeps the rules of a plan.
+    If its blocks have strategies, the rules of a plan apply to each layout of blocks.
     """
     own = broken(job, RULES)
     if own or not job.plan.layers:

@@ -1,7 +1,7 @@
 """The passes over the layers of chunks, in the order of a forward or a backward.
 
 Answers: what runs before, between and after the layers of a chunk?
-Elsewhere: the passes over one layer (passes.py), the gathers (sharded.py), what ends a step
+Elsewhere: the passes over one layer (passes.py), the gathers (sharded.py), the end of a step
 (gradient_reduction.py).
 """
 
@@ -23,7 +23,7 @@ from flopcast.workload.sharded import gathered_segments
 class Half:
     """The layers of chunks in the order of one pass over them, "forward" or "backward".
 
-    `counts` says how many of each layer a chunk holds, (plans, chunk classes, layers).
+    `counts`, (plans, chunk classes, layers), states how many of each layer a chunk holds.
     """
 
     phase: str
@@ -72,7 +72,7 @@ OF_CHUNKS: dict[str, Callable[[Half, Software], Half]] = {
 
 
 def run_over_chunks(half: Half, software: Software, accounting: list[Accounting]) -> tuple[Segment, ...]:
-    """Return the segments of one pass over chunks; adds the accounts of items that its layers lacked."""
+    """Return the segments of one pass over chunks, and record the items that do not belong to layers."""
     for name, run in OF_CHUNKS.items():
         before, half = half, run(half, software)
         account = account_of(name, half.phase, before.items(), half.items())

@@ -1,12 +1,12 @@
 """Frozen models in addition to the trained model: a reference of the same shape, and a teacher.
 
-Answers: which additional forward passes do they run, and which weights do they add?
-Elsewhere: how a model states them (spec/model.py), the rules about them (spec/rules_tuning.py), how their
-items become those that a stack runs (passes.py).
+Answers: which forward passes and which weights do frozen models add?
+Elsewhere: their description in a model (spec/model.py), their rules (spec/rules_tuning.py), the conversion
+of their items to those that a stack runs (passes.py).
 
-A layer of the reference is on the same stage as this layer of the trained model, so that pipeline stages
-divide both models alike. A stage sends on the activations of both models. A teacher has other layers, and
-runs as a whole before the head of the trained model.
+Each layer of the reference is on the same stage as the corresponding layer of the trained model. A stage
+sends the activations of both models to the next stage. A teacher has other layers, and runs as a whole
+before the head of the trained model.
 
 Frozen models keep nothing for a backward pass, have no gradients and no optimizer states, and run in 16
 bits under every recipe. Under ZeRO-3, their weights are also sharded, and are gathered only for the forward
@@ -15,7 +15,7 @@ pass.
 References
 ----------
 huggingface/trl: trl/trainer/dpo_trainer.py (`compute_ref_log_probs`: the reference runs on the sequences of
-the policy; without a reference of its own, adapters are switched off). arXiv:2305.18290, section 4.
+the policy; without a separate reference model, adapters are switched off). arXiv:2305.18290, section 4.
 """
 
 from collections.abc import Iterable
@@ -36,16 +36,17 @@ def frozen_passes(model: Model) -> int:
 
 
 def beside_reference(layers: Layers, model: Model, reference: Layers) -> Layers:
-    """Return the layers, accompanied by those of the reference.
+    """Return the layers, each with the corresponding layer of the reference.
 
     Parameters
     ----------
     layers, reference : Layers
-        Equal in number: a reference has the shape of the trained model.
+        The layers of both models, whose numbers are equal, because a reference has the shape of the trained
+        model.
     model : Model
-        Its `reference_passes` says how often the reference runs for each micro-batch. If its `reference` is
-        "separate", the reference has weights of its own, which each rank also holds. Otherwise the trained
-        model with its adapters switched off is the reference.
+        `reference_passes` states how often the reference runs for each micro-batch. If `reference` is
+        "separate", each rank also holds the weights of the reference. Otherwise, the reference is the
+        trained model with its adapters switched off.
     """
     separate = model.reference == "separate"
     return tuple(
@@ -91,8 +92,8 @@ def run_forward(items: Iterable[Item], count: int, number: int) -> tuple[Item, .
     count : int
         How often it runs for each micro-batch.
     number : int
-        Number of the companion. It begins the names of items and tensors, so that those of a layer and of
-        its companions differ.
+        Number of the frozen layer. It is a prefix of the names of items and tensors, so that they differ
+        from those of the trained layer.
     """
     prefix = f"frozen{number}."
 

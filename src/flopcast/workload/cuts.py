@@ -19,7 +19,7 @@ from flopcast.workload.tensor_sizes import tensor_bytes
 
 
 def entering_elements(model: Model, split: Split) -> list[int]:
-    """Return the elements of a token that each block reads, which a stage before it sends."""
+    """Return the elements per token of each block's input, which are sent if the block begins a stage."""
     tokens = float(split.own_tokens.ravel()[0])
     found: list[int] = []
     for block in model.blocks:
@@ -35,7 +35,7 @@ def entering_elements(model: Model, split: Split) -> list[int]:
 
 
 def with_cuts(workload: Workload, stages: Stages, kept: KeptResults = NOTHING_KEPT) -> Workload:
-    """Return a workload whose stages send what the first block of the next stage reads.
+    """Return a workload in which each stage sends the tensors that the first block of the next stage reads.
 
     If stages have several chunks, all stages of a plan send as much as the widest boundary. `kept` contains
     the sizes for the blocks of earlier workloads.

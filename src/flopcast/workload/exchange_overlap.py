@@ -1,20 +1,20 @@
 """All-to-alls of experts that overlap with another micro-batch.
 
-Answers: what waits for an all-to-all if a stack runs the forward pass of one micro-batch and the backward
-pass of another together, layer by layer?
-Elsewhere: which stacks do this (spec/expert_software.py), what messages take from compute
+Answers: which items wait for an all-to-all if a stack runs the forward pass of one micro-batch together
+with the backward pass of another, layer by layer?
+Elsewhere: which stacks do this (spec/expert_software.py), how messages slow kernels down
 (timeline/contention.py), exchanges beside shared experts of the same micro-batch
 (rewrites/shared_expert_overlap.py).
 
 While tokens of one micro-batch are sent, kernels of the other run. A pass of a layer therefore takes the
-longer of the time of its kernels and the time of its all-to-alls. In fact, the kernels of either pass can
-also hide the exchanges of the other pass. The time is therefore too long if the exchanges of a forward pass
-take longer than its kernels.
+longer of the time of its kernels and the time of its all-to-alls. In reality, the kernels of one pass also
+hide the exchanges of the other pass. The predicted time is therefore too long if the exchanges of a forward
+pass take longer than its kernels.
 
 The forward pass of the first micro-batch and the backward pass of the last one have no partner, so that
 their layers wait for exchanges. On a pipeline stage, more passes have no partner, because they fill and
-drain the pipeline. They are counted under schedules that state which passes run together (`Order.paired` of
-schedules/base.py), and left out under others.
+drain the pipeline. flopcast counts these passes only under schedules that state which passes run together
+(`Order.paired` of schedules/base.py).
 
 References
 ----------

@@ -5,11 +5,11 @@ precision does the router's GEMM run?
 Elsewhere: the stack's fields (spec/expert_software.py), exchanges beside other work (exchange_overlap.py),
 products of experts (rewrites/separate_experts.py, rewrites/fused_experts.py).
 
-A layer states what must happen. It sorts rows in the order of ranks, sends copies of tokens to each rank,
-and sorts rows in the order of the rank's experts. Then it does the same backwards. NCCL sends whole arrays,
-whose rows must be in order. DeepEP and HybridEP read tokens where they are stored, so that the sending rank
-permutes nothing. They sum the results as these arrive. Before the exchange, HybridEP's ranks gather the
-routes of all tokens.
+The items of a layer sort rows in the order of ranks, send copies of tokens to each rank, and sort the
+received rows in the order of the rank's experts. After the experts, they do the same in reverse. NCCL sends
+whole arrays, whose rows must be in order. DeepEP and HybridEP read tokens where they are stored, so that
+the sending rank permutes nothing. They sum the results as these arrive. Before the exchange, HybridEP's
+ranks gather the routes of all tokens.
 
 References
 ----------

@@ -65,7 +65,7 @@ def forward_peak(items: tuple[Item, ...]) -> Floats:
 
     Examples
     --------
-    Of a chain of three equal tensors, two exist at a time, beside the input of the layer:
+    In a chain of three equal tensors, two exist at the same time, in addition to the input of the layer:
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.graph_kernel import GraphKernel

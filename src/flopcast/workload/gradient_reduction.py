@@ -1,14 +1,14 @@
 """The end of a step: gradients are accumulated, reduced, checked and applied, and parameters are gathered.
 
 Answers: which items end a micro-batch's backward and a step, for each ZeRO stage?
-Elsewhere: parameters that are gathered while they are used (ZeRO-3, FSDP, or updated ones under the next
-forward), and over which axes gradients are summed (sharded.py).
+Elsewhere: parameters that are gathered during the passes (ZeRO-3, FSDP, or updated parameters during the
+next forward pass), and the axes over which gradients are summed (sharded.py).
 
 A step ends in three parts. `reduce`: each stage sums its gradients over its replicas and checks them.
-`synchronise`: all stages agree whether a gradient overflowed, and on the norm. `update`: each stage applies
+`synchronise`: all stages exchange overflow flags and compute the global norm. `update`: each stage applies
 its gradients; only its own next forward pass waits for this.
 
-Parameters are counts on a rank, (plans, stage classes), or (plans, 1) of a layer; an item counts buckets.
+Numbers of parameters are those of a rank, (plans, stage classes), or of a layer, (plans, 1).
 
 References
 ----------
@@ -54,10 +54,9 @@ def micro_batch_items(
     """Return the items after one layer's backward pass: accumulation and, if it overlaps, the reduction.
 
     The gradient of the first micro-batch is not added to anything. Only the gradient of the last
-    micro-batch is complete. It may be reduced on its own stream, overlapped with the backward pass of the
-    layers below, after the stack's copies, which are kernels on the compute stream, one for each bucket.
-    The gradient of a tied tensor is accumulated like any other; it is copied and reduced here if its owner
-    is on another stage.
+    micro-batch is complete. Its reduction may overlap with the backward pass of the layers below, on a
+    separate stream. Before it, a stack may copy each bucket by a kernel on the compute stream. A tied
+    tensor's gradient is copied and reduced here if its owner is on another stage.
 
     With sharded gradients (ZeRO-2, ZeRO-3), the gradients of each layer are reduced directly after its
     backward pass. If only shards are kept, this happens in every micro-batch, and only the shards are
@@ -66,14 +65,14 @@ def micro_batch_items(
     Parameters
     ----------
     weights
-        Of one layer; elements of shape (plans, 1) on one rank.
+        Tensors of one layer; elements on one rank, of shape (plans, 1).
     on_stage
         Elements on the fullest stage, (plans, 1). No bucket of gradients is larger.
 
     Returns
     -------
     tuple of Item
-        Of phase "backward"; `Item.when` says in which micro-batches they run.
+        Items of phase "backward"; `Item.when` states in which micro-batches they run.
     """
     gradients = stack.gradients
     items: list[Item] = []
@@ -116,7 +115,7 @@ def _shard_of(plans: Plans, weights: tuple[Weight, ...]) -> Counts:
 
 
 def forward_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:
-    """Return the part of a layer's host update for which its first forward pass waits; often none."""
+    """Return the items of a layer's update on the host for which its first forward pass waits, if any."""
     return updates_before(stack, plans, _shard_of(plans, weights))
 
 
@@ -168,15 +167,16 @@ def reduce_items(
         Elements that all tensor-parallel ranks hold. With sequence parallelism, each rank has computed
         gradients of only its own tokens, so these gradients are summed (arXiv:2205.05198, section 4.2.2).
     experts : array of shape (plans, stage classes), or None
-        Elements of experts, summed only over the ranks with the same experts; part of `parameters`.
+        Elements of experts, which `parameters` includes. They are summed only over the ranks with the same
+        experts.
 
     Returns
     -------
     tuple of Item
         In this order: the reduction of the tied table; all gradients with the copies of the stack (if they
         were reduced during the backward pass, only the copies after a reduction); the overflow checks and
-        the norm of the gradients that the rank applies; the fixed work of the host. A collective over one
-        replica costs nothing by its formula; the copies remain.
+        the norm of the gradients that the rank applies; the fixed work of the host. With one replica,
+        collectives cost nothing, but the copies remain.
     """
     gradients = stack.gradients
     items = []
@@ -224,7 +224,7 @@ def _copies(stack: Stack, behind: bool) -> list[str]:
 
 
 def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None) -> Counts:
-    """Return parameters whose optimizer states a rank holds, (plans, stage classes): all its shards."""
+    """Return the number of parameters whose optimizer states a rank holds, (plans, stage classes)."""
     if experts is None:
         return parameters / plans.state_shards
     return (parameters - experts) / plans.state_shards + experts / plans.expert_state_shards
@@ -245,8 +245,8 @@ def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str,
 def synchronise_items(stack: Stack) -> tuple[Item, ...]:
     """Return the all-reduces of overflow flags and norms over all stages and tensor-parallel ranks.
 
-    One all-reduce each over the axis "model" (tp and pp together). They send almost no bytes: their cost is
-    latency and the wait for the slowest stage.
+    Each is one all-reduce over the axis "model" (tp and pp together). Its cost is latency and the wait for
+    the slowest stage.
     """
     number = AllReduce(axis="model", message_bytes=ONE_NUMBER_BYTES)
     names = [f"overflow_{check}" for check in range(stack.gradients.overflow_checks)]
@@ -263,7 +263,7 @@ def update_items(
 ) -> tuple[Item, ...]:
     """Return items from the synchronisation to the next step; (plans, stage classes).
 
-    With ZeRO-1 and 2, ranks update their shares and gather the result, here or during the next forward
+    With ZeRO-1 and 2, ranks update their shards and gather the parameters, here or during the next forward
     pass. With ZeRO-3, they gather it only if parameters are sharded over fewer ranks than states.
 
     Parameters
@@ -275,7 +275,7 @@ def update_items(
     tensors : array of shape (plans, stage classes), or None
         Number of tensors. It is needed if ranks broadcast the tensors that they have updated.
     narrow : pair of arrays of shape (plans, stage classes)
-        Number of elements that are gathered in 8 bits: outside experts, and of experts.
+        Number of elements that are gathered in 8 bits: those outside experts, and those of experts.
 
     References
     ----------

@@ -1,7 +1,7 @@
 """Updates of offloaded optimizer states.
 
-Answers: what does the host update, when, and how are gradients, states and parameters copied?
-Elsewhere: placements themselves (spec/offload.py), copies that passes need (offload.py), seconds
+Answers: which states does the host update, when, and how are gradients, states and parameters copied?
+Elsewhere: placements (spec/offload.py), copies that passes need (offload.py), seconds
 (cost/tier_copies.py).
 
 References
@@ -48,9 +48,10 @@ def updated_outside(stack: Stack, plan: Plan) -> float:
 def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
     """Return the copies of a layer's reduced gradients during the last backward pass, in fp32.
 
-    `stack.offload` says whether they leave layer by layer, or all together at the update. At the update,
-    and below ZeRO-2, nothing is copied here. `shard` has the elements of the layer's gradients on one rank
-    after the reduction, (plans, 1). Updates that overlap with the passes begin here, too.
+    `stack.offload` states whether gradients are copied layer by layer, or all together at the update. In
+    the latter case, and below ZeRO-2, this function returns no copies. `shard` has the elements of the
+    layer's gradients on one rank after the reduction, (plans, 1). It also returns updates that overlap with
+    the passes and begin here.
     """
     how = stack.offload
     if not how.leaves_in_backward or plans.structure.zero < 2:
@@ -106,7 +107,7 @@ def _through_buffers(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, .
 
 
 def updates_before(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
-    """Return the items beside a layer's first forward pass, if updates on the host overlap with passes.
+    """Return the items beside a layer's first forward pass, if the host updates during the passes.
 
     The layer waits for its new parameters. With ZeRO-3, gathers wait for them instead (`behind_updates`).
     """
@@ -117,7 +118,7 @@ def updates_before(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
 
 
 def behind_updates(stack: Stack, plans: Plans, phase: str) -> tuple[str, ...]:
-    """Return the streams that a parameter gather waits for when updates overlap with passes.
+    """Return the streams for which a gather of parameters waits if updates overlap with passes.
 
     A gather in the forward pass waits for updates that began before it. Updates of the next one or two
     layers may still run.
@@ -146,11 +147,11 @@ def _updated_beside(stack: Stack, plans: Plans, shard: Counts, phase: str) -> tu
 def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
     """Return the update of the placed fraction of a rank's shard, (plans, stage classes).
 
-    If the device updates, the states are copied to it and back, beside the update of all parameters. If the
-    host updates, gradients that were not copied during the backward pass are copied first. The host reads
-    and writes the states of AdamW, 12 bytes per parameter, and reads 4 bytes of gradients. Then 16-bit
-    parameters return to the device, unless they are placed outside it, too. All of this is one item if the
-    software copies in pieces beside the update.
+    If the device updates, the states are copied to it and back, concurrently with the update of all
+    parameters. If the host updates, gradients that were not copied during the backward pass are copied
+    first. The host reads and writes the states of AdamW, 12 bytes per parameter, and reads 4 bytes of
+    gradients. Then 16-bit parameters return to the device, unless they are also placed outside it. All of
+    this is a single item if the software overlaps copies of pieces with the update.
     """
     plan, how, by_host = plans.structure, stack.offload, _updated_on_host(stack, plans.structure)
     copies = partial(copies_of, phase="step", link_fraction=how.pinned_fraction)

@@ -13,9 +13,9 @@ MOST_REASONS = 4  # that one error gives
 
 
 def joined(problems: Sequence[Problem]) -> Problem:
-    """Return several faults as one: the first, with the allowed values and the reasons of all, numbered.
+    """Return several faults as one: the first fault, with the numbered allowed values and reasons of all.
 
-    If allowed values belong to another field than the first fault's, that field and its value precede them.
+    Allowed values of another field than that of the first fault follow the name and value of their field.
     """
     first = problems[0]
     pairs = dict.fromkeys(

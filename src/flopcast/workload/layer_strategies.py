@@ -2,17 +2,17 @@
 
 Answers: which layouts do the blocks of a stage have, how are activations redistributed between them, and
 which programs result?
-Elsewhere: how strategies are written (spec/layer_strategies.py), what each layout keeps
-(memory/layouts.py) and takes (cost/price.py), which strategies are best (search/per_layer.py).
+Elsewhere: the notation of strategies (spec/layer_strategies.py), the memory (memory/layouts.py) and time
+(cost/price.py) of each layout, the best strategies (search/per_layer.py).
 
-Each layout (layouts.py) is realised as for a plan of its own, but holds only its blocks; the programs of a
-stage take every block from its layout. Embedding, head and the ends of every chunk have the layout of the
-plan, so that messages between stages are those of the plan.
+Each layout (layouts.py) is realised like a separate plan for a model of its blocks. The programs of a stage
+take every block from its layout. Embedding, head and the ends of every chunk have the layout of the plan,
+so that messages between stages are those of the plan.
 
-Between blocks of different tensor parallelism, activations change their owners (Slice-Gather of Galvatron,
-arXiv:2211.13878). If a rank shares its weights with more ranks in the next layer, it gathers the sequences
-of these ranks. If it shares them with fewer, it keeps a slice of its sequences, and gathers their gradient
-in the backward pass. With sequence parallelism, every rank holds as many tokens in either layout, and
+Between blocks of different tensor parallelism, ranks exchange activations (Slice-Gather of Galvatron,
+arXiv:2211.13878). If the tensor-parallel group becomes larger, a rank gathers the sequences of the added
+ranks. If it becomes smaller, the rank keeps a slice of its sequences, and gathers their gradient in the
+backward pass. With sequence parallelism, every rank holds equally many tokens in both layouts, and
 all-to-alls exchange them in both passes. ZeRO-3 gathers the first unit of a run of blocks before the run;
 units of other runs are not prefetched.
 """
@@ -75,7 +75,7 @@ def by_layout(model: Model, plan: Plan) -> tuple[tuple[Model, Plan], ...]:
 def with_strategies(
     model: Model, plan: Plan, batch: Batch, stack: Stack, kept: KeptResults = NOTHING_KEPT
 ) -> Programs:
-    """Return the programs of a plan whose blocks have strategies of their own."""
+    """Return the programs of a plan whose blocks have separate strategies."""
     layouts = layouts_of(plan)
     cut = _cut(model, plan)
     number = _layout_of_parts(cut, plan, layouts)

@@ -1,11 +1,11 @@
 """The layouts of a plan whose blocks have separate strategies.
 
 Answers: which plan applies to a block?
-Elsewhere: how strategies are written (spec/layer_strategies.py), the programs that follow
+Elsewhere: the notation of strategies (spec/layer_strategies.py), the resulting programs
 (layer_strategies.py).
 
-A *layout* is the plan with the fields of one strategy. A stage keeps its devices and a micro-batch its
-sequences, so that ranks that share weights with fewer others have fewer sequences each.
+A *layout* is the plan with the fields of one strategy. The devices of a stage and the sequences of a
+micro-batch stay the same. With less tensor parallelism, each rank therefore has fewer sequences.
 """
 
 from flopcast.spec.plan import Plan

@@ -2,7 +2,8 @@
 
 Answers: which sequences are packed together, which ranks share a sequence, and which micro-batches does
 each rank get?
-Elsewhere: distributions (spec/length_distribution.py), what a shared micro-batch costs (layers/context.py).
+Elsewhere: distributions (spec/length_distribution.py), the messages of shared sequences
+(layers/context.py).
 
 "mesh": sequences are packed, the longest that still fits first, up to the tokens of a context-parallel
 group; groups get packs in rotation. Every sequence of a pack is divided over all ranks of the group, so
@@ -40,19 +41,20 @@ class _Piece:
 
 
 def with_listed_lengths(job: Job) -> Job:
-    """Return the job with a list of micro-batches instead of its distribution. Jobs without a distribution
-    are not changed.
+    """Return the job with a list of micro-batches instead of its distribution.
+
+    Jobs without a distribution are not changed.
 
     The global batch becomes the number of listed micro-batches.
 
     Raises
     ------
     SpecError
-        Too few sequences for the ranks, or one that no group of ranks holds.
+        There are fewer sequences than ranks, or a sequence is too long for every group of ranks.
 
     Examples
     --------
-    A sequence of four times what a rank holds, and eight short ones, on four ranks:
+    On four ranks, a sequence of four times the tokens that a rank can hold, and eight short sequences:
 
     >>> from flopcast.requests.job_files import load_catalog_job
     >>> from flopcast.spec.batch import Batch

@@ -1,10 +1,9 @@
 """The effect of a precision recipe on a whole model: the layers that the recipe changes, and the items that
 it adds.
 
-Answers: which blocks stay in bf16, what does a layer run and hold because of its recipe, what do ranks
-agree on once a pass, and which updated weights do they gather in 8 bits?
-Elsewhere: what the recipe makes of one layer's items (rewrites/quantise.py), the recipes
-(spec/precision.py).
+Answers: which blocks stay in bf16, which items and copies does a recipe add to a layer, which maxima do
+ranks exchange once in each pass, and which updated weights do they gather in 8 bits?
+Elsewhere: the changes of one layer's items (rewrites/quantise.py), the recipes (spec/precision.py).
 """
 
 from collections.abc import Sequence
@@ -32,9 +31,9 @@ from flopcast.workload.separate_groups import with_full_groups
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LowPrecisionLayer:
-    """One layer's forward items under a recipe, casts of its weights, and bytes of what these write.
+    """The forward items of one layer under a recipe, the casts of its weights, and the bytes of the copies.
 
-    `spared_bytes` are those of 16-bit weights that are not kept in addition.
+    `spared_bytes` are the bytes of 16-bit weights that are not kept.
     """
 
     forward: tuple[Item, ...]
@@ -56,7 +55,8 @@ def low_precision_layer(
         Its forward items after the rewrites of the stack.
     workload : Workload
     stack : Stack
-        Says how experts' rows are padded, which casts are fused, and which weights are kept in fewer bits.
+        States how rows of experts are padded, which casts are fused, and which weights are kept in fewer
+        bits.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def with_low_precision_updates(
 ) -> tuple[LogicalLayer, ...]:
     """Return layers in which weights that ranks gather in 8 bits are marked.
 
-    A weight has the name of the product that it is in.
+    A weight has the name of the product that reads it.
     """
     recipe = RECIPES.get(plans.structure.precision)
     if recipe is None or not stack.narrow.narrow_parameters:
@@ -115,7 +115,7 @@ def _of_recipe(items: tuple[Item, ...], recipe: Recipe) -> tuple[Item, ...]:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Runs:
-    """A workload, and its layers in their order on the stages: which of its kinds, how many in a row.
+    """A workload, and its runs of equal layers in the order of the stages: kind and number of each run.
 
     `entries` are the positions of the workload's layers in the model's sequence.
     """
@@ -127,7 +127,7 @@ class Runs:
 
 
 def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
-    """Return the workload whose outer blocks and multi-token prediction stay in 16 bits, as the stack says.
+    """Return the workload with 16 bits in the first and last blocks and in multi-token prediction.
 
     Examples
     --------
@@ -191,15 +191,15 @@ def agreement(
 ) -> list[Segment]:
     """Return the message that reduces the maxima of a chunk's tensors over the ranks of its stage.
 
-    It is sent at the end of a pass, with delayed scaling only. It holds one number for each cast of the
-    fullest chunk, and compute waits for it.
+    This message is sent at the end of a pass, and only with delayed scaling. It holds one number for each
+    cast of the fullest chunk. Compute waits for it.
 
     Parameters
     ----------
     layers
         Items of each layer in this pass.
     counts : array of shape (plans, chunk classes, layers)
-        How many of each a chunk holds, in the same order.
+        How many of each layer a chunk holds, in the order of `layers`.
     """
     recipe = RECIPES.get(workload.plans.structure.precision)
     if recipe is None or recipe.agrees != "stage":

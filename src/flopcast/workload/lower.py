@@ -1,8 +1,8 @@
-"""Model × plan → logical items: what every stack must compute, send and keep.
+"""Conversion of a model and a plan to logical items: what every stack must compute, send and keep.
 
 Answers: which operators and messages does a model need under a plan?
-Elsewhere: what a layer is and how it shards itself (layers/), which kernels really run (realise.py), which
-stage runs them (stages.py). This module contains no architecture: each layer returns its own items.
+Elsewhere: layers and their sharding (layers/), the kernels that a stack runs (realise.py), the stages that
+run them (stages.py). This module contains no architecture: each layer returns its own items.
 """
 
 from flopcast.errors import InternalError
@@ -27,25 +27,25 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
     Parameters
     ----------
     model
-        Its `sequence` gives layers, and how many there are of each.
+        Its `sequence` lists layers, and the number of each.
     plans
-        Of one structure; degrees of shape (plans, 1). Those of the workload are the half that is simulated
-        where stages mirror each other (spec/mirrored.py).
+        Plans of one structure; degrees have shape (plans, 1). If stages mirror each other, the workload has
+        only the simulated half of the plan (spec/mirrored.py).
     batch
-        Tokens of a sequence; how many sequences form a micro-batch is the plans'.
+        States the tokens of a sequence. The plans state the number of sequences of a micro-batch.
     kept
-        Layers of earlier workloads, which are used again where they meet the same split.
+        Layers of earlier workloads, which are used again if their split is the same.
 
     Returns
     -------
     Workload
-        One entry per kind of layer; sizes of shape (plans, 1), of one micro-batch on one rank; with a row
-        for each kind of micro-batch where those of one plan differ.
+        One entry per kind of layer. Sizes belong to one micro-batch on one rank and have shape (plans, 1).
+        If the micro-batches of a single plan differ, each kind of micro-batch has a row instead.
 
     Raises
     ------
     InternalError
-        Several plans on micro-batches that differ: a row would be of a plan and of a kind.
+        There are several plans, and their micro-batches differ.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
 
 
 def lowered_layers(model: Model, split: Split, kept: KeptResults = NOTHING_KEPT) -> Layers:
-    """Return the model's layers, with those of frozen models that run beside them."""
+    """Return the layers of the model, with the layers of frozen models that run in addition."""
     own = tuple(_lowered(layer, count, model.hidden, split, kept) for layer, count in model.sequence())
     if model.reference != "none":
         alone = model.model_copy(update={"reference": "none", "teacher": None, "adapters": None})

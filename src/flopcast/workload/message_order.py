@@ -1,11 +1,12 @@
 """Messages of a backward pass that overlap with kernels, as in the forward pass.
 
-Answers: in which order does a derived backward launch a message and the kernels that hide it?
-Elsewhere: which kernels may (`Item.beside`), how gradients are derived (backward.py).
+Answers: in which order does a derived backward pass launch a message and the kernels that hide it?
+Elsewhere: the kernels that may overlap with a message (`Item.beside`), the derivation of gradients
+(backward.py).
 
-If a forward pass were only reversed, a message would follow the kernels that ran at the same time in the
-forward pass, and would wait for all of them. In reality it is launched first: a ring's hops, or the
-exchange of experts' tokens, start as soon as the gradient that the run of kernels begins with is there.
+In a reversed forward pass, a message would follow the kernels with which it overlapped, and would wait for
+all of them. Stacks launch the message first: the hops of a ring, or the exchange of tokens, start as soon
+as the input of the first of these kernels exists.
 """
 
 from flopcast.operators.base import AbstractMessage

@@ -1,18 +1,19 @@
-"""Muon's update of matrices: Newton-Schulz iterations that orthogonalise a momentum, and their messages.
+"""Muon's update of matrices: Newton-Schulz iterations that orthogonalise a momentum, and its messages.
 
-Answers: which matrices does a rank orthogonalise, with how many FLOP, and which messages does that need?
+Answers: which matrices does a rank orthogonalise, how many FLOP does this take, and which messages does it
+need?
 Elsewhere: what Muon keeps and moves (spec/optimizers.py), the update itself and all other messages
 (gradient_reduction.py).
 
-One step on a momentum of r rows and c columns, r ≤ c (transposed if need be), computes A = X Xᵀ, then B = b
-A + c A², then a X + B X: 2 r²c + 2 r³ + 2 r²c FLOP, in 16 bits. For a weight that B tokens of a batch use,
-this is at most 5 r / B of the FLOP of training. Matrices of blocks are orthogonalised; embedding, head and
-vectors have the second moment of AdamW. If tensor-parallel ranks divide a matrix, each rank orthogonalises
-its own part.
+One step on a momentum of r rows and c columns, r ≤ c (transposed if r > c), computes A = X Xᵀ, then B = b A
++ c A², then a X + B X: 2 r²c + 2 r³ + 2 r²c FLOP, in 16 bits. For a weight that B tokens of a batch use,
+five steps take at most 5 r / B of the FLOP of training. Matrices of blocks are orthogonalised; embedding,
+head and vectors have the second moment of AdamW. If tensor-parallel ranks divide a matrix, each rank
+orthogonalises its own part.
 
-If optimizer states are sharded, ranks either own whole matrices ("distributed"), or gather all momenta in
-16 bits and each compute all matrices ("gathered"). With parameters sharded too, every rank has a part of
-every matrix, and owners of whole ones receive the momentum and return the update.
+If optimizer states are sharded, each rank either owns whole matrices ("distributed"), or gathers all
+momenta in 16 bits and computes all matrices ("gathered"). If parameters are also sharded, every rank has a
+part of every matrix. The owner of a matrix then receives the parts of the momentum and returns the update.
 
 References
 ----------
@@ -53,7 +54,7 @@ class Matrices:
     number : array of shape (plans, stage classes)
         How many of these matrices a rank holds.
     expert : bool
-        Whether they are weights of routed experts, whose states are shared by other ranks.
+        Whether they are weights of routed experts, whose states are sharded over other ranks.
     """
 
     short: Counts
@@ -111,8 +112,8 @@ def orthogonal_items(stack: Stack, plans: Plans, held: Parameters) -> tuple[Item
     -------
     tuple of Item
         Messages and Newton-Schulz products, dense weights before experts, and the update of all other
-        weights by AdamW. A rank that owns matrices computes at least one whole matrix, however many ranks
-        share them.
+        weights by AdamW. A rank that owns matrices computes at least one whole matrix, even if there are
+        more ranks than matrices.
     """
     if not OPTIMIZERS[plans.structure.optimizer].orthogonal:
         return ()
@@ -140,7 +141,8 @@ def orthogonal_items(stack: Stack, plans: Plans, held: Parameters) -> tuple[Item
 def working_bytes(held: Parameters) -> Floats:
     """Return the bytes that the largest matrix needs while it is orthogonalised, (plans, stage classes).
 
-    That is its momentum and the result in 16 bits, and two square matrices of its short side.
+    These are the momentum and the result in 16 bits, and two square matrices of the length of the short
+    side.
     """
     sizes = [
         np.minimum(each.number, 1.0) * (2 * each.short * each.long + 2 * each.short**2)

@@ -1,13 +1,13 @@
 """Offloaded states: the copies that forward and backward passes need.
 
 Answers: which items does offload add to a layer, and to an all-gather of parameters?
-Elsewhere: updates and the copies for them (host_updates.py), placements themselves (spec/offload.py),
-what a stack can place and how it copies (spec/offload_software.py), seconds (cost/tier_copies.py), what
-each memory holds (memory/tiers.py).
+Elsewhere: updates and their copies (host_updates.py), placements (spec/offload.py), the placements and
+copies that a stack supports (spec/offload_software.py), seconds (cost/tier_copies.py), the contents of each
+memory (memory/tiers.py).
 
-Copies run on streams of their own, one for each link and direction, beside compute. Activations of one
-layer leave the device while the next layer computes, and return while the preceding layer of the backward
-pass computes. The time of these layers is the longer of compute and copies. Offload changes no FLOP.
+Copies overlap with compute, on a separate stream for each link and direction. Activations of one layer
+leave the device while the next layer computes, and return while the preceding layer of the backward pass
+computes. The time of these layers is the longer of compute and copies. Offload changes no FLOP.
 
 References
 ----------
@@ -50,7 +50,7 @@ def copies_of(
 ) -> tuple[Item, ...]:
     """Return the copies of a placement's fraction of `size_bytes`, over each of its links.
 
-    The first waits for the streams `after`.
+    The first copy waits for the streams `after`.
     """
     found: list[Item] = []
     for link in _path(one, links):
@@ -101,8 +101,8 @@ def activations_leave(plan: Plan, kept_bytes: Floats, phase: str) -> tuple[Item,
     """Return the copies of the tensors that a layer keeps, during its "forward" or "backward" pass.
 
     Two thirds are copied during the forward pass, and the rest during the first half of the backward pass,
-    which takes twice as long: in total half of the step, as SSDTrain plans the bandwidth of its drives
-    (section III).
+    which takes twice as long as the forward pass. Copies therefore use half of the step, as SSDTrain
+    assumes for the bandwidth of its drives (section III).
     """
     share = LEAVES_IN_FORWARD if phase == "forward" else 1 - LEAVES_IN_FORWARD
     found: list[Item] = []
@@ -112,7 +112,7 @@ def activations_leave(plan: Plan, kept_bytes: Floats, phase: str) -> tuple[Item,
 
 
 def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
-    """Return the copies that bring the activations of the next layer of a backward pass.
+    """Return the copies of activations to the device, for the next layer of a backward pass.
 
     They begin together with the layer that computes, and the next layer waits for them.
     """
@@ -147,7 +147,7 @@ def with_activations_outside(layer: Layer, plans: Plans) -> Layer:
 
 
 def with_bookkeeping(layer: Layer, stack: Stack, plan: Plan) -> Layer:
-    """Return a block whose device waits for the software's bookkeeping, with states outside the devices."""
+    """Return a block with offloaded states, in which the device waits for the software's bookkeeping."""
     if layer.kind != "block":
         return layer
     return replace(
@@ -170,8 +170,8 @@ def layer_on_host(stack: Stack, plan: Plan, phase: str) -> tuple[Item, ...]:
 def stored_bytes(stack: Stack, plans: Plans, trained: Counts, frozen: Counts) -> Counts:
     """Return the bytes of parameters as a shard stores them between steps.
 
-    A software without a 16-bit copy of trained parameters stores them in fp32, and casts them on the
-    device. Frozen parameters count as elements of the activations' dtype.
+    Software without a 16-bit copy of trained parameters stores them in fp32, and casts them on the device.
+    Frozen parameters have the dtype of activations.
 
     References
     ----------

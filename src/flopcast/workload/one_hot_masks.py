@@ -27,7 +27,7 @@ from flopcast.workload.program import Layer
 
 
 def with_one_hot_masks(layer: Layer, stack: Stack) -> Layer:
-    """Return a layer with products instead of the passes that permute rows before and after sends.
+    """Return a layer with these products instead of the passes that permute rows around exchanges.
 
     Only experts that are padded to their capacity, whose exchanges send every place, have masks.
     """

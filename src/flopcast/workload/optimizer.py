@@ -22,8 +22,8 @@ from flopcast.workload.program import Programs
 def optimizer_state_bytes(programs: Programs) -> Floats:
     """Return bytes of master weights and moments on a rank, (plans, stage classes).
 
-    They are those of the rank's shard of the parameters; experts are shared by the ranks that hold the same
-    ones.
+    They belong to the rank's shard of the parameters. States of experts are sharded only over ranks with
+    the same experts.
     """
     name = programs.plans.structure.optimizer
     updated = updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
@@ -36,7 +36,7 @@ def optimizer_state_bytes(programs: Programs) -> Floats:
 
 
 def matrix_bytes(programs: Programs) -> Floats:
-    """Return the bytes that Muon needs for one matrix, (plans, stage classes); 0 for other optimizers."""
+    """Return the temporary bytes of Muon for one matrix, (plans, stage classes); 0 for other optimizers."""
     orthogonal = OPTIMIZERS[programs.plans.structure.optimizer].orthogonal
     return working_bytes(_held(programs)) if orthogonal else ZERO
 
@@ -48,7 +48,7 @@ def _held(programs: Programs) -> Parameters:
 
 
 def main_gradient_bytes(programs: Programs) -> Floats:
-    """Return bytes of fp32 copies of the gradients that a rank applies, (plans, stage classes); often 0.
+    """Return the bytes of fp32 copies of the gradients that a rank applies, (plans, stage classes).
 
     References
     ----------
@@ -75,9 +75,10 @@ def factored_elements(programs: Programs) -> Counts:
 
 
 def moment_elements(weight: Weight) -> Counts:
-    """Return the elements of a tensor's factored second moment: rows plus columns; all of a vector.
+    """Return the elements of a factored second moment: rows plus columns, or all elements of a vector.
 
-    Each of several stacked matrices has its own. Ranks that share a matrix factor their own part.
+    In a tensor of several matrices, each matrix has its own moment. Each of the ranks that share a matrix
+    factors its part.
 
     References
     ----------

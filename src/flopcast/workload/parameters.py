@@ -1,6 +1,6 @@
-"""The number of parameters of one layer, and of a rank of each kind of stage.
+"""The number of parameters of one layer, and of one rank of each kind of stage.
 
-Answers: how many elements does a rank hold, of which kinds, and how many of them does it send?
+Answers: how many elements of each kind does a rank hold, and how many of them does it send?
 Elsewhere: which weights a layer has (layers/), how layers are divided over stages (stages.py), gradients
 and optimizer states (memory/categories.py).
 """
@@ -20,7 +20,7 @@ Wanted = Callable[[Weight], bool]
 
 
 def is_owned(weight: Weight) -> bool:
-    """Return whether a tensor counts here; a tied tensor counts with its owner."""
+    """Return whether the layer owns a tensor; another layer owns a tied tensor."""
     return not weight.tied
 
 
@@ -30,34 +30,34 @@ def is_tied(weight: Weight) -> bool:
 
 
 def is_frozen(weight: Weight) -> bool:
-    """Return whether a tensor counts here and is not trained."""
+    """Return whether the layer owns a tensor that is not trained."""
     return not weight.trained and not weight.tied
 
 
 def is_expert(weight: Weight) -> bool:
-    """Return whether a tensor is one of experts."""
+    """Return whether a tensor belongs to experts."""
     return weight.expert
 
 
 def is_sent_low(expert: bool) -> Wanted:
-    """Return whether a tensor is gathered in 8 bits when it has been updated: of experts, or others."""
+    """Return whether ranks gather an updated tensor, of experts or of other layers, in 8 bits."""
     return lambda weight: bool(weight.update) and weight.expert == expert
 
 
 def elements(weights: tuple[Weight, ...], wanted: Wanted = is_owned) -> Counts:
-    """Return the elements of some tensors of one instance of a layer on one rank, (plans, 1)."""
+    """Return the elements of the chosen tensors of one layer on one rank, (plans, 1)."""
     return sum((weight.elements for weight in weights if wanted(weight)), ZERO)
 
 
 def update_bytes(held: Counts, low_precision: Counts, plans: Plans) -> Counts:
-    """Return mean bytes of an updated element as it is sent, since some may be in 8 bits."""
+    """Return the mean bytes of a sent updated element, because some elements may have 8 bits."""
     wide, least = ELEMENT_BYTES[plans.structure.activations], ELEMENT_BYTES["fp8"]
     each: Counts = wide - (wide - least) * low_precision / np.maximum(held, 1.0)
     return each
 
 
 def spared_elements(weights: tuple[Weight, ...], plans: Plans) -> Counts:
-    """Return how many 16-bit elements have the bytes that weights in fewer bits do not need, (plans, 1).
+    """Return the bytes that weights in fewer bits save, as a number of 16-bit elements, (plans, 1).
 
     FSDP shards and gathers frozen 4-bit weights as they are stored, with their scales.
     """
@@ -76,8 +76,9 @@ def spared_elements(weights: tuple[Weight, ...], plans: Plans) -> Counts:
 class Parameters:
     """Parameters of a rank of each kind of stage; counts have shape (plans, stage classes).
 
-    `stage_counts` says how many of each layer a stage holds, (plans, stage classes, layers); zeros where a
-    class pads the batch. Elements are those on one tensor-parallel rank, the vocabulary's padding included.
+    `stage_counts`, (plans, stage classes, layers), states how many of each layer a stage holds. It is 0 for
+    stage classes that only pad the batch of plans. Elements are those on one tensor-parallel rank,
+    including the padding of the vocabulary.
     """
 
     layers: tuple[LogicalLayer, ...]
@@ -92,9 +93,9 @@ class Parameters:
         return held
 
     def of(self, wanted: Wanted) -> Counts:
-        """Return the elements of some tensors.
+        """Return the elements of the chosen tensors.
 
-        A tied tensor is stored again where its owner, the first layer, is on another stage.
+        A tied tensor is stored again if its owner, the first layer, is on another stage.
         """
         elsewhere = (self.stage_counts[:, :, 0] == 0).astype(np.float64)
         return self.sum_of(
@@ -117,7 +118,7 @@ class Parameters:
 
     @property
     def frozen(self) -> Counts | None:
-        """Return the number of parameters without gradients; None if all have gradients."""
+        """Return the number of parameters without gradients; None if all parameters have gradients."""
         is_frozen: Wanted = lambda weight: not weight.trained  # noqa: E731
         return self.of(is_frozen) if self.any(is_frozen) else None
 
@@ -147,7 +148,7 @@ class Parameters:
 
     @property
     def sent_low(self) -> tuple[Counts, Counts]:
-        """Return trained elements that are gathered in 8 bits: those of others, and those of experts."""
+        """Return the trained elements that are gathered in 8 bits, outside experts and in experts."""
 
         def sent(expert: bool) -> Counts:
             wanted = is_sent_low(expert)
@@ -157,7 +158,7 @@ class Parameters:
 
     @property
     def replicated(self) -> Counts:
-        """Return trained elements that every tensor-parallel rank holds in full: norms, biases after a sum.
+        """Return the trained elements that each tensor-parallel rank holds whole: norms, biases after sums.
 
         Experts are not included, because their gradients are summed over other ranks.
         """
@@ -171,12 +172,12 @@ class Parameters:
 
     @property
     def tensors(self) -> Counts:
-        """Return the number of trained tensors; a tied one counts with its owner."""
+        """Return the number of trained tensors; a tied tensor counts on the stage of its owner."""
         return self.sum_of(lambda weight: ONE if weight.trained and not weight.tied else ZERO)
 
     @property
     def tied(self) -> Counts:
-        """Return trained elements summed between first and last stage; 0 if one stage has both."""
+        """Return the trained elements that the first and last stage sum; 0 if one stage has both layers."""
         ends = self.stage_counts[:, :, 0] > 0, self.stage_counts[:, :, -1] > 0
         tied = sum((elements(layer.weights, lambda w: w.tied and w.trained) for layer in self.layers), ZERO)
         return np.where(ends[0] != ends[1], tied, 0.0)

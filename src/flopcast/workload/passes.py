@@ -1,13 +1,12 @@
 """The passes between a lowered layer and the layer that a stack runs, in order.
 
-Answers: which steps convert logical items to programs, and what does each change?
-Elsewhere: what a step does (rewrites/, and one file for each other step), the whole step (realise.py).
+Elsewhere: the passes themselves (rewrites/, and one file for each other pass), the step (realise.py).
 
-Every pass has one signature, `(layer, software) -> layer`; those over whole chunks: chunk_passes.py.
+Every pass has the signature `(layer, software) -> layer`. Passes over whole chunks are in chunk_passes.py.
 `run_passes` compares items by identity to account for those that a pass removed and added, and checks FLOP.
 
-Rewrites come first, for the backward is derived from the forward items that really run. An attention kernel
-is the first rewrite, because it replaces the run from scores to context whole.
+Rewrites come first, because the backward pass is derived from the forward items that the stack runs. The
+first rewrite is that of the attention kernel, which replaces all items from scores to context.
 """
 
 from collections.abc import Callable, Iterable
@@ -60,7 +59,7 @@ class Software:
 
     @property
     def scatters_transfers(self) -> bool:
-        """Return whether neighbouring stages send activations in shares that layers do not work on."""
+        """Return whether stages send activations in shards, although layers process whole activations."""
         scattered = self.stack.pipeline.payload == "scattered"
         return scattered and not self.workload.plans.structure.sequence_parallel
 
@@ -235,7 +234,7 @@ BEHIND_BACKWARD: dict[str, Pass] = {
 
 
 def rewrite_names(stack: Stack) -> tuple[str, ...]:
-    """Return the stack's rewrites in order, its attention kernel first.
+    """Return the rewrites of the stack in order, beginning with its attention kernel.
 
     >>> rewrite_names(Stack(name="any", attention_kernel="flash", rewrites=("bias_gelu",)))
     ('flash_attention', 'bias_gelu')
@@ -279,10 +278,11 @@ def run_passes(
     accounting: list[Accounting],
     kept: KeptResults = NOTHING_KEPT,
 ) -> tuple[Layer, ...]:
-    """Return layers after all passes; adds the accounts of those that changed them.
+    """Return the layers after all passes, and record the passes that changed them.
 
-    Passes before the split of the backward do not depend on schedule or stages; those before the checkpoint
-    do not depend on placements either. They run once for all plans of a split, unless `kept` has the layer.
+    Passes before the split of the backward pass do not depend on schedule or stages. Passes before the
+    checkpoint do not depend on placements either. Both run once for all plans of a split, unless `kept`
+    contains the layer.
 
     Raises
     ------

@@ -1,15 +1,15 @@
 """The program of one rank: layers as forward and backward items, divided over stages.
 
 Answers: which items form a forward pass, a backward pass, a transfer between stages, and the end of a step?
-Hardware is unknown here. Arrays are over plans, and over chunk or stage classes if documented.
+Arrays are over plans, and over chunk or stage classes if documented.
 
-A program is keyed by (rank class, chunk class, position of the micro-batch); there is one rank class for
-now. All programs consist of segments: the items of one layer, and how often a chunk repeats it.
+A program is keyed by (rank class, chunk class, position of the micro-batch); there is only one rank class.
+All programs consist of segments: the items of one layer, and how often a chunk repeats this layer.
 
 A *chunk* is the part of the model on one virtual stage; without interleaving, a stage has one chunk. Chunks
-with equal layers form a *chunk class*, stages with equal chunks a *stage class*: eighty equal layers, or
-six equal stages, are one entry. A *part* is one run of equal layers: embedding, runs of blocks, final norm,
-head.
+with equal layers form a *chunk class*, and stages with equal chunks form a *stage class*, so that eighty
+equal layers or six equal stages are one entry. A *part* is one run of equal layers: the embedding, a run of
+blocks, the final norm, or the head.
 """
 
 from collections import Counter
@@ -49,8 +49,8 @@ WHEN = {  # at which positions an item runs
 def positions(order: Order, count: int) -> Integers:
     """Return the position of each task of a step of `count` micro-batches: an index into POSITIONS.
 
-    The position "only" means that the step has one micro-batch. If the schedule pairs forwards with
-    backwards of other micro-batches, passes between the pairs that run separately are "alone".
+    The position "only" means that the step has one micro-batch. If the schedule pairs forward passes with
+    backward passes of other micro-batches, passes without a partner are "alone".
 
     >>> from flopcast.schedules import SCHEDULES
     >>> rows = (positions(SCHEDULES["1f1b"].order(1, 1, count), count)[0] for count in (1, 3))
@@ -68,15 +68,15 @@ def positions(order: Order, count: int) -> Integers:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LogicalLayer:
-    """One layer of the model after lowering: what must be computed, sent and kept.
+    """One layer of the model after lowering: the operators, messages and tensors that it needs.
 
     `kind` is "embedding", "block", "final_norm" or "head", `count` the number of equal layers in a row.
     `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` distinguishes blocks that full
     recompute treats differently (checkpoints.py); a run of blocks then has one entry for each kind. `wide`
-    layers keep 16 bits under a low-precision recipe (low_precision.py). `companions` are layers of frozen
-    models that run forward beside it, each `count` times (companions.py). `split` and `hidden` are the
-    split and the width of its input, which are different for an encoder or a vision tower. Layers of a
-    `tower` come before the blocks; one that is `frozen` has no backward pass.
+    layers keep 16 bits under a low-precision recipe (low_precision.py). `companions` are the corresponding
+    layers of frozen models, whose forward pass also runs, each `count` times (companions.py). `split` and
+    `hidden` are the split and the width of the layer's input, which differ for an encoder or a vision
+    tower. Layers of a `tower` come before the blocks. A `frozen` layer has no backward pass.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class LogicalLayer:
 
     @property
     def input_bytes(self) -> Floats:
-        """Return bytes of the activation that the layer reads, as large as what it writes; (plans, 1)."""
+        """Return the bytes of the activation that the layer reads, (plans, 1). Its output is as large."""
         return activation_bytes(self.hidden, self.split)
 
 
@@ -103,10 +103,10 @@ class Workload:
 
     `split` is the part of the plans that layers read: degrees and sizes, shape (plans, 1). If the
     micro-batches of a single plan differ, `rows` states the kind of each micro-batch for each class of
-    data-parallel ranks. Arrays over plans then have a row for each kind if they depend on tokens, and
-    otherwise one row. Otherwise, `rows` is empty. `forward_only` steps have no backward pass
-    (forward_only.py). `sent_width` has the elements of a token that each stage hands on, (plans, stages);
-    None: the width of the model (cuts.py).
+    data-parallel ranks. Arrays that depend on tokens then have a row for each kind instead of each plan.
+    Otherwise, `rows` is empty. `forward_only` steps have no backward pass (forward_only.py). `sent_width`,
+    (plans, stages), holds the elements per token that each stage sends; None means the width of the model
+    (cuts.py).
     """
 
     model: Model
@@ -119,15 +119,15 @@ class Workload:
 
     @property
     def num_kinds(self) -> int:
-        """Return the number of kinds of micro-batches, which arrays that depend on tokens have as rows."""
+        """Return the number of kinds of micro-batches: the rows of arrays that depend on tokens."""
         return int(self.split.length.shape[0]) if self.rows else 1
 
     @property
     def boundary_bytes(self) -> Floats:
-        """Return the most bytes that one stage sends to the next, on one rank; (plans, 1).
+        """Return the largest number of bytes that one rank sends to the next stage, (plans, 1).
 
-        Decoder stages send the encoder's output together with their own activation. Encoder stages are
-        priced as if they did so too, because all boundaries of a pipeline have messages of one size.
+        Decoder stages also send the encoder's output. All messages of a pipeline have one size, so encoder
+        stages are assumed to send as much.
         """
         widths = self.sent_width
         width = self.model.hidden if widths is None else widths.max(axis=1, keepdims=True)
@@ -138,12 +138,12 @@ class Workload:
 
     @property
     def layers_at_start(self) -> int:
-        """Return the entries before the blocks, which share the first chunk: the embedding and a tower."""
+        """Return the number of entries before the blocks, which share the first chunk."""
         return self.model.first_block
 
     @property
     def layers_at_end(self) -> int:
-        """Return the entries of `layers` after the blocks, which share the last chunk of a pipeline."""
+        """Return the number of entries after the blocks, which share the last chunk of a pipeline."""
         return 3 if self.model.mtp else 2
 
 
@@ -152,11 +152,11 @@ class Layer:
     """One layer as a stack runs it; `Segment.repeat` is the number of equal layers in a chunk.
 
     `forward` and `backward` belong to one micro-batch; items whose `when` is not "every" run in some of
-    them. `kept_bytes` is counted for every micro-batch in flight, `working_bytes` once: tensors that are
-    recomputed, gradients of the largest linear, and the layer's output and the gradients of both its ends.
-    Where the plan's schedule splits the backward, `weight` holds the items that run later, and
-    `waiting_bytes` what they still need (workload/split.py). `weight_casts` come before `forward` until all
-    passes have run (passes.py), and are part of it then. Bytes have shape (plans, 1).
+    them. `kept_bytes` counts for every micro-batch in flight. `working_bytes` counts once: recomputed
+    tensors, gradients of the largest linear, the output of the layer, and the gradients of its input and
+    output. If the schedule splits the backward pass, `weight` holds the items that run later, and
+    `waiting_bytes` are the tensors that they still need (workload/split.py). `weight_casts` precede
+    `forward`, and become a part of it after all passes have run (passes.py). Bytes have shape (plans, 1).
     """
 
     logical: LogicalLayer
@@ -178,12 +178,12 @@ class Layer:
 
     @property
     def weights(self) -> tuple[Weight, ...]:
-        """Return the tensors of one rank."""
+        """Return the weights of the layer on one rank."""
         return self.logical.weights
 
     @property
     def read_backward(self) -> tuple[Weight, ...]:
-        """Return the tensors that the backward pass reads: all except those of frozen companions."""
+        """Return the weights that the backward pass reads: all except those of frozen companions."""
         return tuple(weight for weight in self.logical.weights if not weight.forward_only)
 
     def items(self) -> tuple[Item, ...]:
@@ -193,9 +193,9 @@ class Layer:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Segment:
-    """Items in a row, repeated `repeat` times; shape (plans, chunk classes).
+    """Consecutive items that run `repeat` times; `repeat` has shape (plans, chunk classes).
 
-    A chunk that does not hold the layer repeats it zero times.
+    A chunk without the layer repeats it zero times.
     """
 
     items: tuple[Item, ...]
@@ -206,7 +206,7 @@ class Segment:
 class StageTransfer:
     """Messages of one transfer between neighbouring stages: activations forward, gradients back.
 
-    One rank sends these bytes to the rank at the same position in the next stage.
+    A rank sends these bytes to the rank at the same position in the next stage.
     """
 
     forward: tuple[Item, ...]
@@ -218,7 +218,7 @@ class Accounting:
     """The changes of a pass in one layer: the items that it removed, and those that it added.
 
     `layer` is the kind of the layer, or the phase of a pass over whole chunks. FLOP and bytes are those of
-    operators, as often as they run in a row, (plans, 1); (plans, stage classes) for work on a whole rank.
+    all runs of an operator, (plans, 1), or (plans, stage classes) for work on a whole rank.
     """
 
     rewrite: str
@@ -287,10 +287,10 @@ def _totals(items: tuple[Item, ...]) -> tuple[Floats, Floats]:
 class Programs:
     """Everything that the ranks of a plan run in one step.
 
-    `forward` and `backward` hold one segment a layer, in the order of their pass, behind the gather of what
-    a neighbour has sent in shares; which chunk runs which, and how often, is in `Segment.repeat`. `weight`
-    is the part of the backward pass that runs later; it is empty if the plan's schedule does not split the
-    backward pass.
+    `forward` and `backward` hold one segment for each layer, in the order of the pass. The gather of
+    activations that a neighbour sends in shards comes first. `Segment.repeat` states which chunk runs a
+    segment, and how often. `weight` is the part of the backward pass that runs later; it is empty if the
+    plan's schedule does not split the backward pass.
     """
 
     workload: Workload
@@ -316,7 +316,7 @@ class Programs:
 
     @property
     def trained_parameters(self) -> Counts:
-        """Return parameters with gradients and optimizer states, (plans, stage classes)."""
+        """Return the number of parameters with gradients and optimizer states, (plans, stage classes)."""
         return (
             self.parameters if self.frozen_parameters is None else self.parameters - self.frozen_parameters
         )
@@ -327,16 +327,16 @@ class Programs:
         return (self.forward, self.backward, *([self.weight] if self.weight else []))
 
     def transfers(self, *, interleaved: bool) -> str:
-        """Return how the stack's stages exchange messages (timeline/pipeline.py).
+        """Return how stages exchange messages (timeline/pipeline.py).
 
-        With a split backward, and in a user's own order, messages never hold up their sender.
+        If the backward pass is split, or the user orders tasks, senders never wait for messages.
         """
         ahead = self.plans.structure.order_rule.blocks_because
         return "overlapped" if ahead else self.stack.pipeline.style(interleaved=interleaved)
 
     @property
     def plans(self) -> Plans:
-        """Return the plans that these programs belong to."""
+        """Return the plans of these programs."""
         return self.workload.plans
 
     def items(self) -> tuple[Item, ...]:

@@ -1,8 +1,8 @@
-"""Logical items × stack → the programs that really run.
+"""Conversion of logical items to the programs that a stack runs.
 
 Answers: how are layers divided over stages, which messages are sent between stages, and what runs at the
 end of a step?
-Elsewhere: the passes over a layer and over chunks (passes.py), how long it takes (cost/).
+Elsewhere: the passes over a layer and over chunks (passes.py), seconds (cost/).
 """
 
 from collections.abc import Callable
@@ -34,10 +34,10 @@ def realise(
     divided: Callable[..., Stages] = divide_all,
     kept: KeptResults = NOTHING_KEPT,
 ) -> Programs:
-    """Apply the stack to a workload; shapes as in workload/program.py.
+    """Apply the stack to a workload. Shapes are those of workload/program.py.
 
-    `divided` divides layers over stages, with the parameters of `divide_all`. Layers that `kept` holds of
-    earlier programs are used again.
+    `divided` divides layers over stages and has the parameters of `divide_all`. `kept` holds layers of
+    earlier programs, which are used again.
 
     Raises
     ------

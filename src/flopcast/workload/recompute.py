@@ -1,8 +1,9 @@
-"""Recompute of one layer: what runs again, which tensors are kept instead, and the temporary memory.
+"""Recompute of one layer: items that run again, tensors that are kept instead, temporary memory.
 
 Answers: which modules of a block does a plan recompute, and how does full recompute store, shard and gather
 the inputs of blocks?
-Elsewhere: which blocks of a chunk are recomputed (checkpoints.py), how a backward is derived (backward.py).
+Elsewhere: the blocks of a chunk that are recomputed (checkpoints.py), the derivation of a backward pass
+(backward.py).
 """
 
 from flopcast.dtypes import ONE, ZERO, Counts, Floats, constant
@@ -18,13 +19,13 @@ from flopcast.workload.program import Layer, LogicalLayer, Workload
 def kinds_of_layers(
     workload: Workload, entries: tuple[int, ...] = ()
 ) -> tuple[Checkpoints | None, tuple[LogicalLayer, ...]]:
-    """Return how the plan divides runs of blocks, and the layers with an entry for each kind of block.
+    """Return the division of runs of blocks into kinds, and the layers with an entry for each kind.
 
-    Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together, since
-    each stage states how many of each kind it has. Multi-token prediction is treated like the last entry of
-    the model's blocks. Blocks of a vision tower are not divided: all of them are recomputed, unless the
-    plan names entries of the model's blocks. `entries` are the places of the layers in the model's
-    sequence, where these are not all (low_precision.py).
+    Entries are in the order of `Checkpoints.cut`. Their `count` is the sum over all kinds, because each
+    stage states how many blocks of each kind it has. Multi-token prediction is treated like the last entry
+    of the model's blocks. Blocks of a vision tower are not divided: all of them are recomputed, unless the
+    plan names entries of the model's blocks. `entries` are the positions of the layers in the model's
+    sequence, if they are only a part of it (low_precision.py).
     """
     plan, last = workload.plans.structure, len(workload.model.blocks) - 1
     named = set(plan.recompute_blocks) or set(range(-workload.layers_at_start, last + 1))
@@ -47,10 +48,10 @@ def kinds_of_layers(
 
 
 def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
-    """Return the modules that a layer recomputes: only of blocks, not of embedding, final norm or head.
+    """Return the modules that a layer recomputes; embedding, final norm and head recompute nothing.
 
-    Modules of multi-token prediction are checkpointed like their blocks, but not by methods that treat
-    blocks differently: Megatron-Core warns and keeps them.
+    Modules of multi-token prediction are recomputed like blocks, unless the method treats blocks
+    differently. Megatron-Core then prints a warning and keeps their tensors.
     """
     plan = workload.plans.structure
     held = logical.kind in ("block", "mtp") and not logical.frozen and logical.checkpoint != PLAIN
@@ -62,7 +63,7 @@ def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) 
 
 
 def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
-    """Return bytes of a recomputed block's input as it is kept, (plans, 1); 0 inside a group.
+    """Return the bytes of the kept input of a recomputed block, (plans, 1); 0 for inner blocks of a group.
 
     If it is partitioned (ZeRO-R's P_a, arXiv:1910.02054, section 6.1), each tensor-parallel rank keeps a
     share of the input.
@@ -75,7 +76,7 @@ def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
 
 
 def blocks_at_work(logical: LogicalLayer, workload: Workload) -> Counts:
-    """Return the blocks whose tensors exist while one of them runs its backward: a whole group, (1, 1).
+    """Return the number of blocks, (1, 1), whose tensors exist during the backward pass of one: a group.
 
     The rules refuse groups that are larger than every chunk (spec/rules_recompute.py).
     """
@@ -89,7 +90,7 @@ def checkpointed(
     """Return a layer that keeps only its input, which the stack may shard over ranks or offload.
 
     A partitioned input is gathered before the layer runs again. `synchronise_each_layer` drains the device
-    before every forward and, in the backward, before the second forward and before the gradients.
+    before every forward pass and, in the backward pass, before the recompute and before the gradients.
     """
     forward, backward = layer.forward, layer.backward
     if workload.plans.structure.partition_activations:

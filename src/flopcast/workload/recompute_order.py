@@ -1,9 +1,8 @@
 """The parts of a layer's forward pass that run again in its backward pass, and their order.
 
-Answers: which items must run again before the gradients of an item are computed, and which tensors that
-were not kept do they produce again?
-Elsewhere: which modules a plan chose (recompute.py), what is kept, and the gradients themselves
-(backward.py).
+Answers: which items must run again before the gradients of an item are computed, and which tensors do they
+compute again?
+Elsewhere: the modules that a plan recomputes (recompute.py), kept tensors and gradients (backward.py).
 
 A *run* is a part of a layer that is recomputed in one piece: a module, or a single norm
 (layers/modules.py).
@@ -26,13 +25,13 @@ Until = Literal["end", "kept", "read"]  # how far a run goes when it runs again
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RecomputeOrder:
-    """The runs of one layer under chosen modules.
+    """The runs of one layer, given the recomputed modules.
 
-    `needs` names the runs that make what a run reads, `makers` the run that makes a tensor again whose
-    module discards its output; `sources` the tensor that a message has made another one of: a gathered one,
-    of which the shard is kept, or one that enters the tensor-parallel region whole, unchanged. `shares` has
-    the shares of items of which a part runs again and the rest of the result is kept; 0 for all.
-    `saved_elsewhere` are tensors that items outside every run keep.
+    `needs` names, for each run, the runs that compute its inputs. `makers` names, for each tensor of a
+    module that discards its output, the run that computes the tensor again. `sources` names, for each
+    output of a message, its input: the kept shard of a gathered tensor, or the whole tensor that enters the
+    tensor-parallel region. `shares` holds the share of an item that runs again if the rest of its result is
+    kept, and otherwise 0. `saved_elsewhere` holds the tensors that items outside every run keep.
     """
 
     modules: frozenset[str]
@@ -48,7 +47,7 @@ class RecomputeOrder:
         return _maker(tensor, self.makers, self.sources)
 
     def before(self, item: Item) -> tuple[str, ...]:
-        """Return runs that the gradients of an item need, each after those that make its inputs."""
+        """Return the runs that an item's gradients need, each after the runs that compute its inputs."""
         if not self.runs:
             return ()
         runs = (run_of(item, self.modules), *(self.maker(tensor) for tensor, _ in item.saved()))
@@ -57,7 +56,7 @@ class RecomputeOrder:
     def again(self, run: str, until: Until) -> list[Item]:
         """Return the items of a run as they are recomputed.
 
-        A module without its output runs to its end, operators as far as gradients need them.
+        A module that discards its output runs to its end. Operators run only if gradients need them.
         """
         if run == OPERATORS:
             return run_again(self.runs[run], until, self.saved_elsewhere)
@@ -128,13 +127,13 @@ def run_again(
     Parameters
     ----------
     until
-        "end": all of them. "kept": those until the last tensor is there that was kept the first time; what
-        an operator keeps of its inputs is there before it starts, so that it does not run a second time,
-        nor does what follows: a block without dropout is spared its last GEMM and the message behind it.
-        "read": those alone whose results a gradient reads, at once or by what is made of them. Beside an
-        adapter a frozen product stands before the last kept tensor, but nothing in the backward reads it.
+        "end": all of them. "kept": the items until the last tensor exists that the forward pass would have
+        kept. An operator whose kept tensors are inputs therefore does not run again if no kept tensor
+        follows. In a block without dropout, the last GEMM and its message do not run again. "read": only
+        items whose results a gradient needs, directly or indirectly. A frozen product next to an adapter,
+        whose result no gradient reads, does not run again.
     saved_elsewhere
-        Tensors that items outside the run keep: gradients read them too.
+        Tensors that items outside the run keep, because gradients read these too.
 
     References
     ----------

@@ -1,11 +1,11 @@
 """Selective recompute by operator (TorchTitan): cheap operators and every second product run again.
 
 Answers: which fraction of each item of a block runs again in the backward pass?
-Elsewhere: when it runs again (recompute_order.py), what is kept instead (backward.py).
+Elsewhere: the order of recompute (recompute_order.py), the kept tensors (backward.py).
 
-A list of operators has results that are kept: linear layers, fused attention, and the reduce-scatter of
-tensor parallelism. Of the linear layers, counted from the start of a block, every second one runs again
-after all. Everything else runs again: norms, activation functions, the products of experts (`_grouped_mm`
+TorchTitan has a list of operators whose results are kept: linear layers, fused attention, and the
+reduce-scatter of tensor parallelism. However, every second linear layer, counted from the start of a block,
+runs again. Everything else runs again: norms, activation functions, the products of experts (`_grouped_mm`
 is not in the list), their exchanges, the router's product, and linear layers in 4 bits (torchao calls
 `torch.nn.functional.scaled_mm`; the list has the older `_scaled_mm`).
 
@@ -15,8 +15,8 @@ layer. A part of it then runs again.
 References
 ----------
 torchtitan/distributed/activation_checkpoint.py (the count of products) and `_op_sac_save_list` of
-torchtitan/models/llama3/infra/parallelize.py. Exchanges of experts are taken to run again, as in 2025; the
-list of 2026 keeps `all_to_all_single`. https://github.com/pytorch/torchtitan
+torchtitan/models/llama3/infra/parallelize.py. flopcast assumes that exchanges of experts run again, as in
+2025; the list of 2026 keeps `all_to_all_single`. https://github.com/pytorch/torchtitan
 """
 
 from flopcast.layers.attention import CORE
@@ -31,7 +31,7 @@ from flopcast.workload.rewrites.separate_projections import parts_of
 
 
 def marked(forward: tuple[Item, ...], modules: frozenset[str]) -> tuple[Item, ...]:
-    """Return items of which those that run again, even in part, have a group, if modules name operators."""
+    """Return the items; if modules name operators, items that run again at least in part get a group."""
     if OPERATORS not in modules:
         return forward
     shares = recomputed_shares(forward)

@@ -1,4 +1,4 @@
-"""Reductions of gradients over data-parallel ranks: when they are sent, in which messages.
+"""Reductions of gradients over data-parallel ranks: their times and their messages.
 
 Answers: in which micro-batches are gradients reduced, how large is a bucket, and which collectives reduce
 it?
@@ -41,8 +41,8 @@ def reduction_times(stack: Stack, plans: Plans) -> Times:
 def bucket_elements(stack: Stack, plans: Plans, overlapped: bool = True) -> Counts:
     """Return the elements of one bucket of gradients or gathered parameters, (plans, 1).
 
-    There may be fewer elements than that. `overlapped` says whether the message overlaps with compute; some
-    stacks send everything that does not in one message, whose bucket is infinite.
+    A message may have fewer elements. `overlapped` states whether the message overlaps with compute. Some
+    stacks send all gradients that do not overlap in one message, so that their bucket is infinite.
     """
     gradients = stack.gradients
     if gradients.single_bucket_after_backward and not overlapped:
@@ -56,7 +56,8 @@ def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[st
     The ZeRO stage and the stack choose the collective. A reduce-scatter runs over the ranks that share one
     set of shards; if there are several sets, an all-reduce then sums each shard over the ranks that hold it
     (HSDP). An all-reduce gives every rank the whole sum. Gradients with their own shard group are summed
-    only in this group; their owners add the sums of the groups once in each step (shard_levels.py).
+    only in this group; once in each step, the owners of optimizer states add the sums of all groups
+    (shard_levels.py).
     """
     size_bytes = bucket * ELEMENT_BYTES[stack.gradients.dtype]
     if group_of(plans.structure.shards, "gradients") is not None:
@@ -74,10 +75,10 @@ def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[st
 
 
 def hidden_reductions(stack: Stack, plans: Plans, axis: str) -> Counts:
-    """Return 1 if reductions over an axis overlap with the backward pass, 0 if they follow it; (plans, 1).
+    """Return 1 if reductions over an axis overlap with the backward pass, otherwise 0; (plans, 1).
 
-    This is for ZeRO stages below 2. A rank without replicas reduces nothing, so its copies are not
-    overlapped.
+    This function is for ZeRO stages below 2. A rank without replicas reduces nothing, so its copies do not
+    overlap.
 
     Examples
     --------

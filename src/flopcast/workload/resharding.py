@@ -1,18 +1,18 @@
 """Which bytes each rank reads when a checkpoint of one plan is loaded by another.
 
-Answers: how many bytes does each rank of the new plan read of each file of the old one?
+Answers: how many bytes of each file of the old plan does each rank of the new plan read?
 Elsewhere: the size of a checkpoint (saved_states.py), the seconds of reading it (economics/checkpoints.py).
 
-All tensors of the model form a line, layer after layer, each with the dimension that tensor-parallel ranks
-share first. On this line, the elements that a rank holds of a tensor are an interval, and so is the shard
-of the optimizer's states that a data-parallel rank holds of them: shards cut the tensors of a rank, one
-after the other, into equal parts (ZeRO, the distributed optimizer of Megatron-LM). What a rank reads of a
-file is where their intervals overlap. Experts have a separate line, because other ranks hold them.
+The elements of all tensors form a line, layer after layer. The first dimension of each tensor is the one
+that tensor-parallel ranks divide, so that the part of a rank is an interval of this line. The optimizer
+states of a data-parallel rank are an interval, too, because shards divide the concatenated tensors of a
+rank into equal parts (ZeRO, the distributed optimizer of Megatron-LM). A rank reads those elements of a
+file whose intervals overlap with its own. Experts have a separate line, because other ranks hold them.
 
 References
 ----------
 Universal Checkpointing, arXiv:2406.18820, section 3: a tensor of a checkpoint is the union of its parts,
-and a rank of any other plan loads the part that is its own.
+and a rank of another plan loads the part that it holds.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ from flopcast.workload.saved_states import rank_places, saved_outer_bytes, saved
 class Intervals:
     """Intervals of the line of all elements, sorted by their starts, and the owner of each.
 
-    An owner is a number: that of the pipeline stage, the tensor-parallel rank and the shard together.
+    The number of an owner combines pipeline stage, tensor-parallel rank and shard.
     """
 
     start: Counts
@@ -49,9 +49,9 @@ class Reads:
 
 
 def overlaps(new: Intervals, old: Intervals) -> tuple[Integers, Integers, Counts]:
-    """Return the pairs of a new and an old owner that share elements, and how many.
+    """Return the pairs of a new and an old owner with common elements, and the numbers of these elements.
 
-    Intervals of `old` do not overlap each other; those of `new` may. Exact: whole numbers below 2^53.
+    Intervals of `old` do not overlap each other; those of `new` may. Numbers below 2^53 are exact.
 
     Returns
     -------
@@ -204,10 +204,10 @@ def reads(new: Programs, old: Programs) -> Reads:
     Returns
     -------
     Reads
-        Weights are read in the parts of stages and tensor-parallel ranks, or of shards with ZeRO-3; states
-        in those of shards. Every replica reads for itself. Weights that the old plan does not save in 16
-        bits are cast from the main weights. Every new peer reads the checkpoint of one old peer. A plan
-        without peers reads no outer states, and new outer states begin as the parameters.
+        Weights are read in the parts of stages and tensor-parallel ranks, or of shards with ZeRO-3. States
+        are read in the parts of shards. Every replica reads separately. Weights that the old plan does not
+        save in 16 bits are cast from the main weights. Every new peer reads the checkpoint of one old peer.
+        A plan without peers reads no outer states. New outer states are initialised from the parameters.
     """
     structure = new.plans.structure
     of_outer = min(saved_outer_bytes(each.plans.structure) for each in (new, old))

@@ -4,18 +4,18 @@ expert.
 Answers: how many cycles of a multiprocessor do its two kernels need for the tokens that a rank received?
 Elsewhere: the bytes of rows (layers/experts.py), the time of cycles (cost/kernels/unscaled.py).
 
-For each received token the kernels read one number per local expert: where the token's row lies, or that it
-has none. The kernel that copies rows does so once for each token and once for its probability; the kernel
-that sums rows once for every 1024 elements of a row. With few experts or wide
-rows, moving the bytes takes longer.
+For each received token, the kernels read one number per local expert: the position of the token's row, or a
+mark that there is none. The kernel that copies rows reads these numbers once for each token and once for
+its probability. The kernel that sums rows reads them once for every 1024 elements of a row. With few
+experts or wide rows, moving the bytes takes longer.
 
 References
 ----------
 DeepEP, branch hybrid-ep: csrc/hybrid_ep/extension/permute.cu, `permute_kernel` and `unpermute_kernel`. The
 constants solve the times of both kernels on 8 B200 (148 multiprocessors at 1.965 GHz, 8192 tokens a rank,
-rows of 512 elements in bf16; "hybrid-ep-sparse-opt Performance Comparison", column of commit 1b8f467): with
-32 local experts and 36 picks a token 393.6 and 267.3 us, with 32 and 8 257.2 and 127.3 us, with 16 and 8
-153.8 and 103.5 us.
+rows of 512 elements in bf16; "hybrid-ep-sparse-opt Performance Comparison", column of commit 1b8f467):
+393.6 and 267.3 us with 32 local experts and 36 chosen experts per token, 257.2 and 127.3 us with 32 and 8,
+153.8 and 103.5 us with 16 and 8.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
@@ -31,7 +31,7 @@ SUMMED_ELEMENTS = 1024  # of a row at once: 128 threads, 8 elements of 16 bits e
 
 
 def copy_cycles(tokens: Counts, experts: Counts, rows: Counts) -> Counts:
-    """Return cycles of the kernel that makes `rows` rows of the received tokens.
+    """Return the cycles of the kernel that copies the received tokens to `rows` rows.
 
     >>> import numpy as np
     >>> cycles = copy_cycles(np.array([43740.0]), np.array([16.0]), np.array([65536.0]))
@@ -43,14 +43,14 @@ def copy_cycles(tokens: Counts, experts: Counts, rows: Counts) -> Counts:
 
 
 def sum_cycles(tokens: Counts, experts: Counts, rows: Counts, hidden: Counts) -> Counts:
-    """Return cycles of the kernel that sums the rows of each received token."""
+    """Return the cycles of the kernel that sums the rows of each received token."""
     turns = -(-hidden // SUMMED_ELEMENTS)
     cycles: Counts = tokens * (SUM_CYCLES + turns * SUM_EXPERT_CYCLES * experts)
     return cycles + turns * SUM_ROW_CYCLES * rows
 
 
 def with_row_maps(items: tuple[Item, ...], ordering: tuple[str, ...]) -> tuple[Item, ...]:
-    """Return items of experts whose passes over received rows need these cycles, forward and backward.
+    """Return the items of experts, with these cycles in the passes over received rows.
 
     `ordering` names the pass that copies rows and the pass that sums them, each of which is the gradient of
     the other.

@@ -1,12 +1,12 @@
 """The state that a job saves: bytes that each rank writes to a checkpoint, and reads from it.
 
 Answers: how large is a checkpoint, which rank and which node write the most, and in how many files?
-Elsewhere: how long that takes (economics/checkpoints.py), which parts of a checkpoint a rank of another
-plan reads (resharding.py).
+Elsewhere: the time of a checkpoint (economics/checkpoints.py), the parts that a rank of another plan reads
+(resharding.py).
 
 A checkpoint holds the optimizer's states (main weights and moments), and trained weights in 16 bits unless
-these exist only while they are gathered. Frozen weights are not saved. Ranks that hold the same state are
-replicas; their copies are written once. Every peer saves its own checkpoint, with its outer parameters and
+these exist only while they are gathered. Frozen weights are not saved. If several ranks hold the same
+state, only one of them writes it. Every peer saves its own checkpoint, with its outer parameters and
 buffers.
 """
 
@@ -32,7 +32,7 @@ from flopcast.workload.program import Programs
 class SavedStates:
     """A checkpoint by rank; arrays have shape (ranks,), in the numbering of the plan.
 
-    `copied_bytes` are those of `written_bytes` that a rank first copies from its device to the host.
+    `copied_bytes` are the part of `written_bytes` that a rank first copies from its device to the host.
     """
 
     written_bytes: Floats
@@ -127,7 +127,9 @@ def saved_outer_bytes(plan: Plan) -> float:
 
 
 def saved_weight_bytes(programs: Programs) -> Number:
-    """Return the bytes of a saved weight besides its main weight; 0 if it exists only while it is gathered.
+    """Return the bytes of a weight that are saved in addition to the main weight.
+
+    They are 0 if the weight exists only while it is gathered.
 
     FSDP shards and saves fp32 parameters, and casts them to 16 bits for each gather.
     """
@@ -192,8 +194,8 @@ def rank_places(plans: Plans) -> dict[str, Counts]:
     Returns
     -------
     dict from axis to array of shape (ranks,)
-        Axes "tp", "cp", "dp" and "pp", numbered in the plan's rank order, the first the fastest; and
-        "in_stage".
+        Axes "tp", "cp", "dp" and "pp", numbered in the plan's rank order, in which the first axis varies
+        fastest; and "in_stage".
 
     Examples
     --------

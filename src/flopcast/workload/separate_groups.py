@@ -1,13 +1,13 @@
-"""What software adds to the products of experts that it runs one by one.
+"""Passes that software runs in addition to separate products of experts.
 
 Answers: to which sums are weight gradients added, and which rows are copied to fill up a group?
 Elsewhere: the products (rewrites/separate_experts.py), their time (operators/grouped_matmul.py, cost/).
 
 References
 ----------
-Transformer Engine asks for groups of a multiple of 16 or 32 rows in 8 and 4 bits. Megatron-Core copies rows
+Transformer Engine requires groups of a multiple of 16 or 32 rows in 8 and 4 bits. Megatron-Core copies rows
 into such groups before the first product and back after the last (`fp8_padding` and `fp8_unpadding` of
-megatron/core/transformer/moe/experts.py), unless HybridEP fills groups up while it permutes:
+megatron/core/transformer/moe/experts.py), unless HybridEP pads groups while it permutes:
 docs/discussions/deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM, section 2.5.
 """
 
@@ -28,7 +28,7 @@ Items = tuple[Item, ...]
 def with_sums(items: Items, gradients: Gradients) -> Items:
     """Return forward items whose separate products add weight gradients to sums in `gradients.dtype`.
 
-    Items stay the same where weight gradients are written first and added by passes of their own.
+    Items do not change if separate passes add the weight gradients.
     """
     if gradients.accumulate_passes:
         return items
@@ -42,9 +42,9 @@ def with_sums(items: Items, gradients: Gradients) -> Items:
 
 
 def with_full_groups(items: Items, software: ExpertSoftware) -> Items:
-    """Return forward items in 8 or 4 bits with the copies that fill up groups of rows.
+    """Return forward items in 8 or 4 bits with the copies that pad groups of rows.
 
-    There are none where all groups hold equally many rows.
+    There are no copies if all groups have equally many rows.
     """
     products = [item for item in items if _separate(item)]
     if not software.sends_every_row or not products:

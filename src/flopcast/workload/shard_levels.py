@@ -1,9 +1,9 @@
-"""Messages and casts that follow from groups of their own for kinds of state (ZeRO++, levels of shards).
+"""Messages and casts if kinds of state are sharded over different groups (ZeRO++, levels of shards).
 
 Answers: from which copy and in which format is a unit gathered, when do the owners of optimizer states get
-the sums of other groups, how do updated parameters return, and which kernels quantise messages?
-Elsewhere: the groups (spec/shards.py), when units are gathered (sharded.py), when gradients are reduced
-(reductions.py), what is resident (memory/sharded.py).
+the sums of other groups, how are updated parameters distributed, and which kernels quantise messages?
+Elsewhere: the groups (spec/shards.py), the times of gathers (sharded.py) and reductions (reductions.py),
+resident memory (memory/sharded.py).
 
 References
 ----------
@@ -42,7 +42,7 @@ def gathered_kind(plans: Plans, backward: bool) -> str:
 
 
 def narrow_bytes(plans: Plans, kind: str) -> float:
-    """Return the bytes of an element in quantised messages with a kind of state; 0 if not quantised."""
+    """Return the bytes per element of messages with a kind of state; 0 if they are not quantised."""
     return MESSAGE_BYTES.get(message_format(plans.structure.shards, kind), 0.0)
 
 
@@ -66,9 +66,9 @@ def parameter_cast(plans: Plans, kind: str, count: Counts, at: tuple[str, str, s
 def gradient_casts(plans: Plans, bucket: Counts, when: str) -> list[Item]:
     """Return the kernels around a quantised reduction of one bucket; none if it is not quantised.
 
-    One kernel quantises the bucket, one dequantises and adds the parts that arrive, which are as many
-    elements. The second level of a reduction over several domains has fewer elements by the ranks of a
-    domain, which are not known here; its kernels are not counted.
+    One kernel quantises the bucket. Another one dequantises and adds the received parts, which have as many
+    elements. flopcast does not count the kernels of the second level of a reduction over several domains,
+    which has far fewer elements.
     """
     narrow = narrow_bytes(plans, "gradients")
     if not narrow:
@@ -91,8 +91,8 @@ def summed_by_owners(stack: Stack, plans: Plans, parameters: Counts) -> tuple[It
     """Return the messages in which owners of optimizer states get the sums of other gradient groups.
 
     Once in each step, these are a reduce-scatter over the ranks of an optimizer group that hold the same
-    part, and an all-reduce over optimizer groups. None if gradients have no group of their own. A message
-    to one rank costs nothing.
+    part, and an all-reduce over optimizer groups. There are none if gradients have no separate group. A
+    message to one rank costs nothing.
     """
     if group_of(plans.structure.shards, "gradients") is None:
         return ()
@@ -114,8 +114,8 @@ def summed_by_owners(stack: Stack, plans: Plans, parameters: Counts) -> tuple[It
 def refreshed_parameters(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, ...]:
     """Return the gather of updated parameters in the group that shares optimizer states.
 
-    Each rank then has the shards of its smaller group of parameters again, in 16 bits. None if parameters
-    have no separate group.
+    Each rank then has the 16-bit shards of its smaller group of parameters. There is no message if
+    parameters have no separate group.
     """
     if group_of(plans.structure.shards, "parameters") is None:
         return ()

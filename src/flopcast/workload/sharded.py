@@ -1,22 +1,21 @@
-"""Sharded parameters on their way: which units are gathered when, ahead of what, and what waits for them.
+"""Gathers of sharded parameters: their times, their order, and the items that wait for them.
 
-Answers: when do the parameters of ZeRO-3 (FSDP) come together, in forward and backward; when do those
-arrive that other ranks have updated (ZeRO-1, ZeRO-2), if they arrive under the next forward; in which
-micro-batches are sharded gradients reduced?
-Elsewhere: the reductions and the update themselves (gradient_reduction.py), what is resident
-(memory/sharded.py), which policy a stack has (spec/stack.py, Sharding), how long anything takes (cost/,
-timeline/).
+Answers: when are the parameters of ZeRO-3 (FSDP) gathered in the forward and the backward pass, when are
+updated parameters (ZeRO-1, ZeRO-2) gathered during the next forward pass, and in which micro-batches are
+sharded gradients reduced?
+Elsewhere: reductions and update (gradient_reduction.py), resident memory (memory/sharded.py), the policy of
+a stack (spec/stack.py, Sharding), seconds (cost/, timeline/).
 
 A *unit* is gathered by one message. It is a block, or the layers at one end of the model. All messages of
 data parallelism share one in-order stream. While unit i computes, unit i + 1 is gathered. The compute of a
-unit waits only for its own gather, so the stream "gathered" records the end of this gather before any other
-message joins the queue. In the backward pass that is the reduction of unit i.
+unit waits only for the gather of this unit. The stream "gathered" therefore records the end of the gather
+before the next message, which is the reduction of unit i in the backward pass.
 
-Arrays have the shape (plans, chunk classes): which unit follows which depends on what a chunk holds.
+Arrays have the shape (plans, chunk classes), because the order of units depends on the layers of a chunk.
 
 References
 ----------
-ZeRO-3: arXiv:1910.02054, section 5.3. FSDP, its units, prefetch and one gather in flight:
+ZeRO-3: arXiv:1910.02054, section 5.3. Units, prefetch and the limit of one gather in flight in FSDP:
 arXiv:2304.11277, sections 3.3 and 3.4. Pipeline stages that gather once:
 `torch/distributed/pipelining/stage.py`. Gathers under the next forward:
 `megatron/core/distributed/param_and_grad_buffer.py`; from the step's start on:
@@ -75,7 +74,9 @@ class _Unit:
 
 
 def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
-    """Return the micro-batches in which a pass gathers parameters; "" is never, AHEAD `gathers_run_ahead`.
+    """Return the micro-batches in which a pass gathers parameters; "" means never.
+
+    For AHEAD, see `gathers_run_ahead`.
 
     Parameters that were gathered in the forward pass and kept are not gathered in the backward pass.
     """
@@ -119,12 +120,12 @@ def gathered_segments(
     Parameters
     ----------
     parts, kinds, weights
-        Of each run of equal layers, in the order of the pass: its items, its word, its tensors.
+        The items, the kind and the tensors of each run of equal layers, in the order of the pass.
 
     Returns
     -------
     tuple of Segment
-        The same items in the same order, with gathers ahead of them; unchanged where nothing is gathered.
+        The same items in the same order, with gathers before them.
     """
     found: list[Segment] = []
     if plans.structure.zero < 3:  # whole in memory: only what was updated arrives
@@ -323,15 +324,14 @@ def _moment(name: str, stream: str, waits: tuple[str, ...]) -> Item:
 
 
 def next_gather(stack: Stack, plans: Plans) -> tuple[Item, ...]:
-    """Return the time after the reductions at which their queue is free for the gathers of a later backward
-    pass.
+    """Return an item that records when gathers of a later backward pass can follow the reductions.
 
-    There is none if backward passes gather nothing.
+    The result is empty if backward passes gather nothing.
     """
     gathers = any(when for when, _ in gather_times(stack, plans, backward=True))
     return (_moment("parameters.next", "gathered", ("dp",)),) if gathers else ()
 
 
 def wait_for(stream: str) -> Item:
-    """Compute waits until all earlier items on `stream` have ended."""
+    """Return an item without work, in which compute waits for all earlier items on `stream`."""
     return _moment(f"{stream}.wait", "compute", ("compute", stream))

@@ -40,10 +40,9 @@ def with_sharded_operators(layer: Layer, stack: Stack, plans: Plans) -> Layer:
 
 
 def of_optimizer(stack: Stack, tensors: Counts) -> tuple[Item, ...]:
-    """Return the loop of an optimizer in Python over the trained tensors of a rank; often none.
+    """Return the item of an optimizer's loop in Python over the trained tensors of a rank, if there is one.
 
-    The device waits for it: the norm of the gradients is known before, and the kernels of a tensor are
-    shorter than their dispatch.
+    The device waits for this loop, because the kernels of a tensor are shorter than their dispatch.
     """
     count = tensors * stack.optimizer.sharded_operators
     return (_dispatched("step", count, EVERY_STREAM),) if stack.optimizer.sharded_operators else ()

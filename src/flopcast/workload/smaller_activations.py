@@ -1,8 +1,8 @@
-"""Activations that a stack keeps in fewer bytes than its operators read, under a recipe of 8 or 4 bits.
+"""Activations that a stack keeps in fewer bytes than its operators read, if the recipe has 8 or 4 bits.
 
-Answers: how many bytes of a kept tensor are left, and which copies of it are not needed?
-Elsewhere: which tensors are kept (backward.py), operands that are cast again (recompute_order.py), the
-settings (spec/precision.py).
+Answers: how many bytes does a kept tensor have, and which of its copies are not needed?
+Elsewhere: the kept tensors (backward.py), operands that are cast again (recompute_order.py), the settings
+(spec/precision.py).
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, Floats
@@ -29,7 +29,7 @@ def with_recast(recomputed: frozenset[str], stack: Stack) -> frozenset[str]:
 def kept_bytes(forward: tuple[Item, ...], recomputed: frozenset[str], plan: Plan, stack: Stack) -> Floats:
     """Return the bytes that a layer keeps of one micro-batch, in the formats in which the stack keeps them.
 
-    Formats matter under a recipe alone.
+    Formats differ only under a low-precision recipe.
     """
     found = kept_tensors(forward, recomputed)
     if plan.precision not in RECIPES:

@@ -1,18 +1,19 @@
-"""The backward pass in two: B, what the stage before waits for, and W, the gradients of weights.
+"""The backward pass in two parts: B, for which the previous stage waits, and W, the weight gradients.
 
-Answers: which items of a layer's backward may run later, and what must stay in memory until they have?
-Elsewhere: how the whole backward is derived (backward.py), when W runs (schedules/zero_bubble.py).
+Answers: which items of a layer's backward pass may run later, and which tensors must stay in memory until
+then?
+Elsewhere: the whole backward pass (backward.py), the order of W (schedules/zero_bubble.py).
 
 W holds every kernel that computes only the gradient of a parameter: the weight gradients of linears and
-tables, the sums over tokens that biases need, the gather of an input of which only the shard was kept, and
-what ends a micro-batch (accumulation, reduction). Kernels that compute both gradients at once, such as
-norms, are in B. Items are moved, never resized: FLOP, bytes and counts are those of the whole backward. The
-gather of an input ran beside the input gradient; in W it waits for no kernel, so it runs ahead, beside the
-weight gradient before its own (an estimate: only the first gather of a W sticks out).
+tables, the sums over tokens for biases, the gather of an input whose shard was kept, and the end of a
+micro-batch (accumulation, reduction). Kernels that compute both gradients at once, such as norms, are in B.
+Items move but keep their sizes, so the sums of FLOP, bytes and counts do not change. In an undivided
+backward pass, the gather of an input overlaps with the input gradient. In W, it waits for no kernel, and
+overlaps with the previous weight gradient, so only the first gather of W is exposed. This is an estimate.
 
 References
 ----------
-arXiv:2401.10241: section 2 (F, B, W), Table 1 (what stays between B and W).
+arXiv:2401.10241: section 2 (F, B, W), Table 1 (the memory between B and W).
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,7 @@ from flopcast.workload.backward import kept_tensors, total_bytes
 
 
 def split_backward(backward: tuple[Item, ...]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """Return the items of B and those of W, each in the order of the whole backward.
+    """Return the items of B and those of W, each in the order of the whole backward pass.
 
     Examples
     --------
@@ -68,12 +69,12 @@ def _only_for_weights(item: Item) -> bool:
 
 
 def waiting_bytes(forward: Iterable[Item]) -> Floats:
-    """Return bytes that a layer keeps between its B and its W for one micro-batch, (plans, 1).
+    """Return the bytes that a layer keeps between B and W for one micro-batch, (plans, 1).
 
     These are the inputs of its linear layers and tables, each tensor once, and the gradients of their
-    outputs. For a GPT block that is 14 + 18 times s b h in 16 bits (arXiv:2401.10241, Table 1: 32 s b h).
-    Norms, activation functions and attention keep nothing beyond B. The sums for biases read the same
-    gradients.
+    outputs. For a GPT block in 16 bits, these are 14 + 18 times s b h bytes (arXiv:2401.10241, Table 1: 32
+    s b h). Norms, activation functions and attention keep nothing beyond B. The sums for biases read the
+    same gradients.
     """
     weighted = [item for item in forward if _has_weight(item)]
     gathers = [item for item in forward if item.kept_bytes is not None]

@@ -5,19 +5,20 @@ equal, so that one program serves them all?
 Elsewhere: in which order chunks run (schedules/).
 
 Rules, one function each in DIVISIONS; a vision tower is always with the embedding:
-- "even" (Megatron-LM): every chunk holds blocks / (stages · virtual stages) blocks; the embedding
-  joins the first chunk, what follows the blocks (multi-token prediction, final norm, head) the last.
-  Chunk c of stage s is number c · stages + s; folded, every other chunk counts from the last stage back.
-- "deepspeed_uniform" (DeepSpeed `partition_uniform`): the modules of the pipeline, embedding, head and
-  the stack's uncounted modules included, are dealt out evenly, the first stages getting the rest.
+- "even" (Megatron-LM): every chunk holds blocks / (stages · virtual stages) blocks. The embedding is in the
+  first chunk; multi-token prediction, final norm and head are in the last. Chunk c of stage s has the
+  number c · stages + s. In a folded order, every second round of chunks runs from the last stage to the
+  first.
+- "deepspeed_uniform" (DeepSpeed `partition_uniform`): the modules of the pipeline, including embedding,
+  head and the stack's uncounted modules, are distributed evenly, and the first stages get the remainder.
 - "listed": the plan lists the blocks of every chunk (`stage_layers`), whatever the stack's rule.
 
-Uncounted modules compute nothing worth counting, but take a place: GPT-NeoX has two functions in its list
-that transpose activations, so that its first and last stage hold fewer blocks than the others.
+Uncounted modules take almost no time, but count in this division. GPT-NeoX has two functions that transpose
+activations, so that its first and last stages hold fewer blocks than other stages.
 
-Runs of layers are divided, equal layers are counted: where kinds of blocks alternate, a chunk is how many
-it has of each kind. Their order inside a chunk is not kept: chunks that differ in nothing else are one
-class, and a model of 62 blocks that alternate is two kinds to price, not 21 runs.
+Rules divide runs of layers. A chunk is then described by its number of layers of each kind, without their
+order, so that chunks that differ only in the order of blocks are one class. A model of 62 alternating
+blocks thus has two kinds of blocks to price instead of 21 runs.
 
 References: Megatron-LM, arXiv:2104.04473, section 2.2, and `get_transformer_layer_offset`; DeepSpeed,
 `runtime/utils.py`, `partition_uniform`.
@@ -43,8 +44,8 @@ from flopcast.workload.checkpoints import Checkpoints
 class Division:
     """One division of the layers, for one number of stages and virtual stages.
 
-    A chunk class is a set of chunks with equal layers, a stage class one of stages with equal chunks. Only
-    classes are lowered, priced and stored; each stage and chunk refers to its class.
+    A chunk class is a set of chunks with equal layers, and a stage class is a set of stages with equal
+    chunks. Only classes are lowered, priced and stored; each stage and chunk refers to its class.
     """
 
     chunk_class: Integers  # (stages, virtual stages)
@@ -199,7 +200,7 @@ def divide(pile: Pile, rule: str) -> Division:
 
 
 def with_tower(held: Counts, tower: tuple[int, ...]) -> Counts:
-    """Return layers of every chunk, (…, parts), with those of a vision tower where the embedding is.
+    """Return the layers of every chunk, (…, parts), with a vision tower in the chunk of the embedding.
 
     >>> with_tower(np.array([[1.0, 4.0], [0.0, 4.0]]), (1, 32)).tolist()
     [[1.0, 1.0, 32.0, 4.0], [0.0, 0.0, 0.0, 4.0]]
@@ -209,9 +210,7 @@ def with_tower(held: Counts, tower: tuple[int, ...]) -> Counts:
 
 
 def in_kinds(held: Counts, parts: tuple[int, ...], checkpoints: Checkpoints | None) -> Counts:
-    """Return how many of each kind of layer chunks hold, given how many of each run: (…, runs) → (…,
-    parts).
-    """
+    """Return the number of layers of each kind, (…, parts), given the number of each run, (…, runs)."""
     return checkpoints.cut(held, parts) if checkpoints else _by_part(held, parts)
 
 
@@ -253,13 +252,13 @@ def leaves_no_stage_empty(counts: tuple[int, ...], stages: int, rule: Pipeline) 
     Parameters
     ----------
     counts
-        How many of each part: embedding, runs of blocks, final norm, head.
+        Number of layers of each part: embedding, runs of blocks, final norm, head.
     rule
-        Any rule under which these blocks divide.
+        A rule that can divide these blocks.
 
     Examples
     --------
-    Two blocks on five stages of GPT-NeoX: its function behind the blocks gets the third for itself.
+    Two blocks on five stages of GPT-NeoX: the third stage gets only the function after the blocks.
 
     >>> neox = Pipeline(partition="deepspeed_uniform", entries_before=1, entries_after=1)
     >>> [leaves_no_stage_empty((1, 2, 1, 1), stages, neox) for stages in (4, 5)]
@@ -301,11 +300,11 @@ def divide_all(
     rule
         The stack's rule and its uncounted modules.
     parts
-        Which layer each run is made of, where some are made of the same.
+        The layer of which each run consists, if several runs consist of the same layer.
     at_end, at_start
-        How many parts follow the blocks, and come before them.
+        The number of parts after the blocks, and before them.
     checkpoints
-        How runs of blocks fall into kinds; then parts are kinds of runs.
+        The division of runs of blocks into kinds, if there is one. Parts are then kinds of runs.
     """
     equal = equal_rows([plans.pipeline_parallel[:, 0], plans.virtual_stages[:, 0]])
     both = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1)

@@ -1,13 +1,13 @@
 """Errors in a job by cause: one error for each cause, with a fix that was tried.
 
 Answers: which edit of a plan fixes most of its faults and changes fewest fields that the user gave?
-Elsewhere: the rules and the edits that each of them proposes (spec/rules*.py, checks.py), plans with parts
-missing (search/default_plan.py).
+Elsewhere: the rules and their proposed edits (spec/rules*.py, checks.py), incomplete plans
+(search/default_plan.py).
 
-Several rules may break for one reason: a tensor-parallel degree of 3 for 64 heads also divides the MLP
-unevenly and does not divide the number of devices. Every proposed edit is applied to the plan and the rules
-are checked again. The best edit adds no fault, changes no field that the user gave, and mends most faults;
-all faults that it mends are reported as one.
+One wrong value may break several rules: a tensor-parallel degree of 3 divides neither 64 heads nor the MLP
+nor the number of devices. flopcast applies every proposed edit to the plan and checks the rules again. The
+best edit adds no fault, changes no field that the user gave, and fixes most faults. All faults that it
+fixes are reported as one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,15 +76,15 @@ def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
 
     Parameters
     ----------
-    job : its own plan is not used
+    job : its plan is not used
     user_fields : the fields of its plan that a user gave, by long name
 
     Returns
     -------
     tuple of Problem
         Empty if the plan of the given fields keeps every rule. Each fault states the values that the user
-        gave. A fix that was found by trying edits mends the faults of the fields that it edits, and all
-        such fixes together mend all of their faults. If no such fixes are found, there is one fault for
+        gave. A fix that was found by trying edits removes the faults of the fields that it edits, and all
+        such fixes together remove all of these faults. If no such fixes are found, there is one fault for
         each field that breaks a rule, with the fix of that rule.
     """
     problems = left = _faults(job, user_fields)
@@ -151,9 +151,7 @@ def _of_edited_fields(fix: _Fix) -> list[Problem]:
 
 
 def lasting(problems: Sequence[Problem], given: Fields) -> tuple[Problem, ...]:
-    """Return the faults that flopcast cannot fix by choosing the fields that the user omitted, such as
-    stages.
-    """
+    """Return the faults that remain for every choice of the fields that the user omitted."""
 
     def mended(names: Iterable[str]) -> bool:
         return all(name in Plan.model_fields and name not in given for name in names)
@@ -164,7 +162,7 @@ def lasting(problems: Sequence[Problem], given: Fields) -> tuple[Problem, ...]:
 def impossible_degrees(job: Job, given: Fields) -> tuple[Problem, ...]:
     """Return the faults of degrees that no choice of the other fields of the plan can fix.
 
-    Their fixes also mend what contradicts them among the given fields.
+    Their fixes also change given fields that contradict them.
     """
     alone = ({name: given[name]} for name in ALONE if name in given)
     faults = [each for fields in alone for each in lasting(advised(job, fields), fields)]

@@ -1,11 +1,12 @@
-"""Tensor-parallel messages under the products that they belong to, cut into chunks or tile by tile.
+"""Tensor-parallel messages that overlap with their products, in chunks or tile by tile.
 
-Answers: what runs instead of a gather and a GEMM, or a GEMM and a scatter, if a stack sends one part while
+Answers: which items replace a gather and a GEMM, or a GEMM and a scatter, if a stack sends one part while
 it multiplies another?
-Elsewhere: which stack does (spec/stack.py, `tensor_overlap`), how long chunks take (cost/), what stays
-exposed (timeline/). Sizes are split, nothing is added: FLOP and bytes are those of the whole.
+Elsewhere: the stacks with this overlap (spec/stack.py, `tensor_overlap`), the time of chunks (cost/), the
+exposed time (timeline/). FLOP and bytes do not change.
 
-Four patterns, as Transformer Engine pairs them ("user buffers"), t ranks wide:
+There are four patterns over t ranks, which correspond to the methods of Transformer Engine ("user
+buffers"):
 
     gather → product           t chunks of rows; a rank begins with its own while the next arrives; so for
                                a gradient that is gathered before the input gradient (`ring_exchange`)
@@ -25,9 +26,8 @@ for the message and f for the share of a band of tiles in the rows of the produc
     product → scatter          f G + max((1 - f) G, M): the first band is alone
 
 The undivided gather and scatter of a backward pass run concurrently with GEMMs of gradients, as described
-above. Messages take no multiprocessors; their share of the memory's bandwidth slows no product that is
-bound by its FLOP, so it is left out (T3 arbitrates so that it does not). The hardware of T3 leaves gathers
-alone.
+above. Messages use no multiprocessors. flopcast ignores their share of the memory bandwidth, which does not
+slow compute-bound products. The hardware of T3 does not change gathers.
 
 References
 ----------
@@ -58,18 +58,18 @@ CHUNKS = "chunks"  # of `stack.tensor_overlap`
 
 
 def under_products(items: tuple[Item, ...], ranks: Counts, how: str = CHUNKS) -> tuple[Item, ...]:
-    """Return items of one layer and pass, with tensor-parallel messages that overlap products in parts.
+    """Return the items of one layer and pass, with tensor-parallel messages that overlap with products.
 
     Parameters
     ----------
-    items : in the order of the pass; a backward may hold a forward that runs again
+    items : in the order of the pass; a backward pass may contain recomputed forward items
     ranks : tensor-parallel degree, shape (plans, 1)
         One rank sends nothing, and multiplies in one piece.
-    how : "chunks", "tiles" or "scatter_tiles", as a stack has it
+    how : "chunks", "tiles" or "scatter_tiles", a setting of the stack
 
     Examples
     --------
-    Four ranks, a second for the gather's shards of one rank, two for a product's chunk:
+    Four ranks, with one second to gather the shard of a rank and two seconds for a chunk of the product:
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import blocking, kernel

@@ -1,6 +1,6 @@
-"""The sizes of the tensors of a layer, as far as items that keep, make or read them state them.
+"""The sizes of the tensors of a layer, which follow from the items that keep, write or read the tensors.
 
-Answers: how many bytes has each tensor of a layer, and the gradient of each weight?
+Answers: how many bytes do each tensor of a layer and the gradient of each weight have?
 Elsewhere: how long each tensor is allocated (backward_memory.py).
 """
 
@@ -19,7 +19,7 @@ from flopcast.workload.casts import sizes_of
 
 
 def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
-    """Return the bytes of the tensors of a layer that follow from the items that keep, make or read them.
+    """Return the bytes of the tensors of a layer, derived from the items that keep, write or read them.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
     -------
     dict of arrays of shape (plans, 1)
         Bytes by name of the tensor. If several items state a size, the size of a kept tensor has priority
-        over that of a written tensor, which has priority over that of a read tensor. An output whose size
-        nobody states is as large as its item's first input.
+        over that of a written tensor, which has priority over that of a read tensor. An output of unknown
+        size is as large as the first input of its item.
     """
     sizes: dict[str, Floats] = {}
     for item in items:
@@ -65,9 +65,8 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
 def weight_bytes(work: object) -> Floats:
     """Return the bytes of the weight that a product or a lookup reads.
 
-    The size is that of the whole weight on this rank, in the dtype of the product. It is 0 if the weight is
-    frozen, and for work without weights. Frozen weights matter here because only trained ones have a
-    gradient, which is as large as the weight.
+    This is the size of the whole weight on this rank, in the dtype of the product, which is also the size
+    of its gradient. It is 0 if the weight is frozen, and for work without weights.
     """
     if not getattr(work, "trained", True):
         return ZERO

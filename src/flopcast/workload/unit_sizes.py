@@ -1,7 +1,7 @@
 """Sizes of a unit of sharded parameters, which one message gathers.
 
-Answers: how many elements does a unit have, how many of them are trained, and how large is it as stored?
-Elsewhere: which layers make a unit and when it is gathered (sharded.py), what is resident
+Answers: how many elements does a unit have, how many of them are trained, and how many bytes does it have?
+Elsewhere: the layers of a unit and the times of its gathers (sharded.py), resident memory
 (memory/sharded.py).
 """
 
@@ -19,7 +19,7 @@ UnitSize = Callable[[tuple[Weight, ...], Stack, Plans], Counts]  # one of the fu
 
 
 def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
-    """Return elements that a unit gathers, (plans, 1).
+    """Return the elements that a unit gathers, (plans, 1).
 
     A tied table is gathered together with its owner if both exist at the same time: in the root unit, and
     if ranks hold whole parameters. Otherwise it is gathered again.
@@ -30,13 +30,13 @@ def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Co
 
 
 def trained_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
-    """Return elements of a unit that have gradients, (plans, 1)."""
+    """Return the elements of a unit that have gradients, (plans, 1)."""
     return unit_elements(weights, stack, plans) - elements(weights, is_frozen)
 
 
 def whole_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
-    """Return how many elements of the activations' dtype are as large as a gathered unit, (plans, 1).
+    """Return the bytes of a gathered unit as a number of elements of the activations' dtype, (plans, 1).
 
-    Weights in fewer bits count less than their elements.
+    A weight in fewer bits counts as less than one element.
     """
     return unit_elements(weights, stack, plans) - spared_elements(weights, plans)

@@ -1,10 +1,10 @@
 """Seconds of a collective on the tiers of a cluster.
 
 Answers: how long does one message take over this group of ranks?
-A group inside one scale-up domain (a node, or all nodes on one NVLink fabric) uses the innermost tier;
-one that leaves it uses the widest tier it needs, where every rank of a domain drives its own share of
-the network cards (a multi-rail ring): the bus bandwidth is `Formula.lanes` × one rank's share, and never
-above the inner tier's.
+A group inside one scale-up domain (a node, or all nodes on one NVLink fabric) uses the innermost tier. A
+group on several domains uses the widest tier that it needs. Every rank of a domain then drives its own
+share of the network cards (a multi-rail ring), so the bus bandwidth is `Formula.lanes` × the share of one
+rank, but at most that of the inner tier.
 """
 
 from collections.abc import Mapping
@@ -47,11 +47,11 @@ class MessageCost:
 
     `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes) or
     flat. `curves` contains the measured curve of each tier that has one, by the index of the tier. If it is
-    empty, the `attained_fraction` of the tiers was used everywhere. `extrapolated` and `borrowed` are masks
-    of that shape: whether the message or its group is outside the measured range, and whether the curve
-    belongs to another collective. `bound_s` is the time at full bandwidth without latency. `on_link_s` is
-    the part of `alone_s` in which bytes occupy the link of `tier`; the rest is latency. `cards_ratio` is
-    that of `LinkUse` (item_prices.py).
+    empty, all seconds follow from the `attained_fraction` of the tiers. `extrapolated` and `borrowed` are
+    masks of the same shape. They mark messages or groups outside the measured range, and curves that belong
+    to another collective. `bound_s` is the time at full bandwidth without latency. `on_link_s` is the part
+    of `alone_s` in which bytes occupy the link of `tier`; the rest is latency. `cards_ratio` is that of
+    `LinkUse` (item_prices.py).
     """
 
     alone_s: Floats
@@ -103,9 +103,9 @@ def message_terms(
 ) -> tuple[Tier, Terms, Curve | None]:
     """Return the tier of the messages of one group, the terms of their seconds, and the curve.
 
-    All arrays (rows,), every row on the same tier. Two kinds of messages between domains have other
-    formulas: exchanges of experts that send one copy to each domain (`one_copy_a_domain`), and messages in
-    two steps, which are two all-to-alls (`two_steps`).
+    All arrays have shape (rows,), and all rows use the same tier. Two kinds of messages between domains
+    have other formulas: exchanges of experts that send one copy to each domain (`one_copy_a_domain`), and
+    messages in two steps, which are two all-to-alls (`two_steps`).
     """
     index = int(tier_of(group.nodes, cluster, group.depth)[0])
     link, inner = cluster.tiers[index], _inner(index, cluster)
@@ -137,7 +137,7 @@ def message_seconds(
     Returns
     -------
     MessageCost
-        Zero seconds where the group is one rank or nothing is sent.
+        Seconds are 0 if the group is a single rank, or if nothing is sent.
     """
     if FORMULAS[collective].in_two_steps:
         return _in_two_steps(message_bytes, group, cluster, book)

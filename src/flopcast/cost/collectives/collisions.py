@@ -3,10 +3,10 @@
 Answers: how much longer does a message take because a hash assigned its flow to a busy path?
 Elsewhere: the fabric's description (spec/tier.py), the time of a message (collective_time.py).
 
-Every flow is a ball and every uplink of a switch a bin. A hash puts n balls into m bins, each bin equally
-likely. A synchronous collective, and the step that waits for it, ends with its slowest flow, which is on
-the fullest uplink: with L flows of 1 / f of a device's bandwidth on an uplink of u times that bandwidth,
-the flow takes max(1, L / (f u)) times as long as without other flows. Its expected value is exact, from
+A hash distributes n flows over m uplinks of a switch, like balls over bins of equal probability. A
+synchronous collective ends with its slowest flow, which is on the fullest uplink. If L flows, each with 1 /
+f of a device's bandwidth, share an uplink of u times that bandwidth, each flow takes max(1, L / (f u))
+times as long as without other flows. The expected value is exact and follows from
 
     P(fullest bin holds at most k) = n! / m^n · [x^n] (sum of x^j / j! for j = 0 … k)^m
 """
@@ -25,8 +25,7 @@ ROUNDING = 1e-15
 
 @lru_cache(maxsize=256)
 def collision_ratio(paths: HashedPaths) -> float:
-    """Return the time of the slowest flow, divided by the time of a flow that shares its path with no
-    other; at least 1.
+    """Return the time of the slowest flow, divided by the time of a flow on a path of its own; at least 1.
 
     Two flows meet on one of two uplinks in half of all cases, and then take twice as long:
 

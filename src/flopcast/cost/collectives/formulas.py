@@ -25,7 +25,8 @@ def _last_of_block(nodes: Counts, blocks: Counts) -> Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Formula:
-    """`share(n)` of the message crosses each rank's link; `hops(n)` latencies follow each other.
+    """The share of a message that crosses each rank's link, `share(n)`, and the number of consecutive
+    latencies, `hops(n)`.
 
     The bandwidth term is `share(n) · message_bytes / bandwidth`, so `share` is the ratio of bus to
     algorithm bandwidth of nccl-tests. Between domains, this bandwidth is `lanes(inside, nodes)` times that
@@ -33,18 +34,18 @@ class Formula:
     is the share of the bytes of a block of domains that leaves the block over the uplinks of an
     oversubscribed network. By default, both are those of a ring. `rings`: there is no tree between domains,
     so a message passes every rank, mostly inside the domains, as in all-gathers and reduce-scatters of
-    NCCL. `to_all`: each rank sends to every other one, one after the other. `one_copy_a_domain`: one copy
-    is sent to each other domain, and is distributed inside this domain. `in_two_steps`: ranks of a domain
-    exchange first, and then ranks with the same place in their domains, which share what is left of the
-    message. `over_one_rank`: one rank receives the messages of all others and answers each. `serves`: only
-    serving engines send such messages. All are functions of arrays, elementwise, so that one call serves
-    plans with groups of different sizes.
+    NCCL. `to_all`: each rank sends to every other rank in turn. `one_copy_a_domain`: one copy is sent to
+    each other domain, and is distributed inside this domain. `in_two_steps`: ranks of a domain exchange
+    first. Ranks at the same position of their domains then exchange the rest of the message.
+    `over_one_rank`: one rank receives the messages of all other ranks and answers each of them. `serves`:
+    only serving engines send such messages. All functions work elementwise on arrays, so that one call
+    computes plans with groups of different sizes.
 
     References
     ----------
-    nccl-tests, doc/PERFORMANCE.md: bus bandwidth factors. NCCL, src/graph/tuning.cc: which collectives have
-    which algorithms, and the steps of a ring inside and between nodes. Thakur, Rabenseifner, Gropp,
-    "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005: rings and trees.
+    nccl-tests, doc/PERFORMANCE.md: bus bandwidth factors. NCCL, src/graph/tuning.cc: the algorithms of each
+    collective, and the steps of a ring inside and between nodes. Thakur, Rabenseifner, Gropp, "Optimization
+    of collective communication operations in MPICH", IJHPCA 19(1), 2005: rings and trees.
 
     Examples
     --------

@@ -31,7 +31,7 @@ COMPUTE, MEMORY = "compute", "memory"
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rates:
-    """What bounds the kernels of each graph.
+    """The rates that bound the kernels of each graph.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Rates:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Design:
-    """Which fitted numbers make up the log-efficiency of each row, in sparse form.
+    """A sparse matrix from fitted numbers to the log-efficiency of each row.
 
     Entry i adds `weight[i]` times number `number[i]` to the log-efficiency of kernel row `row[i]`. The fit
     solves for the numbers with the same matrix.
@@ -106,7 +106,7 @@ def _positions() -> Mapping[str, int]:
 
 
 def design(rows: KernelRows, bound: str) -> Design:
-    """Return which numbers make up the log-efficiency of each row under one bound.
+    """Return the matrix from fitted numbers to the log-efficiency of each row under one bound.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def design(rows: KernelRows, bound: str) -> Design:
     Returns
     -------
     Design
-        Every row has the level of its class, and for each coordinate the two nodes around its value with
+        Every row has the level of its class and, for each coordinate, the two nodes around its value, with
         weights that sum to 1.
     """
     parts: list[tuple[Integers, Integers, Counts]] = []
@@ -150,7 +150,7 @@ def _of_class(
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class PricedRows:
-    """Seconds of each row, all calls together.
+    """Seconds of each row, summed over all calls.
 
     They are the sum of the seconds at the compute bound and at the memory bound. A slope is the number of
     seconds by which the time of a row falls if the logarithm of its efficiency rises by 1.

@@ -5,7 +5,7 @@ Elsewhere: the rows that are priced (kernel_rows.py), the seconds (efficiency.py
 (catalog/graphs/efficiencies.json), the fit (lab/graph_runs/fit.py).
 
 Efficiency is a product: a level of the class, times one small table for each coordinate. A table is
-interpolated linearly over log2 of its coordinate and held at its ends.
+interpolated linearly over log2 of its coordinate, and constant beyond its ends.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ no multiple of 8. strided: whether a kernel changes the order of elements."""
 class Table:
     """The table of one coordinate, given by log2 of its nodes; flags have the nodes 0 and 1.
 
-    Between two nodes the log-efficiency is interpolated linearly; outside of them it is that of the nearest
-    node.
+    Between two nodes the log-efficiency is interpolated linearly; outside of all nodes, it is that of the
+    nearest node.
     """
 
     coordinate: str
@@ -37,8 +37,8 @@ class Table:
 class GraphKernelClass:
     """The tables of a class for the compute bound and for the memory bound.
 
-    A class that is `like` another class uses the tables of that class, and has only levels of its own.
-    `vector`: the FLOP of the class run at the rate of fp32, not on matrix engines.
+    A class that is `like` another class uses the tables of that class, but has separate levels. `vector`:
+    the FLOP of the class run at the rate of fp32, not on matrix engines.
     """
 
     name: str

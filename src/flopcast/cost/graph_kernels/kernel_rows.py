@@ -1,6 +1,6 @@
 """Kernels of graphs as arrays: a row for each distinct kernel of a graph.
 
-Answers: which class, how many FLOP and bytes, which coordinates does each kernel have?
+Answers: which class, FLOP, bytes and coordinates does each kernel have?
 Elsewhere: the classes (kernel_classes.py), the seconds (efficiency.py).
 """
 

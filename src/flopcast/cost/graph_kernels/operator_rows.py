@@ -1,6 +1,6 @@
 """Operators of exported graphs as rows of kernels.
 
-Answers: which class, FLOP, bytes and coordinates has the kernel of an operator, forward and backward?
+Answers: which class, FLOP, bytes and coordinates do the forward and backward kernels of an operator have?
 Elsewhere: the classes (kernel_classes.py), the seconds (efficiency.py), operators of benchmarked models
 (lab/graph_runs/kernels.py).
 
@@ -127,7 +127,10 @@ def unmeasured_family(item: Item) -> str:
 def convolution_names(
     groups: Counts, within: Counts, without: Counts, window: Counts, last: Flags
 ) -> list[str]:
-    """Return the class of each convolution; `within` and `without` are the channels of one group."""
+    """Return the class of each convolution.
+
+    `within` and `without` are the input and output channels of one group.
+    """
     is_depthwise = (groups > 1) & (within <= FEW_CHANNELS) & (without <= FEW_CHANNELS)
     base = np.where(window > 1, "convolution", "pixel_convolution")
     base = np.where(groups > 1, "grouped_convolution", base)

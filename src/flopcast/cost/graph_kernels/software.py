@@ -139,7 +139,8 @@ def graph_software(
     trains: bool,
     whole: bool,
 ) -> GraphSoftware:
-    """Return the numbers for a job: fitted on training or inference, eager or compiled; priors if none are.
+    """Return the numbers for a job, fitted on training or inference, eager or compiled; otherwise the
+    priors.
 
     No table contains measurements of compiled training. Its numbers are those of eager training, except for
     kernels that a compiler fuses, whose numbers are those of compiled inference. Tables of CPUs contain

@@ -4,14 +4,13 @@ Answers: which efficiency does a serving kernel have between two nodes?
 Elsewhere: curves whose efficiencies are interpolated (curve.py), which classes belong to which kind
 (features.py).
 
-From one row to thousands, the bound of a product changes from that of its weights, which hardly grows with
-rows, to that of its FLOP, which grows with them. An efficiency interpolated between two nodes could rise
-faster there than the bound, so that more rows would take less time. Serving prices every number of rows, so
-its classes interpolate the logarithm of the time. If times do not fall from node to node, they do not fall
-anywhere. A node whose time would fall has the time of the previous node instead.
+With few rows, the bytes of the weights bound a product, and with thousands of rows its FLOP, which grow
+with the rows. Between two nodes, an interpolated efficiency could rise faster than the bound, so that more
+rows would take less time. Serving prices every number of rows, so its classes interpolate the logarithm of
+the time. If times do not fall from node to node, they do not fall anywhere. A node whose time would fall
+has the time of the previous node instead.
 
-Nodes hold efficiencies all the same, because these can be lent to another device, whose own bounds turn
-them into times.
+Nodes nevertheless hold efficiencies, because another device can use these with its own bounds.
 """
 
 import numpy as np
@@ -35,8 +34,8 @@ def log_efficiency_by_times(
     Parameters
     ----------
     axes, table : log2 of the nodes, and the log-efficiency at them
-    coordinates : arrays (rows,), as the operator gives them
-    kernel : the class that is priced, which may borrow the curve of another one
+    coordinates : coordinates of the operator, arrays of shape (rows,)
+    kernel : the class that is priced, which may use the curve of another class
     """
     shape = features_of(kernel).table(coordinates)
     logs = [np.log2(value) for value in shape]

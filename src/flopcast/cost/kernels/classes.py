@@ -1,9 +1,9 @@
 """Kernel classes: which curve applies to a kernel, and which kernels share their errors.
 
-Answers: of an operator's kernel name, what is its curve's class, its layout, its kind; how much more
-uncertain is a curve of that kind outside of its measured range, or on another device?
-Elsewhere: the curves (curve_book.py), the operators that name kernels (operators/), where the sigmas come
-from (lab/calibration/score.py, docs/accuracy/kernels.md).
+Answers: which curve, layout and kind belong to the name of a kernel, and how much more uncertain is a curve
+of that kind outside of its measured range or on another device?
+Elsewhere: the curves (curve_book.py), the operators that name kernels (operators/), the sources of the
+sigmas (lab/calibration/score.py, docs/accuracy/kernels.md).
 """
 
 from functools import lru_cache
@@ -101,23 +101,25 @@ class KernelBase:
     Attributes
     ----------
     kind
-        Of training's kernels; `kind_of_formats` that of serving's tables in 8 and 4 bits ("gemm.fp8").
+        Kind of the training kernels. `kind_of_formats` is that of serving tables in 8 and 4 bits
+        ("gemm.fp8").
     layouts_share_a_curve
-        The passes of a product have one curve, with a ratio for each.
+        Whether all passes of a product have one curve, with a ratio for each pass.
     is_fused_attention
-        Of any generation, in either pass. Such a kernel leaves the matrix engines idle for much of its
-        time, and takes as long in training as in a benchmark: MPT on A100 and H100, where it is up to 90 %
-        of a step (docs/accuracy/journal.md). So no stack's derate scales it.
+        Whether it is a fused attention kernel, of any generation and pass. Such a kernel leaves the matrix
+        engines idle for much of its time. It takes as long in training as in a benchmark, as runs of MPT on
+        A100 and H100 show (docs/accuracy/journal.md), so derates of stacks do not scale it.
     serves
-        Such kernels were measured in engines: their curves are in files of their own
-        (library/curves.py) unless training runs them too, and no training stack's derate scales them. With
-        few rows products wait for their weights, so that a lower clock slows them only as far as FLOP bound
-        them (unscaled.py).
+        Whether the kernels were measured in serving engines. Their curves are then in separate files
+        (library/curves.py), unless training also runs them, and derates of training stacks do not scale
+        them. Products with few rows wait for their weights, so a lower clock slows them only as far as FLOP
+        bound them (unscaled.py).
     also_trains
-        Of kernels that were measured in engines: training runs them too, such as those of linear attention.
-        Their curves are in the files of training.
+        Whether training also runs kernels that were measured in serving engines, such as those of linear
+        attention. Their curves are in the files for training.
     writes_results_after
-        Some devices write the 16-bit results of narrow products after them (narrow_results.py).
+        Whether some devices write the 16-bit results of these low-precision products afterwards
+        (narrow_results.py).
     """
 
     kind: KernelFamily
@@ -169,11 +171,11 @@ class KernelClass:
     curve : str
         Class of the curve in the files of `catalog/curves`.
     layout : str
-        Layout of the operands inside the class, for which a curve has a ratio; "" for classes without.
+        Layout of the operands, for which the curve has a ratio; "" for classes without layouts.
     base : KernelBase
-        What all kernels have in common whose names begin with the same word.
+        Common properties of all kernels whose names begin with the same word.
     kind : KernelFamily
-        What bounds the kernel, which decides about clocks and about the conversion between devices.
+        Kind of the kernel, which determines the effect of clocks and the conversion between devices.
     """
 
     curve: str
@@ -183,7 +185,10 @@ class KernelClass:
 
     @property
     def is_derated(self) -> bool:
-        """Return whether a stack's derate scales the class: GEMMs, and those of unfused attention."""
+        """Return whether a stack's derate scales the class.
+
+        It scales GEMMs, also those of unfused attention.
+        """
         return self.kind.is_core_bound and not (self.base.is_fused_attention or self.base.serves)
 
 
@@ -191,8 +196,9 @@ class KernelClass:
 def class_of(kernel: str) -> KernelClass:
     """Return the class of a kernel by its name in operators, or of a curve by its name.
 
-    "gemm.fp8" is a table of serving kernels, "narrow_gemm.fp8" the products of training: the libraries that
-    run 16-bit products, from whose curves they mostly borrow, so that they are of the same kind.
+    "gemm.fp8" is a table of serving kernels. "narrow_gemm.fp8" stands for the products of training. These
+    run in the same libraries as 16-bit products and mostly use their curves, so that they have the same
+    kind.
 
     Examples
     --------

@@ -5,16 +5,16 @@ synchronous devices wait for the slowest one?
 Elsewhere: clocks of busy devices at full board power (sustained.py), the watts of each kind of work
 (spec/operations.py), joules (economics/energy.py).
 
-Products and attention are bound by the core clock, so that they take longer in proportion to it. Kernels
-that wait for memory, and messages, keep their time: memory and links have clocks of their own.
+The core clock limits products and attention, so their time is inversely proportional to it. Memory-bound
+kernels and messages keep their time, because memory and links have separate clocks.
 
-A board that may draw a share x of its power holds that limit by lowering clock and voltage together. With
-static power s, dynamic power as clock to the power 1/c, and boards that stay below their limit by η,
+A board with a power limit of x times its board power lowers clock and voltage together. With static power
+s, dynamic power in proportion to clock^(1/c), and boards that draw η times their limit,
 
     stretch = ((demand − s) / (η x − s))^c, at least 1.
 
-Products draw η or more of the board power already at its full limit, where their curves were measured busy;
-so their demand is η.
+Without a limit, products already draw at least η times the board power, and their busy curves were measured
+in this state, so their demand is η.
 
 References
 ----------
@@ -43,8 +43,8 @@ def stretch_ratio(limit_fraction: float, demand_fraction: float = HEADROOM_RATIO
 
     Parameters
     ----------
-    limit_fraction : the limit over the board power, above `STATIC_FRACTION`
-    demand_fraction : what the work would draw without a limit, over the board power
+    limit_fraction : the limit divided by the board power, above `STATIC_FRACTION`
+    demand_fraction : the power of the work without a limit, divided by the board power
 
     Examples
     --------
@@ -61,7 +61,7 @@ def stretch_ratio(limit_fraction: float, demand_fraction: float = HEADROOM_RATIO
 def slowest_ratio(num_devices: int, spread_fraction: float) -> float:
     """Return the clock of a mean device, divided by that of the slowest of `num_devices`.
 
-    `spread_fraction` is the standard deviation of clocks over their mean.
+    `spread_fraction` is the standard deviation of clocks divided by their mean.
 
     >>> [round(slowest_ratio(number, 0.02), 4) for number in (1, 8, 1024)]
     [1.0, 1.0287, 1.0647]
@@ -103,7 +103,7 @@ def clock_factors(
 ) -> Iterator[tuple[str, float, float]]:
     """Yield name, log-sigma and ratio of the factors that a site's clocks add to a class of kernels.
 
-    Kernels that the core clock does not bound have none.
+    Kernels that the core clock does not limit have no such factors.
     """
     if not priced.kind.is_core_bound:
         return

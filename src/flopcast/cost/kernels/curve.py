@@ -4,10 +4,10 @@ Answers: what fraction of its physical bound does a kernel of these coordinates 
 Elsewhere: how a curve is fitted (lab/calibration/), what the bound is (roofline.py, collectives/).
 
 A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly. Outside the
-measured range the efficiency is that of the nearest measured shape. Beyond the most work, time grows as
-over the last measured octave, unless the kernel's features say that efficiency has saturated. Discontinuous
-effects (tiles, waves) are separate terms (features.py); with less work than any measured shape, the terms
-are those of a whole tile.
+measured range the efficiency is that of the nearest measured shape. Beyond the largest measured work, time
+grows as over the last measured octave, unless the efficiency of the kernel is known to be saturated
+(features.py). Discontinuous effects (tiles, waves) are separate terms (features.py); with less work than in
+any measured shape, the terms are those of a whole tile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,11 @@ Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index
 class CurveEvidence:
     """The measurements behind a curve, and its error.
 
-    `source` names the measurements, `rows` how many were used, `rejected` how many were left out: known to
-    be broken, or faster than the hardware can be. `relative_error` is the mean of |predicted / measured -
-    1| on rows left out of the fit, which a report shows. `log_sigma_factor` is the sigma of the factor of
-    the class: its 90 % interval contains 90 % of the errors of these rows (lab/calibration/conformal.py).
+    `source` names the measurements. `rows` is the number of used rows, and `rejected` the number of rows
+    that were left out because they are broken or faster than the hardware. `relative_error` is the mean of
+    |predicted / measured - 1| on rows left out of the fit, which a report shows. `log_sigma_factor` is the
+    sigma of the factor of the class: its 90 % interval contains 90 % of the errors of these rows
+    (lab/calibration/conformal.py).
     """
 
     source: str
@@ -41,17 +42,17 @@ class CurveEvidence:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Curve:
-    """`time = launch + bound / efficiency`, efficiency looked up in `table`.
+    """A curve gives `time = launch + bound / efficiency`, where the efficiency comes from `table`.
 
-    The coordinates are the operator class's (`coordinates()` of operators/), as its view shows them; for
-    a collective, message bytes, ranks inside a node and nodes. A curve without axes has one efficiency
-    everywhere: a data-sheet estimate. Efficiency is a fraction of the roofline bound, so it is at most
-    1, and a curve can be lent to another device whose peaks differ.
+    The coordinates are those of the features of the kernel class. For a collective, they are message bytes,
+    ranks inside a node, and nodes. A curve without axes has one efficiency everywhere: a data-sheet
+    estimate. Efficiency is a fraction of the roofline bound. It is therefore at most 1, and the curve also
+    applies to a device with other peaks.
 
-    `terms` are the coefficients of the view's terms, those that are not zero. `layout_ratio` scales the
-    whole time of a gradient product; its keys are a layout, or a layout and the dtype that it was measured
-    in: "input_gradient.bf16". `widened` is the curve of the class in whose format a kernel multiplies, if
-    the kernel first converts its weights to a wider format (`WIDENED` in fallback_classes.py).
+    `terms` are the coefficients of terms that are not zero. `layout_ratio` scales the whole time of a
+    gradient product; its keys are a layout, or a layout and the measured dtype: "input_gradient.bf16".
+    `widened` is the curve of the class in whose format a kernel multiplies, if the kernel first converts
+    its weights to a wider format (`WIDENED` in fallback_classes.py).
     """
 
     name: str  # kernel class or collective
@@ -67,7 +68,7 @@ class Curve:
     def ratio_of(self, layout: str, dtype: str) -> float:
         """Return the time of a GEMM, divided by that of a forward GEMM.
 
-        If this dtype was not measured, the ratio of a measured one is used.
+        If this dtype was not measured, the ratio of a measured dtype is used.
 
         >>> ratios = {"input_gradient.fp16": 0.9, "input_gradient.bf16": 1.0}
         >>> curve = Curve(name="gemm", owner="x", axes=(), table=np.zeros(()), launch_s=0.0,
@@ -89,8 +90,8 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     ----------
     curve : with at least one axis
     coordinates : arrays of shape (rows,), positive, as the operator gives them
-        A relative's curve may know fewer axes: the coordinates behind them are not used.
-    multiprocessors : of the device that runs the kernel; a curve without terms does not ask
+        The curve of a related class may have fewer axes; further coordinates are not used.
+    multiprocessors : of the device that runs the kernel; only terms need this number
 
     Returns
     -------

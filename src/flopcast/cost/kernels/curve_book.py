@@ -1,8 +1,8 @@
 """The curves that one prediction may use, and how a missing curve is replaced.
 
 Answers: which curve applies to this kernel class on this device, and how much uncertainty does a
-replacement add? In order: the device's own curve, its relative class on the same device, the same on the
-device's relative, a plain data-sheet estimate.
+replacement add? The book tries, in this order: the curve of the class on this device, that of a related
+class on this device, both on a related device, and an estimate from the data sheet.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,9 +25,9 @@ UNCALIBRATED_LOG_SIGMA = 0.3
 class CurveMatch:
     """A curve, its uncertainty if it was borrowed, and whether it was measured.
 
-    `class_log_sigma_factor` is 0 for a class's own curve, `device_log_sigma_factor` for a device's own: the
-    first is an error of one class, the second one of all classes of its kind on the device. `calibrated` is
-    False for a data-sheet estimate only.
+    `class_log_sigma_factor` is 0 if the curve belongs to the class, and `device_log_sigma_factor` is 0 if
+    it belongs to the device. The first is an error of one class, and the second an error of all classes of
+    its kind on the device. `calibrated` is False only for a data-sheet estimate.
     """
 
     curve: Curve
@@ -37,7 +37,7 @@ class CurveMatch:
 
     @property
     def log_sigma_factor(self) -> float:
-        """Return the log sigma of both steps, added in quadrature."""
+        """Return both log-sigmas, added in quadrature."""
         return float(np.hypot(self.class_log_sigma_factor, self.device_log_sigma_factor))
 
 
@@ -45,10 +45,10 @@ class CurveMatch:
 class CurveBook:
     """Curves by (owner, name), where owners are devices and fabrics, and fitted constants by name.
 
-    One book serves one prediction: it holds what its cluster may need (library/curves.py loads it), so the
-    core opens no file. `graphs` are the efficiencies of kernels of exported graphs, by kind of software.
-    `groups` are the books of the groups of nodes, if there are several: a device's book holds the curves of
-    its relatives as converted for it.
+    A book holds all curves that a cluster may need (library/curves.py loads them), so that the core opens
+    no file. `graphs` are the efficiencies of kernels of exported graphs, by kind of software. `groups` are
+    the books of the groups of nodes, if there are several: the book of a device holds curves of related
+    devices, converted for this device.
     """
 
     curves: Mapping[tuple[str, str], Curve]
@@ -64,7 +64,7 @@ class CurveBook:
         cousins: tuple[str, ...] = (),
         engine_ratio: float = 1.0,
     ) -> CurveMatch:
-        """Return the curve for kernel class `name` on `owner`, or the nearest that exists.
+        """Return the curve for kernel class `name` on `owner`, or the most similar curve that exists.
 
         `cousins` are devices whose curves may be borrowed, the most similar first. `engine_ratio` is the
         peak that bounds the class, divided by the peak in 16 bits, which the curve of a related class may

@@ -1,6 +1,6 @@
 """The curve of one device, converted for use on another: memory-bound kernels, attention, and serving.
 
-Answers: which share of its bound does a kernel reach on a device on which it was not measured?
+Answers: which share of its bound does a kernel reach on a device without measurements of it?
 Elsewhere: which device's curve is used (curve_book.py), the bound and the sustained bandwidth
 (roofline.py).
 
@@ -19,8 +19,8 @@ Kernels of serving are all treated in the same way. Their time in addition to th
 launches, of casts, and of loads before the first multiplication. Predictions of GEMMs in 8 bits on H100
 have a median error of 8 % with the curve of H200, and of 26 % with the efficiencies of H200.
 
-A100 and GH200 are the only devices whose memory-bound kernels one source timed (data/operators). Between
-them this method has smaller errors than keeping the share of bandwidth: tests/cost/test_lending.py compares
+A100 and GH200 are the only devices whose memory-bound kernels one source timed (data/operators). For these
+two, this method has smaller errors than keeping the share of bandwidth: tests/cost/test_lending.py compares
 both for every class. The sigma of a borrowed curve (classes.py) is still the error of keeping the share,
 which `calibrate score` measures.
 """

@@ -1,14 +1,14 @@
 """Fallback classes: which measured curve is used for a kernel class that was never measured.
 
-Answers: which measured class accesses memory in a similar way? A relative is borrowed for its efficiency
-only: the bound (FLOP, bytes) is always the kernel's own. The sigma is the log-spread of efficiency between
-the pair where both were measured (A100 and GH200 memory-bound kernels of data/operators: 0.60 to 0.87 of
-bandwidth; attention with heads of 192 and 128 beside as many of 128, over 4096 tokens, of
-data/peers/simumax: 11 rows a pass; their backward takes 1.2 times as long, beyond its bound), or a stated
-guess.
+Answers: which measured class accesses memory in a similar way? Only the efficiency comes from the related
+class; the bound (FLOP, bytes) is always that of the kernel. The sigma is the log-spread of the efficiency
+between both classes, where both were measured, or a stated guess. Measurements of both exist for
+memory-bound kernels on A100 and GH200 (data/operators: 0.60 to 0.87 of the bandwidth), and for attention
+with heads of 192 and 128 compared with heads of 128, over 4096 tokens (data/peers/simumax: 11 rows per
+pass; the backward pass takes 1.2 times as long, relative to its bound).
 
-A new kernel class is one line here until it is measured. Coordinates must agree: a relative's curve
-may have fewer axes than the class has coordinates, never more.
+A new kernel class has one line here until it is measured. Coordinates must agree: the curve of the related
+class must not have more axes than the class has coordinates.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from flopcast.records import dataclass, field
 class FallbackClass:
     """The class to borrow from, and the log-sigma that borrowing adds.
 
-    If the class is also borrowed from another device, both log-sigmas are added in quadrature. `time_ratio`
-    is the time of the class, divided by its bound at the efficiency of the related class; `of_devices`
-    states it for devices on which both were measured, by the start of their names. `speed_up_ratio` instead
-    states how many times as fast as the related class it is, independently of the peak of its engine. A
-    class is `tested` if a measurement, of the kernel or of a whole run that depends on it, was compared
-    with a prediction; an untested class may have a sigma above 0.3.
+    If the curve also belongs to another device, both log-sigmas are added in quadrature. `time_ratio` is
+    the time of the class, divided by its bound at the efficiency of the related class; `of_devices` states
+    this ratio for devices on which both classes were measured, by the beginning of their names.
+    `speed_up_ratio` instead states how many times as fast as the related class it is, independently of the
+    peak of its engine. A class is `tested` if a measurement, of the kernel or of a whole run that depends
+    on it, was compared with a prediction; an untested class may have a sigma above 0.3.
     """
 
     name: str
@@ -44,7 +44,7 @@ class FallbackClass:
     def time_ratio_of(self, engine_ratio: float) -> float:
         """Return the ratio of the class's time to its time at the efficiency of the fallback class.
 
-        `engine_ratio` is the peak of its own engine, divided by the peak in 16 bits.
+        `engine_ratio` is the peak of the engine of the class, divided by the peak in 16 bits.
 
         >>> FallbackClass(name="gemm", log_sigma_factor=0.1, speed_up_ratio=1.6).time_ratio_of(2.0)
         1.25

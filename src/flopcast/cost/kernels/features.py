@@ -1,24 +1,23 @@
 """Features of a kernel's shape: the coordinates of its table, and terms of tiles and waves.
 
-Answers: on which properties of a shape does the efficiency depend smoothly, and on which in steps? The
+Answers: on which properties of a shape does the efficiency depend smoothly, and on which does it jump? The
 efficiency of a GEMM rises smoothly with its work. It falls if the tiles do not fill the last wave of
 multiprocessors, if a side is no multiple of a tile, or if rows are not aligned. The smooth part is a table
 over few coordinates, so that it can be extrapolated; each jump is a term with one coefficient. Both are
-fitted together (lab/calibration/efficiency_table.py). A class without an entry in this module has its own
-coordinates and no terms.
+fitted together (lab/calibration/efficiency_table.py). A class without an entry here has the coordinates of
+its operator and no terms.
 
-Every term is a logarithm, 0 at best. With a coefficient c of a wave term, time is proportional to
-w^(1 - c) · waves^c for the w waves that the useful work alone would fill: it never falls with more work as
-long as c is at most 1. If w counted whole tiles, one row more than a full tile would seem to take less
+Every term is a logarithm, 0 at best. With a coefficient c of a wave term, time is proportional to w^(1 - c)
+· waves^c, where w is the number of waves that the useful work alone would fill. If c is at most 1, time
+never falls with more work. If w counted whole tiles, one row more than a full tile would seem to take less
 time, because it fills the wave better.
 
 References
 ----------
 Waves and tiles: NVIDIA, Matrix Multiplication Background User's Guide (DU-09798-001), sections 3.2, 3.3.
-Which other tiles there are is read off the rows of data/peers/aiconfigurator: the waves of those in
-GEMM_TILES show on some device, of more they do not.
-FlashAttention-2 works on blocks of 128 or 64 queries a head, and pads a head to a multiple of 32:
-arXiv:2307.08691, section 3.3.
+Other tiles follow from the rows of data/peers/aiconfigurator: only the waves of the tiles in GEMM_TILES are
+visible on some device. FlashAttention-2 works on blocks of 128 or 64 queries per head, and pads a head to a
+multiple of 32: arXiv:2307.08691, section 3.3.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,24 +49,24 @@ NARROWEST = 512.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelFeatures:
-    """One kernel class: its table's coordinates, and its terms by name.
+    """One kernel class: the coordinates of its table, and its terms by name.
 
-    All are functions of the operator's coordinates, arrays of one shape; a term also needs the device's
-    number of multiprocessors. `powers` states how work grows along each axis of the table, along which time
-    does not fall; None for an axis along which work does not grow or other effects are larger. Axes that
-    are not named are free. `tiled` axes count tiles, because wave terms already describe how the efficiency
-    rises inside a wave along these axes. `freed` is an axis of work without tiles: it gets the power that
-    the terms of the tiled axis of all work leave unused. `saturates`: the largest measured shapes run at
-    the limit of power, so that larger ones are no more efficient. `overflow` is a pair of axes, the first
-    of which is tiled: the part of a size beyond the largest measured size counts along the second axis.
-    Both axes fill waves with tiles in the same way, and only the second axis was measured up to full waves.
-    `at_least` contains coordinates of a whole tile. Terms are evaluated there for less work than that of
-    any measured shape, because a kernel can always pad a smaller GEMM to a tile. `narrowest` contains the
-    coordinates at which smaller shapes have their efficiency (unscaled.py). `operator` makes the operator
-    of a kernel's name at coordinates of the table, (rows, 1). Classes that have it interpolate times
-    between nodes (between_nodes.py): their time falls along no axis, so they need no powers. Along `free`
-    axes, time may nevertheless fall, because another kernel runs from some size on. `nodes` are log2 of the
-    nodes of axes along which kernels change at known sizes.
+    Both are functions of the operator's coordinates, arrays of one shape. A term also needs the device's
+    number of multiprocessors. `powers` states how work grows along each axis of the table. Time does not
+    fall along such an axis. The power is None if work does not grow along an axis, or if other effects are
+    larger. Axes that are not named are free. `tiled` axes count tiles, because wave terms already describe
+    how the efficiency rises inside a wave along these axes. `freed` is an axis of work without tiles: its
+    power is the part that the terms of the tiled axis of all work leave. `saturates`: the largest measured
+    shapes run at the limit of power, so that larger ones are no more efficient. `overflow` is a pair of
+    axes, the first of which is tiled: the part of a size beyond the largest measured size counts along the
+    second axis. Both axes fill waves with tiles in the same way, and only the second axis was measured up
+    to full waves. `at_least` contains coordinates of a whole tile. Terms are evaluated there for less work
+    than that of any measured shape, because a kernel can always pad a smaller GEMM to a tile. `narrowest`
+    contains the coordinates whose efficiency all narrower shapes have (unscaled.py). `operator` returns the
+    operator for the name of a kernel and coordinates of the table, (rows, 1). Classes that have it
+    interpolate times between nodes (between_nodes.py): their time falls along no axis, so they need no
+    powers. Along `free` axes, time may nevertheless fall, because another kernel runs from some size on.
+    `nodes` are log2 of the nodes of axes along which kernels change at known sizes.
     """
 
     table: Callable[[Coordinates], Coordinates]
@@ -86,11 +85,10 @@ class KernelFeatures:
     def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
         """Return the largest power of each axis by which the efficiency may rise, given these coefficients.
 
-        A wave term with the coefficient c makes the efficiency proportional to the output to the power c
-        while the tiles fill less than one wave. Padded rows do so while they fill less than a tile. The
+        If the tiles fill less than one wave, a wave term with the coefficient c makes the efficiency
+        proportional to the output to the power c. Padded rows have the same effect in less than a tile. The
         table has the rest of the power of the axis. Longer sums fill no wave: below one wave, time may stay
-        constant while the output grows, but not while the sums grow. The freed axis therefore has all of
-        the rest.
+        constant if the output grows, but not if the sums grow. The freed axis therefore has the whole rest.
         """
         stepped = ("wave", "padding_m")
         taken = min(1.0, sum(value for name, value in terms.items() if name.startswith(stepped)))
@@ -312,5 +310,5 @@ FEATURES: dict[str, KernelFeatures] = {
 
 
 def features_of(name: str) -> KernelFeatures:
-    """Return the feature view of a kernel class, or of a precision of it ("gemm.fp8")."""
+    """Return the features of a kernel class, or of one of its precisions ("gemm.fp8")."""
     return FEATURES.get(name) or FEATURES.get(name.rpartition(".")[0], PLAIN)

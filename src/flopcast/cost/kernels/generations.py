@@ -1,10 +1,10 @@
 """Generations of attention kernels: faster implementations of the same GEMMs on the same device.
 
-Answers: how much longer does the kernel that a stack runs take than the one that a curve was measured with,
-and which kernel trains heads that cuDNN does not support?
-Elsewhere: which kernel a stack runs (spec/stack.py), the curves themselves (curve_book.py). A curve belongs
-to one kernel. The time of another generation follows from the ratio of the two that their papers measured
-on one device.
+Answers: how much longer does the kernel of a stack take than the kernel of a curve, and which kernel trains
+heads that cuDNN does not support?
+Elsewhere: the kernel of a stack (spec/stack.py), the curves (curve_book.py). A curve belongs to one kernel.
+The time of another generation follows from the ratio of both kernels, which their papers measured on one
+device.
 """
 
 from collections.abc import Iterable
@@ -32,8 +32,7 @@ LARGEST_HEAD = 128
 class Generation:
     """Times divided by those of FlashAttention-2 on the same device, and the sigma of their logarithm.
 
-    A ratio below 1 is a faster kernel. Forward and backward have ratios of their own, because papers report
-    them separately.
+    A ratio below 1 means a faster kernel. Forward and backward pass have separate ratios, as in the papers.
     """
 
     forward_time_ratio: float
@@ -78,7 +77,7 @@ MEASURED: dict[str, str] = {
 def stack_that_runs(stack: Stack, device: Device, works: Iterable[object]) -> Stack:
     """Return the stack with FlashAttention-2 if cuDNN cannot train the heads of these operators.
 
-    This concerns Blackwell. If cuDNN has no kernel for the gradient, Transformer Engine selects
+    This happens on Blackwell. If cuDNN has no kernel for the gradient, Transformer Engine selects
     FlashAttention-2 for the forward pass too, which supports heads of up to 256 elements
     (get_attention_backend in transformer_engine/pytorch/attention/dot_product_attention/utils.py).
     """
@@ -92,7 +91,7 @@ def stack_that_runs(stack: Stack, device: Device, works: Iterable[object]) -> St
 
 
 def kernel_that_runs(stated: str, owner: str) -> str:
-    """Return the generation that a stack runs on the device that owns a curve, as GENERATIONS names it.
+    """Return the generation, a key of GENERATIONS, that a stack runs on the device of a curve.
 
     PyTorch and Transformer Engine select cuDNN's kernel on Blackwell (pytorch/torchtitan, pull request
     1196).
@@ -110,13 +109,13 @@ def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
 
     Parameters
     ----------
-    runs : the stack's `attention_generation`; "newest" is the kernel that the curve was measured with
+    runs : the stack's `attention_generation`; "newest" is the kernel of the curve
     curve, owner : class and device of the curve that prices the kernel
 
     Returns
     -------
     tuple of float
-        (1, 0) for classes other than fused attention, and where the same kernel was measured.
+        (1, 0) for classes other than fused attention, and if the kernel of the stack was measured.
 
     Examples
     --------

@@ -22,9 +22,9 @@ def kernel_factors(
 ) -> tuple[Factor, ...]:
     """Return the factors of a kernel class.
 
-    These are the level of its family (GEMMs, attention, memory-bound), factors for a borrowed curve or for
-    another generation of the kernel than the stack runs, factors of the site's clocks (clocks.py), a factor
-    for multiprocessors that messages occupy, and the stack's derate for GEMMs.
+    These are the level of its family (GEMMs, attention, memory-bound), factors for a curve of another class
+    or device or of another generation of the kernel, factors of the site's clocks (clocks.py), a factor for
+    multiprocessors that messages occupy, and the stack's derate for GEMMs.
     """
     device = cluster.node.device
     generation, doubt = generation_ratio(stack.attention_generation, priced.curve, found.curve.owner)

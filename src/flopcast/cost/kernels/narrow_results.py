@@ -1,19 +1,20 @@
 """Low-precision GEMMs of experts on devices that write the 16-bit results afterwards.
 
 Answers: how long does a GEMM in 8 or 4 bits take if the writing of its result does not overlap?
-Elsewhere: their speed-up over 16-bit GEMMs (fallback_classes.py), which devices do so (catalog/devices),
-the bytes (operators/grouped_matmul.py).
+Elsewhere: their speed-up over 16-bit GEMMs (fallback_classes.py), the devices (catalog/devices), the bytes
+(operators/grouped_matmul.py).
 
-Operands of 8 or 4 bits make products faster, but not the writing of their results. On Blackwell their time
-is that of the products and that of writing, one after the other: short sums gain little. The ratio of
-fallback_classes.py is that of the layers of one dense model, so the share of writing in it is taken out.
-Dense products keep that ratio, as they are as wide as those layers.
+Operands of 8 or 4 bits make products faster, but not the writing of their results. On Blackwell, the times
+of multiplication and of writing add up, so that products with short sums gain little. The ratio of
+fallback_classes.py was measured on the layers of one dense model, so the share of writing is removed from
+it. Dense products keep the ratio, because they are as wide as those layers.
 
-Additional columns at equal rows and sums in the tables of data/peers/aiconfigurator (casts are the same in
-both, and cancel), predicted over measured, in the median of B200, B300, GB200 and GB300: for sums of 512 to
-1024, 0.53 to 0.57 in 8 bits and 0.41 to 0.46 in 4 with the ratio alone, 0.81 to 0.88 and 0.84 to 0.90 with
-results after products; for sums of 4096 to 8192 1.02 to 1.05 and 1.05 to 1.07 in 8 bits. On H100 and H200,
-the ratio alone is right within 10 % for short sums, too.
+The test compares the time of additional columns at equal rows and sums in the tables of
+data/peers/aiconfigurator, in which casts cancel. The medians of predicted over measured time on B200, B300,
+GB200 and GB300, for sums of 512 to 1024, are 0.53 to 0.57 in 8 bits and 0.41 to 0.46 in 4 bits with the
+ratio alone, and 0.81 to 0.88 and 0.84 to 0.90 with results after products. For sums of 4096 to 8192, they
+are 1.02 to 1.05 and 1.05 to 1.07 in 8 bits. On H100 and H200, the ratio alone is right within 10 % for
+short sums, too.
 """
 
 from flopcast.cost.kernels.classes import KernelClass
@@ -30,8 +31,8 @@ def with_results(priced: KernelClass, alone_s: Floats, result_s: Floats) -> Floa
     Parameters
     ----------
     priced : the class
-    alone_s : by the ratio to 16-bit products
-    result_s : of writing the results at the rate that memory sustains
+    alone_s : seconds that follow from the ratio to 16-bit products
+    result_s : seconds to write the results at the rate that memory sustains
 
     Examples
     --------

@@ -23,7 +23,7 @@ def bound_seconds(need: Work, device: Device) -> Floats:
     Returns
     -------
     array
-        Of the work's own shape: (plans, 1), or (rows, 1) for measured shapes.
+        Its shape is that of the work: (plans, 1), or (rows, 1) for measured shapes.
 
     References
     ----------
@@ -37,7 +37,7 @@ def least_seconds(need: Work, device: Device) -> Floats:
     """Return the least seconds of a kernel, below which no factor reduces them, in the shape of the work.
 
     This is the bound at the sustained bandwidth. If all tensors of a kernel fit into the last-level cache,
-    they may still be there from the kernel before, so the bound at the data sheet's bandwidth holds.
+    the previous kernel may have left them there, so the bound uses the bandwidth of the data sheet.
     """
     sustained = np.where(need.moved_bytes > device.cache_bytes, SUSTAINED_FRACTION, 1.0)
     least_s: Floats = np.maximum(engine_seconds(need, device), memory_seconds(need, device, sustained))
@@ -89,7 +89,9 @@ def moving_seconds(moved_bytes: Floats, device: Device) -> Floats:
 
 
 def cycle_seconds(cycles: Counts, device: Device) -> Floats:
-    """Return the seconds of cycles that all multiprocessors share; 0 if no clock is known."""
+    """Return the seconds of cycles that are distributed over all multiprocessors; 0 if the clock is
+    unknown.
+    """
     rate = device.multiprocessors * (device.clock_hz or math.inf)
     lasting_s: Floats = cycles / rate
     return lasting_s

@@ -3,7 +3,7 @@
 Answers: which operator corresponds to a node of a table, so that times can be interpolated between nodes?
 Elsewhere: the tables' coordinates and terms (features.py), the interpolation (between_nodes.py).
 
-Each function takes a kernel's name and coordinates of its table, (rows, 1) each.
+Each function takes the name of a kernel and the coordinates of its table, each of shape (rows, 1).
 """
 
 import numpy as np
@@ -74,8 +74,8 @@ def decode_attention(kernel: str, shape: Coordinates) -> DecodeAttention:
 def latent_decode(kernel: str, shape: Coordinates) -> LatentDecode:
     """Return absorbed latent attention at nodes of the table.
 
-    The coordinates are keys of a sequence, sequences, the elements of a cached token, and heads. An eighth
-    of the latent's size is rotated in addition (DeepSeek: 64 beside 512 elements).
+    The coordinates are keys of a sequence, sequences, the elements of a cached token, and heads. Rotated
+    elements are added, an eighth of the size of the latent (DeepSeek: 64 in addition to 512 elements).
     """
     keys, sequences, size, heads = shape
     return LatentDecode(
@@ -90,7 +90,7 @@ def latent_decode(kernel: str, shape: Coordinates) -> LatentDecode:
 
 
 def gated_delta(_: str, shape: Coordinates) -> GatedDelta:
-    """Return the delta rule over heads of 128, the size of all that were measured.
+    """Return the delta rule over heads of 128 elements, the only measured size.
 
     The coordinates are tokens and states, one state for each head of each sequence.
     """
@@ -108,5 +108,8 @@ def gated_delta(_: str, shape: Coordinates) -> GatedDelta:
 
 
 def causal_convolution(_: str, shape: Coordinates) -> MemoryBound:
-    """Return the convolution that moves the bytes of the coordinates: two bytes of an element, twice."""
+    """Return the convolution that moves the bytes of the coordinates.
+
+    It reads and writes two bytes per element.
+    """
     return MemoryBound(kind="causal_convolution", elements=shape[0] / 4.0, dtype="bf16")

@@ -10,7 +10,7 @@ effect. Very short kernels keep the device below its power limit.
 
 The nodes come from 2775 GEMMs that were timed both ways on H200 and B200 (data/power against
 data/peers/aiconfigurator). The median ratio rises from 1 at 15 us to its full value at 60 us; its logarithm
-falls to a third between 0.7 and 2 ms. A device without a curve of its own states another share for long
+falls to a third between 0.7 and 2 ms. A device without measured curves states another share for long
 kernels (`Sustained.long_kernel_share`).
 """
 
@@ -26,7 +26,7 @@ SHORTEST_S = 1e-9  # avoids the logarithm of 0
 
 
 def busy_ratio(kind: KernelClass, kernel_s: Floats, device: Device) -> Floats:
-    """Return the slowdown, (rows,), of kernels of this duration on a busy device; 1 for all but GEMMs."""
+    """Return the slowdown, (rows,), of GEMMs of this duration on a busy device; 1 for other kernels."""
     if not kind.kind.is_product:
         return np.ones(kernel_s.shape)
     return sustained_ratio(kernel_s, device.sustained)

@@ -39,13 +39,14 @@ class UnscaledTimes:
     shapes
         The shape of each operator's part of the arrays; (1, 1) if nothing varies.
     least_s, far
-        The time that no factor goes below, and whether a shape lies outside of what was measured.
+        The least time, below which no factor reduces it, and whether a shape is outside the measured range.
     curve_s, busy_ratio
-        Launch, bound and efficiency, with the ratio of the layout; and what a busy device adds to it.
+        The time from launch, bound, efficiency and the ratio of the layout, and the slowdown on a busy
+        device.
     results_s, waits_s, after_s, loops_s
-        What is added for results in 16 bits that are written after narrow products (may be below 0, since
-        the ratio of narrow products includes some of it), for launches one after another, for bytes and
-        cycles after the products, and for instructions that take longer than all bytes.
+        Additional seconds: for 16-bit results that are written after low-precision products (which may be
+        below 0, because the ratio of these products includes a part of them), for consecutive launches, for
+        bytes and cycles after the products, and for instructions that take longer than all bytes.
     """
 
     shapes: list[tuple[int, ...]]
@@ -117,11 +118,11 @@ def kernel_seconds(
 ) -> Floats:
     """Return the launch time plus bound / efficiency; 0 for an operator that moves no bytes.
 
-    `device` is None for a collective, `kernel` the class that is priced, "" for that of the curve.
+    `device` is None for a collective. `kernel` is the class that is priced; "" means the class of the
+    curve.
 
-    For a gradient product this is multiplied by the ratio of its layout (`Curve.ratio_of`), but it is never
-    below the bound.
-    All arrays have the shape (rows,).
+    The time of a gradient product is multiplied by the ratio of its layout (`Curve.ratio_of`), but is never
+    below the bound. All arrays have the shape (rows,).
     """
     shape = no_narrower(coordinates, curve)
     efficiency = np.exp(kernel_log_efficiency(curve, shape, device, kernel))
@@ -131,9 +132,9 @@ def kernel_seconds(
 
 
 def no_narrower(coordinates: tuple[Floats, ...], curve: Curve) -> tuple[Floats, ...]:
-    """Return the coordinates at which a curve states the efficiency of shapes, each of shape (rows,).
+    """Return the coordinates at which shapes have their efficiency in a curve, each of shape (rows,).
 
-    GEMMs that are narrower than all fitted ones have the efficiency of the narrowest of them.
+    GEMMs that are narrower than all fitted GEMMs have the efficiency of the narrowest fitted GEMM.
     """
     least = features_of(curve.name).narrowest
     limited = (np.maximum(value, low) for value, low in zip(coordinates, least, strict=False))

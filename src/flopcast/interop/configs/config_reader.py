@@ -93,17 +93,17 @@ class ConfigReader:
         }
 
     def part(self, name: str) -> dict[str, object]:
-        """Return the values of a part of the job so far, such as "plan"."""
+        """Return the values that a part of the job, such as "plan", has so far."""
         values = self.data.get(name)
         return values if isinstance(values, dict) else {}
 
     def degree(self, name: str) -> int:
-        """Return a degree of the plan so far, or 1."""
+        """Return a degree if the plan already has it, otherwise 1."""
         size = self.part("plan").get(name, 1)
         return size if isinstance(size, int) else 1
 
     def words(self, setting: str) -> Mapping[str, str]:
-        """Return what the program's words for a setting mean in flopcast, such as those for "dtypes"."""
+        """Return a map from the program's words for a setting, such as "dtypes", to those of flopcast."""
         return self.keys.words[setting]
 
     def where(self, key: str) -> str:
@@ -185,7 +185,7 @@ class ConfigReader:
             self.put(("run", "epochs"), float(text), key)
 
     def flag(self, key: str, default: bool = False, auto: str | None = None) -> bool:
-        """Return a truth value. The parameters are those of `count`."""
+        """Return a boolean. The parameters are those of `count`."""
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
@@ -198,7 +198,7 @@ class ConfigReader:
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str) -> str:
-        """Return the meaning of a word, in any case, from a list."""
+        """Return the meaning that a list gives to a word; upper and lower case are equal."""
         value = self.raw(key)
         if value is None:
             return default

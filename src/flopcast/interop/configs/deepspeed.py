@@ -150,7 +150,7 @@ def read_sharding(reader: JobReader, precision: str, sequence: int = 1) -> int:
 
 
 def put_stage(reader: JobReader, stage: int, precision: str, key: str) -> int:
-    """Return the effective ZeRO stage: 1 for bf16 without ZeRO on several ranks, with a note."""
+    """Return the effective ZeRO stage: 1, with a note, if several ranks train in bf16 without ZeRO."""
     if stage or scales_loss(precision) or reader.part("plan").get("data_parallel") == 1:
         return stage
     reader.assume(BF16_REASON, key)
@@ -174,8 +174,8 @@ def accumulates_in_fp32(reader: JobReader, stage: int, precision: str) -> bool:
 def read_precision(reader: JobReader) -> str:
     """Return fp16 or bf16; training in fp32 is refused.
 
-    A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled, or is the only
-    format in the file.
+    "auto" means bf16, the usual choice of the Trainer, unless fp16 is enabled or is the only format in the
+    file.
     """
     auto = "if the Trainer uses bf16"
     bf16 = reader.first("bf16.enabled", "bfloat16.enabled")

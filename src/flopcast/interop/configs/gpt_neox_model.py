@@ -36,7 +36,7 @@ BLOCK: Path = ("model", "blocks", 0)
 
 
 def attention_kind(reader: JobReader) -> str:
-    """Return the attention of all layers: "global" writes its scores to memory, "flash" does not.
+    """Return the kind of attention of all layers: "global" writes its scores to memory, "flash" does not.
 
     The value lists the kind of each layer, or kinds with their number of layers, such as [[["flash"], 24]].
     Layers of different kinds, and sparse kinds, are not supported yet.

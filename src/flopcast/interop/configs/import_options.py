@@ -11,10 +11,10 @@ from flopcast.records import dataclass
 class ImportOptions:
     """The settings of the command line that complete a foreign file.
 
-    `devices` is their number, if the command line states it; `whole` is the number of devices of the
-    named cluster, if it does not. `model` states whether it names the model itself; `lengths` states
-    whether it gives the lengths of prompts, answers and sequences, and `samples` whether it gives those of
-    an epoch, but not the number of epochs.
+    `devices` is the number of devices, if the command line states it. Otherwise, `whole` is the number of
+    devices of the named cluster. `model` states whether it names the model itself; `lengths` states whether
+    it gives the lengths of prompts, answers and sequences, and `samples` whether it gives those of an
+    epoch, but not the number of epochs.
     """
 
     devices: int | None = None

@@ -41,7 +41,7 @@ class JobReader(ConfigReader):
         self.other_ranks: str = ""  # what to write instead of a batch that the assumed ranks do not divide
 
     def fill(self, key: str, value: object) -> None:
-        """Set a key that the file omits to the value that its program uses."""
+        """Set a key that is missing in the file to the default of its program."""
         if not self.has(key):
             self._values[key] = (tuple(key.split(".")), value)
 
@@ -53,7 +53,7 @@ class JobReader(ConfigReader):
     def put_degrees(self, keys: Mapping[str, str], stated: int | None, *of_devices: str) -> int:
         """Put degrees, by the field of the plan, and replicas into the plan; return the number of replicas.
 
-        `stated` is the number of devices that the keys `of_devices` state.
+        `stated` is the number of devices according to the keys `of_devices`.
         """
         sizes = {field: self.count(key) for field, key in keys.items()}
         replicas = self.replicas({keys[field]: size for field, size in sizes.items()}, stated)
@@ -133,7 +133,7 @@ class JobReader(ConfigReader):
         return devices or 1
 
     def read_model(self, key: str, written: str | None = None) -> None:
-        """Read the model that a key names, or `written` instead of it; report an unknown one.
+        """Read the model that a key names, or `written` if it is given; report an unknown model.
 
         --model on the command line takes precedence.
         """
@@ -290,8 +290,7 @@ class JobReader(ConfigReader):
         self.assume("a sample consists of two sequences, the chosen and the rejected one", given)
 
     def put_reference(self, *keys: str, passes: int = 1, own: bool = False) -> None:
-        """Put a frozen reference into the model: its `own` weights, or the frozen weights of the adapted
-        model.
+        """Put a frozen reference into the model: with its `own` weights, or those below the adapters.
 
         Call this function after the adapters were read.
         """
@@ -306,7 +305,7 @@ class JobReader(ConfigReader):
         self.note_pairs(key)
 
     def put_preference(self, kind: str, *keys: str, own: bool = False) -> None:
-        """Put what preference tuning needs into the model, after its adapters.
+        """Put the reference or the head of preference tuning into the model, after its adapters.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 """The keys of one foreign format: which are read, ignored, or refused.
 
-Answers: is this key read, free of cost, not counted, unsupported or unknown?
+Answers: does flopcast read this key, does it cost nothing, or is it left out, unsupported or unknown?
 Elsewhere: reading the values of keys (config_reader.py), each format's own table (its file).
 
 A key is written with dots, "zero_optimization.stage". A name that ends in ".*" stands for all keys below
@@ -59,11 +59,11 @@ class Keys:
         return any(value is nothing or value == nothing for nothing in (*NOTHING, *self.fine.get(key, ())))
 
     def sets(self, key: str) -> bool:
-        """Return whether a key is read."""
+        """Return whether the reader uses a key."""
         return covered(key, _names(self.read))
 
     def value_above(self, key: str) -> str:
-        """Return the known value, not a section, below which a key is written; "" if there is none."""
+        """Return the known key with a plain value below which this key is written; "" if there is none."""
         parts, read = key.split("."), _names(self.read)
         above = [".".join(parts[:depth]) for depth in range(1, len(parts))]
         return next((name for name in above if name in read and not self._is_section(name)), "")

@@ -76,7 +76,7 @@ def _batch(reader: JobReader, sequences: int) -> None:
 def put_degrees(reader: JobReader, stated: int | None, *keys: str) -> int:
     """Put degrees into the plan; return the number of replicas.
 
-    `stated` is the number of devices that `keys` state.
+    `stated` is the number of devices according to `keys`.
     """
     ring = reader.first(*RING)
     degrees = {"context_parallel": ring, "tensor_parallel": reader.first(*TENSOR)}

@@ -82,7 +82,7 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
 
 
 def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
-    """Return the blocks of each chunk, with the embedding and the head counted as this many layers.
+    """Return the number of blocks of each chunk; `ends` states as how many layers embedding and head count.
 
     >>> dealt(32, 8, (1, 1)), dealt(27, 4, (1, 1))
     ([4, 5, 4, 4, 4, 4, 4, 3], [7, 7, 7, 6])

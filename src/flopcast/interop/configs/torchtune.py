@@ -79,8 +79,7 @@ def _prefers(reader: JobReader) -> bool:
 
 
 def model_name(builder: str) -> str:
-    """Return the catalogue's name, as far as it can be known, of the model that a torchtune function
-    builds.
+    """Return the name in the catalogue of the model that a torchtune function builds, if it is known.
 
     >>> model_name("lora_llama3_1_70b"), model_name("qwen2_5_0_5b"), model_name("qlora_phi3_mini")
     ('llama3.1-70b', 'qwen2.5-0.5b', 'phi3-mini')

@@ -211,7 +211,7 @@ def _field_value(flag: str, words: list[str], layers: int) -> object:
 
 
 def _value(word: str) -> object:
-    """Return the number in a text, or the text if it is not a number.
+    """x in a text, or the text if it is not a number.
 
     >>> _value("4"), _value("1e-2"), _value("RMSNorm")
     (4, 0.01, 'RMSNorm')

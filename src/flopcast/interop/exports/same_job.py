@@ -40,13 +40,13 @@ Difference = tuple[str, object, object]
 def read_back(document: Document, job: Job, left_open: tuple[str, ...] = ()) -> Job:
     """Return the job that a reader's document describes, on the cluster of the exported job.
 
-    If the document omits a part, the part of the job is used: DeepSpeed's file contains no model. The
-    same applies to fields of the plan in `left_open`, which the format leaves to the program.
+    If the document omits a part, the part of the job is used: DeepSpeed's file contains no model. Fields of
+    the plan in `left_open`, which the format leaves to the program, also keep the values of the job.
 
     Raises
     ------
     SpecError
-        A part of the document is not valid by itself.
+        A part of the document is not valid.
     """
     data = document.data if isinstance(document.data, dict) else {}
     nouns: dict[str, type[Plan] | type[Batch]] = {"plan": Plan, "batch": Batch}
@@ -91,7 +91,7 @@ def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        One sentence, or none, that states what must accompany the file to give the same stack.
+        At most one sentence: the settings that must accompany the file to give the same stack.
 
     Raises
     ------

@@ -18,9 +18,9 @@ def copied_inputs(
 ) -> Iterator[tuple[int, Sizes]]:
     """Yield the places of the inputs that an operator copies, and the shape of each copy.
 
-    A product with a matrix joins the rows of its other factor, and a product of batches joins their axes;
-    a factor is copied if its strides do not allow this, or if it is repeated over the batch of the other
-    factor.
+    A product with a matrix merges all axes of rows of its other factor, and a batched product merges all
+    axes of the batch. PyTorch copies a factor if its strides do not allow this, or if it is repeated over
+    the batch of the other factor.
 
     >>> heads, joined = ((2, 8, 64, 32), (16384, 32, 256, 1)), ((2, 8, 32, 64), (16384, 2048, 64, 1))
     >>> list(copied_inputs("matmul", *zip(heads, joined)))

@@ -1,4 +1,4 @@
-"""Limits on the size of graphs, so that a malicious file is rejected within seconds."""
+"""Limits on the size of graphs, so that flopcast rejects a malicious file within seconds."""
 
 from flopcast.errors import SpecError, spec_error
 

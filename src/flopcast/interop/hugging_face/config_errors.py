@@ -85,8 +85,8 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     Raises
     ------
     SpecError
-        The error is raised at once, because the other keys of such a config cannot be read as those of a
-        dense model.
+        This error does not wait for others, because the other keys of such a config do not describe a dense
+        model.
     """
     refused = [
         (key, because)

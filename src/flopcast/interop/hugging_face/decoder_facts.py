@@ -1,6 +1,7 @@
-"""The facts of a decoder, and the mixer and feed-forward of its layers as a Model has them.
+"""The facts of a decoder, and the mixers and feed-forward layers that follow from them.
 
-Answers: which facts do a family's table and a config state about a decoder, and what is each of its layers?
+Answers: which facts do a family's table and a config state about a decoder, and of what does each layer
+consist?
 Elsewhere: reading the facts from a config, and the whole model (config.py).
 """
 
@@ -102,7 +103,7 @@ class LayerKind:
 
 
 def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
-    """Return what distinguishes one layer from others. A window over the whole context does not count."""
+    """Return the properties in which layers differ. A window over the whole context does not count."""
     windowed = decoder.window is not None and decoder.window < decoder.context
     return LayerKind(
         sparse=decoder.experts is not None and layer not in decoder.dense_layers,

@@ -15,7 +15,7 @@ WIDE_RWKV6 = 4096  # elements of RWKV-6 with ranks twice as large (modeling_rwkv
 
 
 def switch(key: str, default: bool, on: object, off: object) -> Callable[[Reader], object]:
-    """Return the rule of a fact that a boolean key chooses: one value if it is true, else the other."""
+    """Return the rule for a fact that has one value if a boolean key is true, otherwise another value."""
     return lambda read: on if read.flag(key, default) else off
 
 
@@ -209,12 +209,12 @@ def rows_of_encoder(read: Reader) -> int:
 
 
 def rows_besides_positions(read: Reader) -> int:
-    """Return the same for BART, whose tables each begin with two unused rows."""
+    """Return the rows of the encoder's position table for BART, whose tables begin with two unused rows."""
     return rows_of_encoder(read) + 4
 
 
 def rwkv_mixer(version: int, is_first: bool) -> Callable[[Reader], dict[str, object]]:
-    """Return the rule that reads the sizes of time mixing in the first layer of RWKV or in the others."""
+    """Return the rule that reads the sizes of time mixing in the first or in any later layer of RWKV."""
 
     def rule(read: Reader) -> dict[str, object]:
         hidden = read.size("hidden", 2048)

@@ -85,7 +85,7 @@ def experts(
 
 
 def gated_shared_experts(number: int, top_k: int, width: int, shared_width: int) -> Rule:
-    """Return the rule for experts with their own width and a gated shared one; arguments are defaults."""
+    """Return the rule for experts of separate width with a gated shared expert; arguments are defaults."""
     own = experts(
         number, top_k, width, width_key="moe_intermediate_size", shared_experts=1, shared_gate=True
     )
@@ -95,7 +95,7 @@ def gated_shared_experts(number: int, top_k: int, width: int, shared_width: int)
 
 
 def deepseek_v2_experts(read: Reader) -> dict[str, object]:
-    """Return experts with softmax scores; `topk_method` states whether groups limit tokens (2.0)."""
+    """Return experts with softmax scores; `topk_method` states whether a token may use only some groups."""
     limited = read.raw("topk_method") not in ("greedy", "gready", None)
     rule = experts(
         64,
@@ -185,7 +185,7 @@ def granite_shared_experts(read: Reader) -> dict[str, object]:
 
 
 def hunyuan_experts(read: Reader) -> dict[str, object]:
-    """Return the experts and shared experts of width `intermediate_size`; all layers must be equal.
+    """Return the experts and shared experts, of width `intermediate_size`; all layers must be equal.
 
     Numbers may be lists with one entry for each layer. Lists with different entries are not supported yet.
     """

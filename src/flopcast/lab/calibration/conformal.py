@@ -71,11 +71,11 @@ def added_log_sigma(groups: Sequence[tuple[Logs, float]]) -> float:
 
 
 def noise(coordinates: Counts, measured_s: Floats) -> tuple[int, float]:
-    """Return the number of rows with equal coordinates, (axes, rows), and how much their values differ.
+    """Return the number of rows with repeated coordinates, (axes, rows), and how much these rows differ.
 
     Returns
     -------
-    rows, mean |log ratio| of a row to the geometric mean of the others of its shape
+    rows, and mean |log ratio| of a row to the geometric mean of the other rows of its shape
         No curve over these coordinates can have a smaller error; it is 0 if no coordinates occur twice.
     """
     if not len(measured_s):

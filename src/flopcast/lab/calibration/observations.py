@@ -100,7 +100,7 @@ def log_of_level(name: str, prior: Prior, at: Levels) -> float:
 
 
 def moved(one: ObservedStep, priors: Priors, at: Levels) -> float:
-    """Return how much the levels of the prediction changed the logarithm of a run's step."""
+    """Return the change of the logarithm of a run's step by the levels of its prediction."""
     return sum(
         share * log_of_level(name, priors[name], at) for name, share in one.shares.items() if name in priors
     )
@@ -115,8 +115,9 @@ def least_log(name: str) -> float:
 def least_log_sigma(
     inside_share: Callable[[float], float], most_factor: float, enough_fraction: float = INSIDE
 ) -> float:
-    """Return the smallest sigma, to 1e-4, with which intervals contain enough runs. The method is
-    bisection.
+    """Return the smallest sigma, to 1e-4, with which intervals contain enough runs.
+
+    The method is bisection.
 
     `inside_share` returns the share of the runs that the intervals of a sigma contain; it grows with the
     sigma. `enough_fraction` is the share that they must contain.

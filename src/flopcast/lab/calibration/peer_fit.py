@@ -1,9 +1,9 @@
 """Curves from samples of other projects, and the difference between two sources of the same shapes.
 
-Answers: which curve follows from several sources of one device, and do they agree? The first source of a
-class with rows makes the curve; A further source is added only if both agree to AGREEMENT (median) on the
-shapes that they share; a message reports the result in either case. Fewer than FEWEST_ROWS rows give no
-curve, because the curve of a fallback device is then more accurate.
+Answers: which curve follows from several sources of one device, and do they agree? The curve of a class is
+fitted to the first source that has rows. A further source is added only if the median difference on common
+shapes is at most AGREEMENT. A message reports the result in either case. With fewer than FEWEST_ROWS rows,
+no curve is fitted, because the curve of a fallback device is then more accurate.
 Elsewhere: the content of the tables (peers.yaml), tables and terms (efficiency_table.py), curves
 (curve_fit.py).
 
@@ -204,8 +204,8 @@ def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
 def fit_quickly(samples: Samples, device: Device) -> Curve:
     """Fit the curve of one class, without estimating its error.
 
-    Terms that a coarse table does not show are left out at once, because a finer table would not show them
-    either. If all measured groups are equally full, the coefficient of the skew comes from other devices.
+    Terms that are 0 in a coarse table are left out, because they would be 0 in a finer table too. If all
+    measured groups are equally full, the coefficient of the skew comes from other devices.
     """
     rows, names = shown_terms(*rows_of(samples, device))
     view = features_of(samples.name)
@@ -244,7 +244,7 @@ def _not_above(rows: Rows, table: FittedTable) -> Logs:
 
 
 def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ...]]:
-    """Return rows with only the terms whose coefficient is positive in a fit with a coarse table."""
+    """Return the rows with only those terms whose coefficient is positive in a fit with a coarse table."""
     if not names:
         return rows, names
     few = COARSE_NODES if len(rows.log2) <= 3 else COARSEST_NODES

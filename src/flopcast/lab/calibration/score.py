@@ -76,7 +76,11 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The noise of rows with equal shape: mean |log ratio| `among` "rows", or the median to a source."""
+    """The noise of rows of equal shape.
+
+    `mean_error` is the mean |log ratio| if `among` is "rows", and otherwise the median |log ratio| to the
+    source that `among` names.
+    """
 
     kernel_class: str
     device: str
@@ -162,8 +166,9 @@ def _order(result: Result) -> Key:
 
 
 def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
-    """Yield the errors of a subject for each kind of split that its own rows allow. Curves are kept for
-    reuse.
+    """Yield the errors of a subject for each kind of split that its own rows allow.
+
+    Curves are kept for reuse.
 
     All left-out sizes together are one result. The sigma is the larger of those of random rows and of
     unseen sizes.
@@ -182,8 +187,9 @@ def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
 
 
 def _curve_of(subject: Subject, samples: Samples, split: RowSplit, curves: Curves) -> Curve | None:
-    """Return the curve without the left-out rows. For gradients, return the products' curve of the same
-    split,
+    """Return the curve without the left-out rows.
+
+    For gradients, return the products' curve of the same split,
 
     or None if the products have no such split.
     """

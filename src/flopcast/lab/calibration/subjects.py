@@ -97,7 +97,7 @@ def operator_subjects(
     """Return the classes that one system's files measure, and the rejected rows.
 
     `system` determines the known defects, the peaks of `device` limit the samples, and `files` holds
-    columns by the name of the file, each with a column `tp`. For classes without usable rows, only the
+    columns by the name of the file, each with a column `tp`. If a class has no usable rows, only its
     rejected rows are returned.
     """
     parts: dict[str, list[Samples]] = defaultdict(list)

@@ -25,7 +25,7 @@ NO_STEP = -1
 
 
 class Words:
-    """Words with numbers in the order of first use, which keep columns small; number 0 is ""."""
+    """Words, numbered in the order of first use, so that columns can store numbers; number 0 is ""."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {"": 0}

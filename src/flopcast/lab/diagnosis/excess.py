@@ -65,7 +65,7 @@ def texts_of(source: str, name: str, **words: object) -> dict[str, str]:
 
 
 def doubt_of(report: Report) -> float:
-    """Return the fraction by which the step may exceed its prediction: the upper end of its interval."""
+    """Return the largest fraction by which a step inside its interval exceeds the prediction."""
     return report.step_time_high_s / report.step_time_s - 1.0
 
 

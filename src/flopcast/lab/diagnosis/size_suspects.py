@@ -36,7 +36,7 @@ class Kind:
     name
         Its name in a title.
     of_log, of_job
-        Its value in a log (None if the log does not state it) and in a job.
+        Functions that return its value in a log (None if the log does not state it) and in a job.
     applied
         The job with another value; raises SpecError if that is impossible.
     text

@@ -74,7 +74,7 @@ class Suspect:
 
     @property
     def rank(self) -> float:
-        """Return the seconds, weighted by their certainty; unknown seconds come first."""
+        """Return the seconds weighted by their certainty; unknown seconds have the highest rank."""
         return math.inf if self.cost_s is None else abs(self.cost_s) * CERTAINTY[self.basis]
 
     @property
@@ -85,12 +85,12 @@ class Suspect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
-    """A contradiction which shows that a log does not come from a run of a job.
+    """A fact which shows that a log does not come from a run of a job.
 
     Attributes
     ----------
     of_log, of_job
-        The statement of each of them, as in a sentence: "8 devices".
+        What the log and the job state, as part of a sentence: "8 devices".
     change
         The edit that describes the run, as an imperative: "set --gpus 8".
     """

@@ -1,11 +1,11 @@
 """ML.ENERGY Benchmark: latency of diffusion transformers for images and videos, on 1 to 8 H100 or B200.
 
 Source: data/graphs/mlenergy_text-to-image.csv and mlenergy_text-to-video.csv; on GitHub
-ml-energy/leaderboard, and arXiv:2505.06371. Each row is one batch on devices that divide the tokens,
-either over heads (Ulysses) or in a ring. All parts run eagerly in bf16, including decoders
-(ml-energy/benchmark, mlenergy/diffusion/benchmark.py: `torch_dtype`, `use_torch_compile`). Text encoders
-run once, and decoders of latents run once per image; each runs on one device. prompts are padded to the
-length that the model states. Sizes of the models are in catalog/runs/diffusion.yaml.
+ml-energy/leaderboard, and arXiv:2505.06371. Each row is one batch on devices that divide the tokens, either
+over heads (Ulysses) or in a ring. All parts run eagerly in bf16, including decoders (ml-energy/benchmark,
+mlenergy/diffusion/benchmark.py: `torch_dtype`, `use_torch_compile`). Text encoders run once, and decoders
+of latents run once per image; each runs on one device. Prompts are padded to the length that the model
+states. Sizes of the models are in catalog/runs/diffusion.yaml.
 
 xDiT uses FlashAttention-2, whose instructions are those of Ampere. On H100, FlashAttention-3 is 1.73
 times as fast (cost/kernels/generations.py); The priors assume the newest kernels. Blackwell is assumed to

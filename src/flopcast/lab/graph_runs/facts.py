@@ -29,7 +29,8 @@ KINDS: Mapping[str, Sequence[str]] = {  # columns of each kind
 class ModelFacts:
     """One model at one size of images: its parameters, its tensors of weights, and its operators.
 
-    Positions and counts of operators: each is one kernel (eager), or a compiler fused several (fused).
+    `eager` and `fused` hold positions and counts of operators: each operator is one kernel (eager), or a
+    compiler fused several operators to a kernel (fused).
     """
 
     parameters: Number

@@ -41,8 +41,9 @@ LARGEST_STEP, SMALLEST_STEP = 1.0, 0.01
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Observed:
-    """Kernels of measured graphs, and the seconds of the graphs. `device` is the index of each graph's
-    device.
+    """Kernels of measured graphs, and the seconds of the graphs.
+
+    `device` is the index of each graph's device.
 
     `fixed_s` is added to each graph, which takes at least `host_s` for each kernel.
     """
@@ -62,14 +63,14 @@ class Observed:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Fitted:
-    """The logarithm of each number (efficiency.number_names), and the two levels of each device."""
+    """The logarithm of each fitted number (efficiency.number_names), and the two levels of each device."""
 
     numbers: Logs
     levels: Logs  # (devices, 2): compute, memory
 
     @classmethod
     def prior(cls, devices: int, numbers: Logs | None = None) -> "Fitted":
-        """Return the priors of all numbers, or `numbers` instead, with devices as fast as expected."""
+        """Return the priors of all numbers (or `numbers`, if given) for devices as fast as expected."""
         return cls(numbers=prior_numbers() if numbers is None else numbers, levels=np.zeros((devices, 2)))
 
 

@@ -42,7 +42,10 @@ RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """The values in a line about a step; other lines add to the next `complete` line, which ends it."""
+    """The values in a line about a step.
+
+    A `complete` line ends a step. The values of other lines belong to the next `complete` line.
+    """
 
     fields: Fields
     complete: bool = True

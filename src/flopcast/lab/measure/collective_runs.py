@@ -18,7 +18,7 @@ ELEMENT_BYTES = 2  # messages of bf16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """This process among its peers, with torchrun's numbers."""
+    """The ranks and sizes that torchrun gives to this process."""
 
     rank: int
     world: int

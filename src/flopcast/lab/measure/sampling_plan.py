@@ -30,8 +30,9 @@ COMPILE_S = 8.0  # the first use of a class that is compiled
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """The speed of a device, for estimates of measuring times. It comes from data sheets and is never a
-    result.
+    """The speed of a device, for estimates of measuring times.
+
+    It comes from data sheets and is never a result.
 
     `tiny` reduces every size to one that a processor runs in milliseconds; short runs are then not left
     out. `peak_flop_per_s` holds peaks by dtype; a missing dtype is not measured. `libraries` are the
@@ -49,8 +50,9 @@ class Speed:
 class Effort:
     """The effort of timing one shape.
 
-    Repetitions for each condition, and seconds of idle time before each cold repetition, of continuous
-    load before the loaded repetitions, and of heating at the beginning of a loaded phase.
+    It holds the repetitions for each condition, and three durations in seconds: idle time before each cold
+    repetition, continuous load before the loaded repetitions, and heating at the beginning of a loaded
+    phase.
     """
 
     repetitions: int = 10
@@ -83,8 +85,8 @@ def plan(
     """Return the measurements, in order, that together take about `budget_s`.
 
     The keys in `done`, which a pack already contains, are left out and take no time. Every shape fits
-    into the device's memory and runs in a quarter of a second. No key occurs twice. The next round would
-    exceed the budget.
+    into the device's memory and runs in a quarter of a second. No key occurs twice. The plan ends before
+    the round that would exceed the budget.
     """
     chosen: list[Planned] = []
     seen: set[str] = set()

@@ -132,7 +132,7 @@ def stack_of(
     ----------
     flushes : whether gradients leave through pinned memory during the backward pass
     fitted : whether the host's times and the rate of pinned copies are those fitted on measured runs;
-        otherwise, layers need none
+        otherwise, both are left out
     device : name of the device, on which runs of DeepSpeed were then fitted
     buffers_gradients : whether 16-bit gradients are copied to buffers on the host and back
     """

@@ -109,9 +109,10 @@ class Reports:
 def score_runs(runs: Sequence[OffloadRun], constants: Constants = "catalogue") -> OffloadScores:
     """Predict every run that has a job.
 
-    With "model" or "folder", the rates of a machine are fitted to its runs of the other models or folders,
-    and constants to all runs of the others. A run without other runs on its machine keeps the machine's
-    rates. With "generation", constants are fitted to the runs on the other generations of devices.
+    With "model" or "folder", the rates of a machine are fitted to its runs of all other models or folders,
+    and constants to all runs of other models or folders. A run without other runs on its machine keeps the
+    machine's rates. With "generation", constants are fitted to the runs on the other generations of
+    devices.
     """
     known = Reports()
     left_out = tuple(run for run in runs if run.job is None)

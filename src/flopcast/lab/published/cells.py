@@ -196,5 +196,5 @@ def adapters(notes: str, gated: bool = True) -> dict[str, object]:
 
 
 def assumed_heads(hidden: int) -> int | None:
-    """Return the heads of a model for which a row states only a width: of size 128, else of size 64."""
+    """Return the number of heads of 128 or else 64 elements; None if neither divides the width."""
     return next((hidden // size for size in HEAD_SIZES if hidden % size == 0), None)

@@ -24,7 +24,7 @@ Entry = TypeVar("Entry", bound=StrictModel)
 
 
 class KnownCluster(StrictModel):
-    """Hardware by its printed name; `replaces` is a device that replaces the cluster's own.
+    """Hardware by its printed name; `replaces` names a device that replaces the device of the cluster.
 
     `source`: the publisher of the runs, which identifies a single machine whose own kernels were measured.
     `per_node`: the number of devices in a node, if this number identifies the node.
@@ -130,8 +130,9 @@ def cluster_of(run: Run) -> KnownCluster | None:
 
 
 def model_of(run: Run) -> KnownModel | None:
-    """Return the model that a run names. If the row has no sizes, only a model of the catalogue is
-    returned.
+    """Return the model that a run names.
+
+    If the row has no sizes, only a model of the catalogue is returned.
 
     A model needs no line in the table if an entry of the catalogue has the same sizes, and the same name
     except for spaces and dashes. Otherwise, the row's sizes are used in a common type of block.

@@ -29,9 +29,10 @@ AT_ONCE = 4  # deployments that are simulated before they are compared
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenDeployment:
-    """The chosen deployment, the number of those that fit, and whether it serves the traffic.
+    """The chosen deployment, the number of deployments that fit, and whether the chosen one serves the
+    traffic.
 
-    It serves the traffic if the queue does not grow and all limits of latency are met, as predicted.
+    A deployment serves the traffic if its predicted queue does not grow and all limits of latency are met.
     """
 
     plan: Deployment

@@ -1,7 +1,9 @@
-"""The best deployments of a space: all are estimated, the best estimates are simulated and ranked.
+"""The best deployments of a space.
+
+All deployments are estimated; the best estimates are simulated and ranked.
 
 Answers: which deployment serves this traffic best, and which others are as good?
-Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), how the answer looks
+Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), the text of the answer
 (render/deployments_text.py).
 """
 
@@ -56,9 +58,9 @@ OnServingProgress = Callable[[Progress], None]
 class RankedDeployment:
     """A deployment that was simulated.
 
-    `losses` are of the objectives of the front. `kept` states whether the deployment is predicted to serve
-    the traffic and to keep all limits of latency. `tied` states whether its first loss is within 1 % of the
-    best such deployment.
+    `losses` are the losses of the objectives of the front. `kept` states whether the deployment is
+    predicted to serve the traffic and to keep all limits of latency. `tied` states whether its first loss
+    is within 1 % of the best such deployment.
     """
 
     report: ServingReport
@@ -69,12 +71,16 @@ class RankedDeployment:
 
     @property
     def keeps_up(self) -> bool:
-        """Return whether it serves requests as fast as they arrive, within the limits of latency or not."""
+        """Return whether the deployment serves requests as fast as they arrive, even if it breaks limits
+        of latency.
+        """
         return self.report.saturation_per_s is None
 
     @property
     def likely(self) -> bool:
-        """Return whether it meets all limits of latency together with a probability of 50 % or more."""
+        """Return whether the deployment meets all limits of latency at once with a probability of at
+        least 50 %.
+        """
         chance = self.report.slo_chance
         return chance is None or chance >= LIKELY
 
@@ -91,13 +97,15 @@ class DeploymentResult:
     nearest : tuple of RankedDeployment
         Simulated deployments that break a limit, the nearest first.
     fewer_bits : RankedDeployment or None
-        If no deployment meets all limits: the nearest one with weights in fewer bits, if it does.
+        If no deployment meets all limits: the nearest deployment with weights in fewer bits, if it meets
+        them.
     candidates, possible, simulated : int
-        How many deployments the space has, how many keep every rule and fit, how many were simulated.
+        Number of deployments in the space, of those that keep every rule and fit, and of those that were
+        simulated.
     requests : int
-        Requests of one replica in a simulation, at most.
+        Largest number of requests of one replica in a simulation.
     partial : bool
-        Whether an interrupt ended the search before all of them.
+        Whether an interrupt ended the search before all simulations had run.
     """
 
     question: DeploymentQuestion
@@ -147,7 +155,7 @@ def find_deployments(
     SpecError
         No deployment is possible. The error lists the faults of the unchanged job.
     KeyboardInterrupt
-        Before the end of the first simulation. Later, an interrupt ends the search with its results so far.
+        The user interrupts the first simulation. A later interrupt returns the results so far.
     """
     say = told or (lambda _: None)
     found: list[Screened] = []
@@ -285,9 +293,10 @@ def _shortfall(each: RankedDeployment) -> tuple[Number, ...]:
 
 
 def excess_ratio(objectives: Iterable[Objective], arrive_per_s: Number | None, end_per_s: Number) -> Number:
-    """Return the largest ratio of a latency to its limit, and of arrivals to requests that end.
+    """Return the largest of these ratios: each latency divided by its limit, and arriving requests divided
+    by completed requests.
 
-    `arrive_per_s` is None if the engines keep up. If they do not, the ratio is more than 1.
+    `arrive_per_s` is None if the engines keep up with the traffic. If they do not, the ratio is above 1.
     """
     ratios = [one.reached_s / one.limit_s for one in objectives]
     if arrive_per_s is not None:

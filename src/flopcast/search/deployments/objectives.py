@@ -1,6 +1,8 @@
-"""Objectives of a search of serving: estimated for every deployment, exact for those that are simulated.
+"""Objectives of a search over deployments.
 
-Answers: by what can deployments be ranked, in which units?
+They are estimated for all deployments, and exact for simulated ones.
+
+Answers: by which objectives can deployments be ranked, and in which units?
 Elsewhere: the estimates (screen.py), the reports (serving/serving_report.py).
 
 A loss is a number to minimise: device-seconds per token if the user asks for tokens per second and device.
@@ -24,15 +26,15 @@ class ServingObjective:
     Attributes
     ----------
     name, key : str
-        What an option calls it, and what JSON does, with the unit.
+        Its name in options, and its name in JSON, with the unit.
     label : str
-        What a table calls it.
+        Its name in tables.
     show : callable
         The value as a text.
     estimate : callable
-        The value by estimate, on all devices of a deployment; takes dollars per second of all devices, too.
+        Returns the estimated value for all devices of a deployment, given also their dollars per second.
     exact : callable
-        The value of a deployment that was simulated, with its interval.
+        Returns the value of a simulated deployment, with its interval.
     inverse : bool
         Whether more of the value is better.
     needs_price : bool

@@ -1,6 +1,6 @@
 """The input of a search for deployments.
 
-Answers: which deployments are compared, for which jobs, by what?
+Answers: which deployments of which jobs are compared, and by which objectives?
 Elsewhere: what the objectives are (objectives.py), the answer (find.py).
 """
 
@@ -18,19 +18,20 @@ MEANT = {  # objectives of training, or words for ours → the objective
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class DeploymentQuestion:
-    """A search of serving.
+    """A search over deployments.
 
     Parameters
     ----------
-    jobs : equal but for their cluster or engine; the traffic and its limits of latency are to be served
+    jobs : jobs that are equal except for their cluster or engine, with the traffic and its limits of
+        latency
     space : what may vary
-    objectives : names of SERVING_OBJECTIVES; deployments are ranked by the first. By default, the cost if
-        the devices have a price, and else the output of a device.
+    objectives : names of SERVING_OBJECTIVES; the first one ranks deployments. By default, this is the cost
+        if the devices have a price, and otherwise the output of a device.
 
     Raises
     ------
     SpecError
-        Every fault of the objectives.
+        The objectives have faults, which are all reported.
     """
 
     jobs: tuple[ServingJob, ...]
@@ -64,13 +65,16 @@ class DeploymentQuestion:
 
     @property
     def named(self) -> tuple[ServingObjective, ...]:
-        """Return the objectives, the first of which ranks."""
+        """Return the objectives, beginning with the one that ranks deployments."""
         usual = "cost" if self.priced else "tokens_per_s_per_device"
         return tuple(SERVING_OBJECTIVES[name] for name in dict.fromkeys(self.objectives or (usual,)))
 
     @property
     def asked(self) -> tuple[ServingObjective, ...]:
-        """Return the axes of the front: a single objective is set against the time per output token."""
+        """Return the axes of the front.
+
+        If the user names one objective, the other axis is the time per output token.
+        """
         found = self.named
         other = "tpot" if found[0] is not SERVING_OBJECTIVES["tpot"] else "tokens_per_s_per_device"
         return found if len(found) > 1 else (*found, SERVING_OBJECTIVES[other])

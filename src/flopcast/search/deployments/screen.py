@@ -1,9 +1,9 @@
-"""Estimates of all deployments of a space, and which of them are simulated.
+"""Estimates of all deployments of a space, and the choice of those to simulate.
 
 Answers: which deployments fit, how well does each of them serve the traffic, and which few may be the best?
-Elsewhere: the estimate of one (steady.py), the simulation (find.py).
+Elsewhere: the estimate of one deployment (steady.py), the simulation (find.py).
 
-Deployments that differ only in replicas and limits share their passes, which are priced once.
+The passes of deployments that differ only in replicas and limits are priced once.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -58,7 +58,7 @@ class Screened:
     excess_ratio: float
 
     def loss(self, question: DeploymentQuestion) -> Number:
-        """Return the loss of the first objective, by estimate."""
+        """Return the estimated loss of the first objective."""
         first, price = question.named[0], self.job.cluster.price
         usd_per_hour = price.device_usd_per_hour if price else 0.0
         return first.loss(first.estimate(self.steady, self.job.devices, usd_per_hour))
@@ -71,7 +71,7 @@ def screened(
 
     Parameters
     ----------
-    requests : those of all instances together
+    requests : requests of all instances together
     """
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     if False in space.pools:
@@ -196,9 +196,9 @@ def _excess(job: ServingJob, steady: Steady) -> float:
 def promising(candidates: Sequence[Screened], question: DeploymentQuestion, most: int) -> list[Screened]:
     """Return the deployments that are worth a simulation, the most promising first.
 
-    Half of them are divided among the clusters and engines of the question, with and without pools, so that
-    each has a result. Of deployments that differ only in the limits of a pass, only the one with the best
-    estimate comes first. Other limits of the best deployments fill the remaining places.
+    Half of the simulations are divided among the clusters and engines of the question, with and without
+    pools, so that each has a result. If deployments differ only in the limits of a pass, the one with the
+    best estimate is simulated first. Other limits of the best deployments fill the remaining places.
     """
     ordered = sorted(candidates, key=lambda each: _order(each, question))
     families: dict[Hashable, list[Screened]] = {}

@@ -1,7 +1,7 @@
 """A space of deployments: which values each field may take, and all deployments that a job may have.
 
-Answers: which degrees, formats and limits does a search of serving try?
-Elsewhere: what a field means (spec/deployment.py), which deployments are worth a simulation (screen.py).
+Answers: which degrees, formats and limits does a search over deployments try?
+Elsewhere: the fields (spec/deployment.py), the deployments that are simulated (screen.py).
 
 A field that is left out takes every value that can matter. Number formats are an exception, because they
 change the answers of a model: a search keeps the formats of the job unless the space lists others.
@@ -59,8 +59,9 @@ Places = Annotated[tuple[PlacedOn, ...], BeforeValidator(_names)]
 class DeploymentSpace(StrictModel):
     """The deployments of a search: the allowed values of each field.
 
-    Numbers are lists or one word, as in a space of plans: "1,2,4", "1..16" (doubling), "all". A field that
-    is empty takes every value that may matter; formats are then those of the job.
+    Numbers are a list, a range or "all", as in a space of plans: "1,2,4", "1..16" (doubled each time). An
+    empty field takes every value that may matter. An empty field of a number format takes the format of the
+    job.
 
     Attributes
     ----------
@@ -72,14 +73,14 @@ class DeploymentSpace(StrictModel):
     cache : tuple of str
         Number formats of cached keys and values (short name: kv).
     latents, residual : tuple of str
-        How ranks keep latents, and what the halves of a block read; as in the job if they are empty,
-        because they change the answers of a model as well.
+        How ranks keep latents, and the inputs of the halves of a block. If they are empty, those of the job
+        are used, because these fields also change the answers of a model.
     expert_messages : tuple of str
-        Whether messages of experts are hidden; as in the job if it is empty.
+        Whether messages of experts are hidden. If it is empty, the value of the job is used.
     weights_on, kv_on, activations_on : tuple of str
         Memory of weights, of keys and values, and of hidden states; if empty, that of the job.
     host_computes : tuple of str
-        What the host's processor computes; as in the job if it is empty.
+        The work of the host's processor. If it is empty, the value of the job is used.
     max_sequences, max_tokens : tuple of int
         Limits of one pass.
     pools : tuple of bool
@@ -115,7 +116,7 @@ class DeploymentSpace(StrictModel):
 
 
 def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
-    """Yield the deployments of one instance, with the limits of the engine; all have `replicas` 0.
+    """Yield the deployments of one instance, with the limits of the engine. Their `replicas` is 0.
 
     Parameters
     ----------
@@ -162,7 +163,7 @@ def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int
 
 
 def replicas_of(job: ServingJob, deployment: Deployment, space: DeploymentSpace) -> tuple[int, ...]:
-    """Return the numbers of instances that are tried, ascending."""
+    """Return the numbers of instances that the search tries, in ascending order."""
     most = job.cluster.num_devices // deployment.devices
     if job.traffic.concurrency is not None:  # more instances would have no request
         most = min(most, max(job.traffic.concurrency // deployment.data_parallel, 1))
@@ -171,7 +172,9 @@ def replicas_of(job: ServingJob, deployment: Deployment, space: DeploymentSpace)
 
 
 def limits_of(job: ServingJob, space: DeploymentSpace) -> tuple[tuple[int | None, int | None], ...]:
-    """Return the limits of sequences and of new tokens that are tried; None is the engine's own."""
+    """Return the limits of sequences and of new tokens that the search tries; None means the engine's
+    limit.
+    """
     sequences = space.max_sequences or _others(job.plan.max_sequences, SEQUENCES, job.engine.max_sequences)
     tokens = space.max_tokens or _others(job.plan.max_tokens, TOKENS, job.engine.max_tokens)
     return tuple(product(sequences, tokens))

@@ -1,7 +1,7 @@
 """The steady state of an engine under a load, from which latencies are estimated quickly.
 
 Answers: how many sequences decode at the same time, and how long do requests wait?
-Elsewhere: the exact simulation (serving/scheduler.py), which deployments are estimated (screen.py).
+Elsewhere: the exact simulation (serving/scheduler.py), the estimated deployments (screen.py).
 
 If B sequences decode and outputs have O tokens, B / O requests end in each iteration, and as many prompts
 of P tokens are computed. The time T of such an iteration follows from B alone, the rate of requests is B /
@@ -49,7 +49,7 @@ class Steady:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Curve:
-    """An engine by the number of decoding sequences, ascending; arrays of shape (points,).
+    """Rates and times of an engine for ascending numbers of decoding sequences; arrays of shape (points,).
 
     `iteration_s` is the time per output token of a sequence.
     """
@@ -65,11 +65,11 @@ class Curve:
 
 
 def curve_of(times: PassSeconds, load: Load, most_sequences: Number, max_tokens: int, apart: bool) -> Curve:
-    """Return the curve up to `most_sequences`, which memory or a limit allows.
+    """Return the curve for up to `most_sequences`, the number that memory or a limit allows.
 
     Parameters
     ----------
-    apart : whether prompts run in passes of their own
+    apart : whether prompts run in separate passes
     """
     prompt, output = load.prompt_tokens, load.output_tokens / load.yielded_tokens
     computed = load.computed_tokens
@@ -112,7 +112,7 @@ def static_curve_of(
 
     Parameters
     ----------
-    requests : the requests of which batches are made, by chance
+    requests : requests from which batches are drawn at random
     padding : whether prompts are as long as the longest of their batch
     """
     top = max(most_sequences, 1.0)
@@ -183,8 +183,9 @@ def steady_state(curve: Curve, load: Load, engines: int) -> Steady:
     Steady
         In an open loop the number of decoding sequences follows from the rate by interpolation. The wait in
         the queue grows as x² / (1 - x) with the load ratio x, as in a queue with random arrivals and one
-        server; x is held at 0.99, so that an overloaded deployment has a finite estimate. In a closed loop
-        the number of conversations decides, and those that the engine cannot hold wait for one another.
+        server; x is limited to 0.99, so that an overloaded deployment has a finite estimate. In a closed
+        loop, the number of conversations determines the number of decoding sequences. Conversations for
+        which the engine has no room wait.
     """
     largest = float(curve.rate_per_s[-1])
     output = load.output_tokens
@@ -228,8 +229,8 @@ def steady_pools(
     ----------
     prompts : times of passes of one group of the pool for prompts
     decoding : the curve of one group of the pool that decodes, without prompts
-    load : of all groups together
-    transfer_s : of the keys and values of a prompt
+    load : load of all groups together
+    transfer_s : seconds to send the keys and values of a prompt
     """
     of_prompts, of_decoding = engines
     prompt, pairs = (

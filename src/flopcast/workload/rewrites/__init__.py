@@ -1,7 +1,8 @@
 """The rewrites that a stack may name: one file and one line each.
 
-A stack lists them in the order in which they apply. A rewrite whose pattern a layer does not have, or that
-an earlier one has already taken, changes nothing: `Programs.accounting` lists those that did.
+A stack lists them in the order in which they apply. A rewrite changes nothing if a layer does not have its
+pattern, or if an earlier rewrite has replaced the pattern. `Programs.accounting` lists the rewrites that
+changed something.
 """
 
 from flopcast.workload.rewrites.autocast import autocast

@@ -8,8 +8,8 @@ Embeddings and norms have fp32 weights and return fp32, and an addition returns 
 inputs. The residual stream is therefore in fp32:
 
 - norms and positions read and write fp32. Norms that are chains of kernels (`unfused_rmsnorm`,
-  `wide_rmsnorm`) run square, mean, product and scale in fp32 without casts. A norm of 16-bit queries or
-  keys casts them to fp32, so that the following rotary embeddings also run in fp32;
+  `wide_rmsnorm`) run square, mean, product and scale in fp32 without casts. A norm casts 16-bit queries or
+  keys to fp32, so that the following rotary embeddings also run in fp32;
 - each GEMM casts its own input, because autocast caches only the casts of weights. If queries, keys and
   values, or both halves of a gated layer, are products of their own (`separate_projections`, which a stack
   lists before this rewrite), each of them casts it;
@@ -57,7 +57,7 @@ GRADIENT_SUM = "fork"  # of the gradients of products that read one tensor, each
 def autocast(items: Items) -> Items:
     """Return the items of a layer as they run under autocast.
 
-    A layer without weights, or whose products are not in 16 bits, is unchanged.
+    A layer without weights, or without 16-bit products, does not change.
     """
     if not any(_has_weights(item) for item in items) or any(_is_wide_product(item) for item in items):
         return items

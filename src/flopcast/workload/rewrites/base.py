@@ -1,11 +1,10 @@
 """Functions with which rewrites find and replace items.
 
-A rewrite is one pure function from the forward items of one layer to those that a stack really runs.
-It may fuse, split or replace items; FLOP stay what they were, bytes are accounted for (realise.py).
+A rewrite is a pure function that converts the forward items of one layer to those that a stack runs. It may
+fuse, split or replace items. FLOP must not change, and changes of bytes are recorded (passes.py).
 
-A rewrite processes one layer. It finds its pattern by kinds of kernels, and never by the name of the layer,
-so that it works for every architecture. Items that it leaves alone it returns as they are: the same
-objects.
+A rewrite finds its pattern by kinds of kernels, and never by the name of the layer, so that it works for
+every architecture. It returns all other items unchanged, as the same objects.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ Rewrite = Callable[[Items], Items]
 
 
 def kind_of(item: Item) -> str:
-    """Return the kind of a memory-bound item, the kernel of another operator, "" for a message.
+    """Return the kind of a memory-bound item, the kernel of any other operator, or "" for a message.
 
     A memory-bound item has the same kind in both passes, but different kernels.
     """
@@ -31,9 +30,9 @@ def kind_of(item: Item) -> str:
 def fuse_runs(items: Items, kinds: tuple[str, ...], fused: str) -> Items:
     """Replace every run of memory-bound items of exactly `kinds` by one item of kind `fused`.
 
-    The fused item reads what the first read, and whatever else its run read from outside; it writes what
-    the last wrote. Its own kind determines what it saves for the backward pass. Tensors between its parts
-    are never written, so they cannot be kept.
+    The fused item reads all tensors that the run reads from outside, and writes the output of the last
+    item. Its kind determines the tensors that it saves for the backward pass. Tensors between the items are
+    never written, so they cannot be kept.
 
     Examples
     --------
@@ -68,7 +67,7 @@ def _fused(run: Items, kind: str) -> Item:
 
 
 def read_outside(run: Items) -> tuple[str, ...]:
-    """Return tensors that a run reads and does not write before: those of its first item first."""
+    """Return the tensors that a run reads but does not write before, in the order of its items."""
     made = {item.output for item in run[:-1]}
     others = [name for item in run for name in item.inputs if name not in made]
     return tuple(dict.fromkeys([*run[0].inputs, *others]))
@@ -85,7 +84,7 @@ def beside(item: Item, word: str) -> str:
 
 
 def change_kind(items: Items, old: str, new: str) -> Items:
-    """Replace the kind of every memory-bound item of kind `old`: same tensors, other passes."""
+    """Replace the kind of every memory-bound item of kind `old`; the tensors stay the same."""
     return tuple(
         replace(item, work=replace(item.work, kind=new))
         if isinstance(item.work, MemoryBound) and item.work.kind == old

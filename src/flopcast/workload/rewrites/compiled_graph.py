@@ -1,8 +1,8 @@
 """Kernels of an exported graph that a compiler joins: elementwise operators, sums over rows and norms.
 
 A compiler such as TorchInductor writes one kernel for a chain in which each operator reads what one before
-it made (arXiv:2404.17835 describes the fusion of producers and consumers). What lies inside is never
-written: it is computed again from what enters, in the backward pass too. A product ends a chain.
+it made (arXiv:2404.17835 describes the fusion of producers and consumers). Tensors inside a chain are never
+written. The backward pass computes them again from the inputs of the chain. A product ends a chain.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Elementwise operators that a GEMM or a convolution applies to its output before it writes the output.
 
 cuDNN and cuBLASLt apply an activation or a sum with another tensor as the epilogue of a convolution or a
-GEMM (cuDNN, developer guide, "Supported graph patterns"). The result of the product alone is then neither
+GEMM (cuDNN, developer guide, "Supported graph patterns"). The result before the epilogue is then neither
 written nor read.
 """
 
@@ -16,11 +16,11 @@ EPILOGUES = ("elementwise", JOINED)
 
 
 def convolution_epilogues(items: Items) -> Items:
-    """Remove the bytes of a convolution's output that only a following elementwise operator reads.
+    """Remove the bytes of a convolution's output that only the next elementwise operator reads.
 
     Examples
     --------
-    A ReLU behind a convolution runs no kernel:
+    A ReLU after a convolution runs no kernel:
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel

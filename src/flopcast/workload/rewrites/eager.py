@@ -4,8 +4,8 @@ Answers: which chains of framework kernels compute a norm, a softmax, or a gated
 which tensors do they keep?
 Elsewhere: the chains of GPT-NeoX (unfused_norm.py, unfused_rope.py).
 
-Norms and softmax are computed in fp32 between two casts, so that they keep tensors of twice the bytes.
-Every chain was counted, kernel by kernel, in a trace of the model's own code (docs/accuracy/traces.md).
+Norms and softmax run in fp32 between two casts, so that they keep tensors of twice the bytes. The kernels
+of every chain were counted in a trace of the model's code (docs/accuracy/traces.md).
 """
 
 import numpy as np
@@ -19,21 +19,22 @@ MOST_FUSED_KEYS = 2048
 
 
 def wide_rmsnorm(items: Items) -> Items:
-    """Replace `rmsnorm` by casts, square, mean, divide, scale (Llama); keeps fp32 input, 16-bit output."""
+    """Replace `rmsnorm` by casts, square, mean, divide, scale, which keep fp32 input and 16-bit output."""
     return change_kind(items, "rmsnorm", "wide_rmsnorm")
 
 
 def wide_scaled_rmsnorm(items: Items) -> Items:
-    """Replace `rmsnorm` by the same, but scaled before the last cast (Gemma, OLMo 2); both kept tensors are
-    fp32.
+    """Replace `rmsnorm` as `wide_rmsnorm` does, but scale before the last cast (Gemma, OLMo 2).
+
+    Both kept tensors are fp32.
     """
     return change_kind(items, "rmsnorm", "wide_scaled_rmsnorm")
 
 
 def wide_softmax(items: Items) -> Items:
-    """Replace `softmax` of 16 bits by cast, softmax, cast, which keeps its result in fp32.
+    """Replace `softmax` of 16 bits by cast, softmax and cast, which keep the result in fp32.
 
-    The softmax of a router, which runs in fp32 anyway, stays one kernel.
+    The softmax of a router stays one kernel, because its input is already in fp32.
     """
     return tuple(
         item
@@ -49,7 +50,7 @@ def wide_long_softmax(items: Items) -> Items:
     References
     ----------
     NVIDIA/Megatron-LM, v2.5, megatron/model/fused_softmax.py: the fused kernel takes at most 2048 keys.
-    `--apply-query-key-layer-scaling`, a default, makes the other path compute in fp32.
+    with `--apply-query-key-layer-scaling`, a default, the unfused path computes in fp32.
     """
     return tuple(
         wide_softmax((item,))[0]
@@ -60,7 +61,10 @@ def wide_long_softmax(items: Items) -> Items:
 
 
 def unfused_gate(items: Items) -> Items:
-    """Replace `swiglu` and `geglu` by activation and product; keeps the activated half; clamps are free."""
+    """Replace `swiglu` and `geglu` by activation and product, which keep the activated half.
+
+    Clamps cost nothing.
+    """
     for gate in ("swiglu", "geglu"):
         for kind in (gate, f"clamped_{gate}"):
             items = change_kind(items, kind, f"unfused_{gate}")
@@ -68,7 +72,7 @@ def unfused_gate(items: Items) -> Items:
 
 
 def unfused_dense_gate(items: Items) -> Items:
-    """Replace gates as `unfused_gate` does, but keep those of experts as one kernel, including the clamp.
+    """Replace gates as `unfused_gate` does, except the gates of experts, which stay one kernel with clamp.
 
     References
     ----------
@@ -85,7 +89,7 @@ def unfused_gelu(items: Items) -> Items:
 
 
 def unfused_relu2(items: Items) -> Items:
-    """Replace `relu2` by ReLU and power; keeps the output of ReLU, which both kernels read backward.
+    """Replace `relu2` by ReLU and power, which keep the output of ReLU for both of their gradients.
 
     References
     ----------

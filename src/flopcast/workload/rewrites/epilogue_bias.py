@@ -1,6 +1,7 @@
 """The bias of the q, k, v projection, added by the GEMM's own epilogue (cuBLASLt, `torch.addmm`).
 
-Megatron-LM and GPT-NeoX build the other linears of a block with `skip_bias_add`: a later kernel adds it.
+Megatron-LM and GPT-NeoX create the other linears of a block with `skip_bias_add`, so that a later kernel
+adds their bias.
 """
 
 from flopcast.operators.item import Item
@@ -10,9 +11,10 @@ from flopcast.workload.rewrites.base import Items, kind_of
 
 
 def epilogue_bias(items: Items) -> Items:
-    """Replace `bias_add, split_heads` by `epilogue_bias, split_heads`: no forward kernel is left.
+    """Replace `bias_add, split_heads` by `epilogue_bias, split_heads`: the bias needs no forward kernel.
 
-    The gradient's sum over tokens stays. Only the bias of q, k and v comes before a split of heads.
+    The gradient of the bias is still a sum over tokens. Only the bias of q, k and v precedes a split of
+    heads.
     """
     kinds = [*map(kind_of, items), ""]
     return tuple(

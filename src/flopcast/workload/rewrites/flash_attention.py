@@ -1,7 +1,7 @@
-"""Attention in one kernel: the scores are never written (arXiv:2205.14135).
+"""Attention in one kernel, which never writes the scores (arXiv:2205.14135).
 
-The one rewrite that changes FLOP: a kernel skips the part of the square that mask or window would remove.
-If keys are sent around a ring of ranks, the kernel runs once for the keys of each rank (ring_attention.py).
+This is the only rewrite that changes FLOP: the kernel skips the pairs that a mask or window removes. If
+keys are sent around a ring of ranks, the kernel runs once for the keys of each rank (ring_attention.py).
 """
 
 import numpy as np
@@ -17,9 +17,10 @@ from flopcast.workload.rewrites.ring_attention import in_ring_steps
 def flash_attention(items: Items) -> Items:
     """Replace the run from `scores` to `context` by one kernel, which includes the dropout.
 
-    Its mask is not kept: the backward pass draws the same random numbers again. A layer is causal if its
-    run has a mask. The kernel writes heads side by side, as (sequence, token, head, element): the copy that
-    joins what batched products write apart is left out, and its result is the kernel's own output.
+    The mask of dropout is not kept, because the backward pass draws the same random numbers again. A layer
+    is causal if the replaced items include a mask. The kernel writes the heads of a token next to each
+    other, as (sequence, token, head, element), so the copy that joins heads after batched products is left
+    out.
     """
     result: list[Item] = []
     run: list[Item] = []

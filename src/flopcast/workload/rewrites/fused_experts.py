@@ -1,7 +1,7 @@
 """Activation functions of experts, and the following casts, fused into the GEMMs of experts.
 
-One kernel multiplies the rows of all experts, applies the gate and writes 8 bits; in the backward pass the
-same holds for the second linear's input gradient. What is kept does not change.
+One kernel multiplies the rows of all experts, applies the gate and writes 8 bits; another kernel does the
+same for the input gradient of the second linear. Kept tensors do not change.
 
 References
 ----------

@@ -1,9 +1,9 @@
 """Cross entropy in one kernel over 16-bit logits.
 
-Answers: what runs instead of the cast to fp32 and the chain of kernels after the logits?
-Elsewhere: which stack does (spec/stack.py, `fused_loss`). Logits that are divided over ranks need sums over
-ranks, and a stack without a kernel for these keeps the chain. A batch of plans has the items of both, and
-the counts of items choose for each plan.
+Answers: which kernel replaces the cast to fp32 and the chain of kernels after the logits?
+Elsewhere: the stacks with this kernel (spec/stack.py, `fused_loss`). Divided logits need sums over ranks. A
+stack whose kernel does not support these sums keeps the chain. A batch of plans has the items of both
+variants, and the counts of items select one for each plan.
 """
 
 from flopcast.dtypes import Counts
@@ -20,7 +20,7 @@ def fused_loss(items: Items, cut: Counts) -> Items:
 
     Parameters
     ----------
-    cut : 1 where logits are cut and keep the chain, else 0; shape (plans, 1)
+    cut : 1 for plans whose logits are divided and keep the chain, otherwise 0; shape (plans, 1)
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Norms by kernels that read and write each element once (Apex, Transformer Engine, compiled chains)."""
+"""Norms in kernels that read and write each element once (Apex, Transformer Engine, compiled chains)."""
 
 from flopcast.workload.rewrites.base import Items, change_kind
 
 
 def fused_layernorm(items: Items) -> Items:
-    """Replace PyTorch's norms, of both kinds, by fused ones: the same bytes, another curve.
+    """Replace PyTorch's norms by fused norms, which move the same bytes but have another efficiency curve.
 
     References
     ----------

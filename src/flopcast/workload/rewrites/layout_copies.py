@@ -1,8 +1,8 @@
 """Copies of q, k and v to the layout of a fused attention kernel, and copies of its result to the layout of
 the model.
 
-GPT-NeoX rearranges them for the kernel, and rearranges its output back: (sequence, token, head, element)
-into (token, sequence, head, element).
+GPT-NeoX rearranges q, k and v for the kernel, and rearranges its output back: (sequence, token, head,
+element) into (token, sequence, head, element).
 """
 
 from flopcast.operators.flash_attention import FlashAttention
@@ -13,7 +13,9 @@ from flopcast.workload.rewrites.base import Items, beside
 
 
 def layout_copies(items: Items) -> Items:
-    """Add one copy of q, k and v before every fused attention kernel, one after it; backward, of gradients.
+    """Add a copy of q, k and v before every fused attention kernel, and a copy of its output after it.
+
+    The backward pass copies their gradients.
 
     The copies before the kernel replace the tensors that it would keep, so these are not kept twice. The
     output is kept in both layouts.

@@ -1,9 +1,9 @@
 """The bias of every linear added in the GEMM's epilogue (`torch.addmm`, cuBLASLt).
 
-PyTorch's `nn.Linear` does so wherever its bias is a vector; Megatron-LM's linears leave theirs to later
-kernels (epilogue_bias.py). TorchInductor adds it there, or in the elementwise kernel that reads the product
-(torch/_inductor/fx_passes/post_grad.py, unfuse_bias_add_to_pointwise). Grouped products of experts are no
-`nn.Linear`: a kernel adds the biases of their rows.
+PyTorch's `nn.Linear` does this if its bias is a vector. Megatron-LM adds most biases in later kernels
+(epilogue_bias.py). TorchInductor adds a bias in the epilogue, or in the elementwise kernel that reads the
+product (torch/_inductor/fx_passes/post_grad.py, unfuse_bias_add_to_pointwise). Grouped products of experts
+are not an `nn.Linear`; a separate kernel adds their biases.
 """
 
 from flopcast.operators.grouped_matmul import GroupedMatmul

@@ -1,7 +1,7 @@
-"""Metrics of training that read the logits once more, each with a cross entropy of its own.
+"""Metrics of training, each of which computes another cross entropy of the logits.
 
-Composer updates what a model calls its training metrics in every micro-batch; LLM Foundry's are the cross
-entropy and the perplexity of language, each PyTorch's loss on 16-bit logits in fp32, without a gradient.
+Composer updates the training metrics of a model in every micro-batch. LLM Foundry has two, cross entropy
+and perplexity. Each runs PyTorch's loss in fp32 on 16-bit logits, without a gradient.
 """
 
 from flopcast.operators.item import Item
@@ -13,7 +13,7 @@ METRICS = ("cross_entropy", "perplexity")
 
 
 def loss_metrics(items: Items) -> Items:
-    """Add one `metric_cross_entropy` of the same logits before a loss for each metric.
+    """Add, for each metric, one `metric_cross_entropy` of the same logits before the loss.
 
     The kernel reads as many bytes as the forward of the loss. It has its own kind because it has no
     backward pass.

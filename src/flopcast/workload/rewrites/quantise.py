@@ -1,25 +1,25 @@
-"""Linear layers in 8 or 4 bits: casts before them, narrow operands, narrow gathers.
+"""Linear layers in 8 or 4 bits, with casts, low-precision operands and low-precision gathers.
 
-Answers: what does a precision recipe make of one layer's forward items?
+Answers: how does a precision recipe change the forward items of one layer?
 Elsewhere: the recipes (spec/precision.py), the bytes of a cast, and weights (workload/casts.py).
 
-This rewrite is the last one of a layer, because it searches for the GEMMs and norms that the stack runs.
-FLOP do not change. Each linear layer gets:
+This rewrite is the last one, because it searches for the GEMMs and norms that the stack runs. FLOP do not
+change. Each linear layer gets:
 
-- a cast of its input before it, once for all linears that read a tensor, and before the gather where
-  sequence parallelism gathers it. The linear keeps the narrow copy for its weight gradient; the wide
-  tensor is kept only if another operator needs it;
-- a cast of its output's gradient, an item that does nothing forward, behind it, or behind the
-  reduce-scatter whose backward gathers that gradient;
+- a cast of its input. All linears that read a tensor share one cast, which precedes the gather of sequence
+  parallelism. The linear keeps the low-precision copy for its weight gradient; the 16-bit tensor is kept
+  only if another operator needs it;
+- a cast of the gradient of its output. This item, which does nothing in the forward pass, follows the
+  linear, or the reduce-scatter whose backward pass gathers the gradient;
 - transposes of gathered tensors, if the engine reads only one layout: such tensors cannot be cast in
   advance;
 - a transpose of its weight in the backward pass, if the engine reads only one layout, the weight is kept
   only in 8 bits, and the stack caches no transposed copy.
 
-A tensor is read `reads` times and written once for each layout; where a norm does a part of the cast,
-passes of both are saved. A cast of rows that experts received also writes the copy for their weight
-gradient, so it is kept if tokens are sent in 8 or 4 bits. Around a product whose weight is frozen, each
-tensor is cast in one layout, because no weight gradient reads the other.
+A cast reads a tensor `reads` times and writes it once for each layout. If a norm does a part of the cast,
+both have fewer passes. A cast of rows that experts received also writes the copy for their weight gradient.
+This copy is kept if tokens are sent in 8 or 4 bits. If a weight is frozen, the tensors of its product are
+cast in only one layout, because no weight gradient reads the other layout.
 """
 
 import numpy as np
@@ -42,17 +42,18 @@ WRITES_NARROW = "epilogue_gate"  # casts what it makes, and the gradient of what
 
 
 def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts) -> Items:
-    """Forward items of one layer under a recipe.
+    """Return the forward items of one layer under a recipe.
 
     Parameters
     ----------
     ranks : array of shape (plans, 1)
-        The tensor-parallel degree: a rank casts its own share of what is gathered.
+        The tensor-parallel degree: before a gather, a rank casts only its own part.
 
     Returns
     -------
     tuple of Item
-        Products of linear layers are narrow; items that no recipe concerns are the same objects.
+        Products of linear layers have low precision. Items that the recipe does not change are the same
+        objects.
     """
     together = any(kind_of(item) == WRITES_NARROW for item in items)
     cast = Casts(recipe, stack, ranks, together=together)

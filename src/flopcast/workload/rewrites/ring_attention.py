@@ -1,17 +1,20 @@
 """Attention whose keys and values are sent around a ring of ranks: one kernel for the keys of each rank.
 
-Answers: which blocks does a rank compute, which of them hide the hops, what puts the blocks together?
-Elsewhere: what is sent (layers/context.py), how the backward runs beside it (workload/message_order.py).
+Answers: which blocks of scores does a rank compute, which of them hide the hops, and which kernel merges
+the blocks?
+Elsewhere: the messages (layers/context.py), their overlap with the backward pass
+(workload/message_order.py).
 
-A rank's queries meet its own keys first, while those of its neighbour arrive; so c ranks take c blocks and
-c - 1 hops. With L tokens on a rank and a causal mask:
+A rank's queries first attend to the rank's own keys, while the keys of its neighbour arrive. With c ranks,
+this takes c blocks and c - 1 hops. With L tokens on a rank and a causal mask:
 
-    zigzag       a rank holds parts i and 2c - 1 - i of 2c: its own triangle of L²/2 pairs, then c - 1
-                 blocks of L²/2: all its queries and half of the keys, or half and all. All ranks alike.
-    contiguous   rank i computes i squares of L² pairs and its triangle: sizes here are those of the last,
-                 which computes most and which all others wait for: (c - 1/2) L².
+    zigzag a rank holds parts i and 2c - 1 - i of 2c: its own triangle of L²/2 pairs, then c - 1 blocks of
+    L²/2 pairs: all queries and half of the keys, or half of the queries and all keys. All ranks have equal
+    work. contiguous rank i computes i squares of L² pairs and its triangle: sizes are those of the last
+    rank, which computes most, (c - 1/2) L² pairs, and for which all others wait.
 
-Blocks are merged in fp32 by their log-sums. Every block adds to the gradients of queries, keys and values.
+Blocks are merged in fp32 by the logarithms of their sums of exponentials. Every block adds to the gradients
+of queries, keys and values.
 
 References
 ----------
@@ -31,11 +34,11 @@ from flopcast.workload.rewrites.base import Items, beside
 
 
 def in_ring_steps(items: Items) -> Items:
-    """Replace every attention kernel that follows transfers of a ring by its blocks; others stay.
+    """Replace every attention kernel that follows transfers of a ring by its blocks.
 
     Examples
     --------
-    Four ranks of 1024 tokens: 4 · 1024² / 2 pairs each, an eighth of 4096², and three hops beside them.
+    Four ranks of 1024 tokens: each computes 4 · 1024² / 2 pairs, an eighth of 4096², while three hops run.
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel

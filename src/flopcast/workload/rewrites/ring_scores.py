@@ -1,17 +1,17 @@
 """Attention that stores its scores, with keys and values that are sent around a ring of ranks.
 
 Answers: which messages does ring self-attention send, forward and backward?
-Elsewhere: rings under fused attention, which never has all scores of a query (ring_attention.py), the sizes
-of keys and values (layers/context.py), the scores that are kept (workload/backward.py).
+Elsewhere: rings of fused attention, which never stores all scores of a query (ring_attention.py), the sizes
+of keys and values (layers/context.py), the kept scores (workload/backward.py).
 
 A rank computes the scores of its own queries with the keys of all ranks, one rank's keys at a time, and
 stores them: L / n rows of L scores for each head. The values are then sent around the same ring, for the
 context. In the backward pass, keys and values are sent around the ring again. Each rank then has gradients
-of all keys and values, and all ranks sum these. With B sequences of L tokens on n ranks and Z heads of A
-elements, a layer sends 8 (n - 1) · B · Z · (L / n) · A elements: four rings, and two all-reduces of twice
-as much each.
+of all keys and values, and an all-reduce sums these gradients. With B sequences of L tokens on n ranks and
+Z heads of A elements, a layer sends 8 (n - 1) · B · Z · (L / n) · A elements: four rings, and two
+all-reduces of twice as much each.
 
-Messages and products of a rank follow each other, as in ColossalAI.
+Messages do not overlap with products, as in ColossalAI.
 
 References
 ----------
@@ -28,11 +28,11 @@ from flopcast.workload.rewrites.base import Items, beside
 
 
 def ring_scores(items: Items) -> Items:
-    """Send keys before the scores and values before the context, each around a ring; other items stay.
+    """Send keys around a ring before the scores, and values before the context.
 
     Examples
     --------
-    Four ranks of 1024 tokens, one head of 64 elements in 16 bits, of which a token sends 128 bytes:
+    Four ranks of 1024 tokens, with one head of 64 elements in 16 bits, so that a token sends 128 bytes:
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel

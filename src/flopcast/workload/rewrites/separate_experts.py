@@ -2,7 +2,7 @@
 
 Transformer Engine's `GroupedLinear`, which Megatron-Core uses for `--moe-grouped-gemm`, runs a cuBLAS
 product for each expert on four streams (`te_multi_stream_cublas_gemm` of transformer_engine/common/gemm).
-Kernels that serve instead put all experts of a layer into one grid.
+Kernels of serving engines instead compute all experts of a layer in one grid.
 """
 
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -11,8 +11,9 @@ from flopcast.workload.rewrites.base import Items
 
 
 def separate_experts(items: Items) -> Items:
-    """Replace every grouped product by one dense product per expert: the same FLOP and bytes, another
-    kernel.
+    """Replace every grouped product by one dense product per expert.
+
+    FLOP and bytes stay the same, but the kernel differs.
     """
     return tuple(
         replace(item, work=replace(item.work, separate=True))

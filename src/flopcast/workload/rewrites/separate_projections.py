@@ -1,14 +1,14 @@
-"""Queries, keys and values, and both halves of a gated layer, as linears of their own.
+"""Queries, keys and values, and both halves of a gated layer, as separate linears.
 
-In models of PyTorch, each of them has its own matrix (`wq`, `wk`, `wv`; `w1`, `w3`), although a layer of
-flopcast has one GEMM. The gradient of their input is then a sum: each contributes a gradient as wide as the
-input, however few of its columns a rank holds. The other products remain one GEMM each, as if the matrices
-were concatenated. Tensor parallelism is taken to divide sequences too, as TorchTitan's always does.
+Models in PyTorch have a matrix for each (`wq`, `wk`, `wv`; `w1`, `w3`), although a layer of flopcast has
+one GEMM. The gradient of their input is then a sum of one gradient per matrix, each as wide as the input.
+All products are still predicted as one GEMM, as if the matrices were concatenated. flopcast assumes
+sequence parallelism, as in TorchTitan.
 
 References
 ----------
 pytorch/torchtitan: torchtitan/models/llama/model.py (the matrices), torchtitan/parallelisms/
-parallelize_llama.py (`PrepareModuleInput`: gathered once for all, so that gradients are added before
+parallelize_llama.py (`PrepareModuleInput`: one gather for all matrices, so that gradients are added before
 they are scattered).
 """
 
@@ -24,12 +24,12 @@ FORK = "_fork"  # ends the name of an item that stands for further products of t
 
 
 def separate_projections(items: Items) -> Items:
-    """Add gradients one after the other, each by a kernel, as in eager mode."""
+    """Add the gradients of the matrices' input one by one, each in a kernel, as in eager mode."""
     return _forked(items, compiled=False)
 
 
 def compiled_projections(items: Items) -> Items:
-    """Add gradients in one kernel before a reduce-scatter, else in the norm's gradient (compiled)."""
+    """Add the gradients in one kernel before a reduce-scatter, or else in the gradient of the norm."""
     return _forked(items, compiled=True)
 
 

@@ -1,15 +1,16 @@
 """Shared experts that are computed while tokens of the other experts are sent
 (`--moe-shared-expert-overlap`).
 
-Their first linear runs beside the dispatch, their second beside the combine, each with the tensor-parallel
-message that belongs to it; in the backward pass the other way round (workload/message_order.py). The part
-of an exchange that is longer than the kernels beside it stays exposed.
+Their first linear overlaps with the dispatch and their second with the combine, each together with its
+tensor-parallel message. In the backward pass, it is the other way round (workload/message_order.py). If an
+exchange takes longer than these kernels, the rest is exposed.
 
-Exchanges beside another micro-batch (DualPipe, arXiv:2412.19437, section 3.2.1) are in exchange_overlap.py.
+Exchanges that overlap with another micro-batch (DualPipe, arXiv:2412.19437, section 3.2.1) are in
+exchange_overlap.py.
 
 References
 ----------
-Megatron-Core, `transformer/moe/shared_experts.py`: which part runs beside which exchange.
+Megatron-Core, `transformer/moe/shared_experts.py`: which part overlaps with which exchange.
 """
 
 import re
@@ -23,9 +24,9 @@ _EXCHANGE = re.compile(r"(^|\.)experts\.(dispatch|combine)$")  # whatever its me
 
 
 def shared_expert_overlap(items: Items) -> Items:
-    """Return items with those of shared experts after the launch of an exchange, without waiting for it.
+    """Return items in which shared experts run after the launch of an exchange, and do not wait for it.
 
-    A layer without shared experts, or without exchanges, stays as it is.
+    A layer without shared experts or without exchanges does not change.
     """
     shared = [item for item in items if _SHARED.search(item.name)]
     found = {match[2] for item in items if (match := _EXCHANGE.search(item.name))}

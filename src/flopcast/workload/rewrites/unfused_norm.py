@@ -1,6 +1,6 @@
 """Root-mean-square norm as a chain of framework kernels: norm, scale, divide, multiply (GPT-NeoX).
 
-Each kernel reads and writes the whole tensor; one of the tensors in between is kept too.
+Each kernel reads and writes the whole tensor. One of the intermediate tensors is also kept.
 """
 
 from flopcast.workload.rewrites.base import Items, change_kind

@@ -20,12 +20,12 @@ def unfused_rope(items: Items) -> Items:
 
 
 def unfused_scaled_rope(items: Items) -> Items:
-    """Replace `scaled_rope` by `unfused_rope`: Transformer Engine's fused kernel does not scale.
+    """Replace `scaled_rope` by `unfused_rope`, because Transformer Engine's fused kernel does not scale.
 
     References
     ----------
-    megatron/core/models/common/embeddings/rope_utils.py: `apply_rotary_pos_emb` warns, and runs its own
-    chain, where `mscale` is not 1.
+    megatron/core/models/common/embeddings/rope_utils.py: if `mscale` is not 1, `apply_rotary_pos_emb`
+    prints a warning and runs an unfused chain.
     """
     return change_kind(items, "scaled_rope", "unfused_rope")
 

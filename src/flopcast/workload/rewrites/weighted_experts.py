@@ -1,8 +1,8 @@
-"""Rows of experts weighed inside their activation, and what biases and a clamp then cost.
+"""Experts that weigh rows inside their activation function, and the cost of their biases and clamps.
 
-Megatron-Core does this since its experts take the router's probabilities (`permuted_probs` of
-megatron/core/transformer/moe/experts.py, core v0.12). The output of experts is then no longer kept: what
-the gradients of the weights need, the input of the activation, is kept anyway.
+Megatron-Core does this since core v0.12 (`permuted_probs` of megatron/core/transformer/moe/experts.py). The
+output of experts is then not kept, because the gradients of the router's probabilities need only the input
+of the activation, which is kept in any case.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES
@@ -15,13 +15,14 @@ from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 
 
 def weighted_experts(items: Items) -> Items:
-    """Replace `unpermute` by `unpermute_sum`: rows are weighted by a factor each, then added locally.
+    """Replace `unpermute` by `unpermute_sum`, which adds rows that are already weighted.
 
-    The bias of the second linear layer must therefore be weighted, too: `bias_add` behind the last product
-    → `weighed_bias`. It is done expert by expert, in PyTorch's operators and in fp32, which probabilities
-    are: bias times probability (4 bytes an element), the sum (10), the parts joined (8), the cast (6);
-    backward casts (12), parts joined (4), and a product and a sum for each of bias and probability (24).
-    Transformer Engine adds the first linear's in its product: → `epilogue_bias`.
+    The bias of the second linear layer must therefore be weighted, too: `weighed_bias` replaces its
+    `bias_add`. PyTorch operators compute it in fp32, the format of probabilities, for one expert after the
+    other. In the forward pass, they move 4 bytes per element for bias times probability, 10 for the sum, 8
+    to concatenate the parts and 6 for the cast. In the backward pass, they move 12 for casts, 4 for
+    concatenation, and 24 for a product and a sum for each of bias and probability. Transformer Engine adds
+    the first bias in its GEMM (`epilogue_bias`).
 
     References
     ----------
@@ -35,8 +36,8 @@ def weighted_joined_experts(items: Items) -> Items:
     """Replace as `weighted_experts` does, and `bias_add` of the first linear by `joined_bias`, expert by
     expert.
 
-    The first bias is not weighted. Forward, it is added in parts (4 bytes an element), which are joined
-    (4); backward, its gradient is summed over tokens (2) and joined (4).
+    The first bias is not weighted. In the forward pass, it is added in parts (4 bytes per element), which
+    are concatenated (4). In the backward pass, its gradient is summed over tokens (2) and concatenated (4).
 
     References
     ----------
@@ -82,10 +83,10 @@ def _bias(item: Item, made: list[str], first: str) -> Item:
 def chunked_gate(items: Items) -> Items:
     """Replace a clamped gate by `clamp_halves` and the gate's own kernel, which does not clamp.
 
-    Both halves are cut out, clamped and joined by PyTorch (8 passes of a half). Backward each of three
-    bounds is a comparison that writes a mask of one byte (4.5), two masks of one half are joined (1.5),
-    each half is chosen by its mask (5), and both are joined (4). For the backward pass, the clamp keeps its
-    inputs, and the gate keeps the clamped halves.
+    PyTorch slices, clamps and concatenates both halves (8 passes over a half). In the backward pass, a
+    comparison for each of three bounds writes a mask of one byte (4.5), two masks of one half are combined
+    (1.5), each half is selected by its mask (5), and both are concatenated (4). For the backward pass, the
+    clamp keeps its inputs, and the gate keeps the clamped halves.
 
     References
     ----------
