@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import read_yaml
 from flopcast.interop.configs.config_reader import MOST
+from flopcast.interop.configs.formats import KINDS
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import FLAVOURS, JobReader
 from flopcast.interop.configs.keys import Keys, covered, keys_of
@@ -253,6 +254,37 @@ def test_no_key_of_a_format_is_read_and_refused_or_left_out(name):
 
     assert keys.read
     assert [key for key in keys.read.split() if covered(key, [*keys.refused, *keys.left_out])] == []
+
+
+def test_a_setting_has_the_value_and_the_line_of_its_first_given_key():
+    """By the table of this test: a null value counts as not given, and the first name stands for none."""
+    keys = Keys(program="A trainer", read="a b c", settings={"size": "a b c"})
+    cases = {"c: 4\nb: 2\n": ("b", 2, "a.yaml:2"), "a: null\nc: 4\n": ("c", 4, "a.yaml:2")}
+    for text, (key, size, line) in cases.items():
+        reader = sheet_of(text, keys=keys)
+        reader.put(("plan", "size"), reader.count("size", 7), "size")
+        assert (reader.first("size"), reader.part("plan"), reader.where("size")) == (
+            key,
+            {"size": size},
+            line,
+        )
+        assert reader.made().where(("plan", "size")) == line
+
+    reader = sheet_of("b: many\n", keys=keys)
+    assert (reader.has("size"), reader.count("size", 7), reader.faulty("size")) == (True, 7, True)
+    assert [problem.field for problem in reader.problems] == ["b"]
+    assert (sheet_of("d: 1\n", keys=keys).first("size"), sheet_of("a: 1\n", keys=keys).has("c")) == (
+        "a",
+        False,
+    )
+
+
+@all_cases("name", KINDS)
+def test_no_setting_of_a_format_has_the_name_of_another_key(name):
+    keys = keys_of(name)
+    assert [
+        each for each, own in keys.settings.items() if keys.knows(each) and each not in own.split()
+    ] == []
 
 
 @all_cases("name", catalog.names("models"))

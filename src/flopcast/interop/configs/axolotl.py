@@ -10,22 +10,14 @@ src/axolotl/core/builders/rl.py (trainers of TRL; a separate reference model onl
 `rl_adapter_ref_model`).
 """
 
-from flopcast.interop.configs.job_reader import ACTIVATIONS, FSDP_CHECKPOINTING, PAIR, PAIRED, JobReader
+from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, PAIRED, JobReader
 from flopcast.interop.configs.trainers import (
-    Names,
     read_adapters,
     read_training,
     refuse_frozen,
     refuse_lone_offload,
 )
 
-NAMES = Names(
-    micro="micro_batch_size",
-    default_micro=1,
-    optimizer="optimizer",
-    tensor=("tensor_parallel_size",),
-    context=("context_parallel_size", "sequence_parallel_degree"),
-)
 ADAPTERS = {"lora": "lora", "qlora": "qlora", "": ""}
 OFFLOADING = "activation_offloading"
 RL, REWARD, OWN_REFERENCE = "rl", "reward_model", "rl_adapter_ref_model"
@@ -50,7 +42,7 @@ def read(reader: JobReader) -> None:
     packing = "sample_packing"
     reader.note_lengths(packing if reader.has(packing) else "sequence_len", reader.flag(packing))
     kind = _learns_from(reader)
-    read_training(reader, NAMES, sequences=PAIR if kind in PAIRED else 1)
+    read_training(reader, sequences=PAIR if kind in PAIRED else 1, usual_micro=1)
     _adapter(reader)
     own = kind in ("reference", "kto") and reader.flag(OWN_REFERENCE)
     reader.put_preference(kind, REWARD if kind == "reward" else RL, own=own)
@@ -104,7 +96,7 @@ def _recompute(reader: JobReader) -> None:
     """
     key = "gradient_checkpointing"
     mode = reader.choice(key, reader.words("checkpoints"), "")
-    inner = reader.first(*FSDP_CHECKPOINTING)
+    inner = "fsdp_checkpointing"
     moved = reader.choice(OFFLOADING, reader.words("offloads"), "")
     if moved and not mode and not reader.faulty(key):
         refuse_lone_offload(reader, OFFLOADING, key)

@@ -67,9 +67,15 @@ class ConfigReader:
             few = ", ".join(sorted(self._unread)[:8]) + (", …" if len(self._unread) > 8 else "")
             self.assume(f"{len(self._unread)} other fields are ignored: {few}")
 
+    def keys_for(self, *keys: str) -> list[str]:
+        """Return these keys, with all keys of a setting in place of its name in the table."""
+        return [name for key in keys for name in self.keys.settings.get(key, "").split() or [key]]
+
     def has(self, *keys: str) -> bool:
-        """Return whether any of these keys is given and not null."""
-        return any(key in self._values and self._values[key][1] is not None for key in keys)
+        """Return whether any of these keys or settings is given and not null."""
+        return any(
+            name in self._values and self._values[name][1] is not None for name in self.keys_for(*keys)
+        )
 
     def is_null(self, key: str) -> bool:
         """Return whether a key is given as null, which turns off a section that is on by default."""
@@ -77,7 +83,9 @@ class ConfigReader:
 
     def first(self, *keys: str) -> str:
         """Return the first given key of several names for one setting, or the first name."""
-        return next((key for key in keys if self.has(key)), keys[0])
+        names = self.keys_for(*keys)
+        given = (name for name in names if name in self._values and self._values[name][1] is not None)
+        return next(given, names[0])
 
     def below(self, section: str) -> bool:
         """Return whether any key of a section is given."""
@@ -108,6 +116,7 @@ class ConfigReader:
 
     def where(self, key: str) -> str:
         """Return "file:line" of a key's value, or of the section in which it would be."""
+        key = self.first(key)
         return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))
 
     def raw(self, key: str) -> object:
@@ -115,6 +124,7 @@ class ConfigReader:
 
         A reference that only another program can resolve is a fault.
         """
+        key = self.first(key)
         value = self._values[key][1] if key in self._values else None
         for _ in range(MOST_HOPS):
             if not isinstance(value, str) or "${" not in value:
@@ -136,6 +146,7 @@ class ConfigReader:
         `auto` names the program that decides if the value is "auto", which then means the default; if
         `auto` is None, this value is a fault.
         """
+        key = self.first(key)
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
@@ -186,6 +197,7 @@ class ConfigReader:
 
     def flag(self, key: str, default: bool = False, auto: str | None = None) -> bool:
         """Return a boolean. The parameters are those of `count`."""
+        key = self.first(key)
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
@@ -229,13 +241,14 @@ class ConfigReader:
     def faulty(self, *keys: str) -> bool:
         """Return whether any of these keys has a fault, so that its value must not affect others."""
         found = {problem.field for problem in self.problems} | self._misspelt
-        return not found.isdisjoint(keys)
+        return not found.isdisjoint(map(self.first, keys))
 
     def fault(self, key: str, allowed: str, because: str, fix: str, fault: str = "") -> None:
         """Record a fault of a key; `fault` describes the fault if the value alone does not show it.
 
         A key is not reported as missing if an unknown key of the file is a misspelling of it.
         """
+        key = self.first(key)
         if fault == MISSING and (near := self._misspelling(key)):
             self._misspelt.add(key)
             self.problems = [each for each in self.problems if each.field != near]  # names another key
@@ -253,6 +266,7 @@ class ConfigReader:
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """Report a key that requests an unsupported feature."""
+        key = self.first(key)
         fine = "another value" if fix else " or ".join(map(str, self.keys.fine.get(key, ())))
         fine = "false" if self.raw(key) is True else fine
         allowed = ", or ".join(filter(None, (fine, "a file without this key")))
@@ -260,13 +274,13 @@ class ConfigReader:
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""
-        place = f" ({self.where(key)})" if key and key in self._values else ""
+        place = f" ({self.where(key)})" if self.first(key) in self._values else ""
         self.assumptions.append(f"{text}{place}")
 
     def put(self, path: Path, value: object, *keys: str) -> None:
         """Set a value of the job. Its line is that of the first given key."""
         set_value(self.data, path, value)
-        given = next((key for key in keys if key in self._values), None)
+        given = next((name for name in map(self.first, keys) if name in self._values), None)
         place = self._values[given][0] if given else ()
         if given:
             self.names[path] = given

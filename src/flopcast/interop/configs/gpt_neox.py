@@ -26,8 +26,6 @@ from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.spec.precision import scales_loss
 
-PIPE, TENSOR = "pipe_parallel_size", "model_parallel_size"
-CHECKPOINTS = "checkpoint_activations"
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw",
     "cpu_torch_adam": "adamw", "lion": "lion",
@@ -52,13 +50,13 @@ def read(reader: JobReader) -> None:
     >>> job.data["plan"]["global_batch"]
     128
     """
-    stages, tensor = reader.count(PIPE, 0, least=0), reader.count(TENSOR, least=0) or 1
-    replicas = reader.replicas({TENSOR: tensor, PIPE: max(stages, 1)}, _stated(reader))
+    stages, tensor = reader.count("stages", 0, least=0), reader.count("tensor", least=0) or 1
+    replicas = reader.replicas({"tensor": tensor, "stages": max(stages, 1)}, _stated(reader))
     reader.put(("plan", "data_parallel"), replicas)
-    reader.put_degree("tensor_parallel", tensor, TENSOR)
+    reader.put_degree("tensor_parallel", tensor, "tensor")
     if tensor > 1 and reader.flag("sequence_parallel"):
         reader.put(("plan", "sequence_parallel"), True, "sequence_parallel")
-    reader.put_degree("pipeline_parallel", stages, PIPE)
+    reader.put_degree("pipeline_parallel", stages, "stages")
     deepspeed.read_batch(reader, replicas)
     precision = _precision(reader)
     stage = deepspeed.read_sharding(reader, precision)
@@ -169,15 +167,15 @@ def _recompute(reader: JobReader, tensor: int) -> None:
     Its checkpoints may be on the host.
     """
     on_host = "checkpoint_in_cpu"
-    if not reader.flag(CHECKPOINTS):
+    if not reader.flag("checkpointing"):
         if reader.flag(on_host):
-            reader.assume(f"{on_host} has no effect without {CHECKPOINTS}", on_host)
+            reader.assume(f"{on_host} has no effect without {reader.first('checkpointing')}", on_host)
         return
     if reader.flag(on_host):
         reader.place(ACTIVATIONS, on_host)
     layers = reader.count("checkpoint_num_layers")
     word = "full" if layers == 1 else f"full:uniform:{layers}"
-    reader.put(("plan", "recompute"), word, CHECKPOINTS)
+    reader.put(("plan", "recompute"), word, "checkpointing")
     if reader.flag("partition_activations") and tensor > 1:
         reader.put(("plan", "partition_activations"), True, "partition_activations")
 
@@ -222,7 +220,7 @@ def _stack(reader: JobReader, kind: str, stage: int, stages: int, precision: str
         "rewrites": _rewrites(reader, kind),
         "gradients": gradients,
     }
-    if reader.flag("synchronize_each_layer") and reader.flag(CHECKPOINTS):
+    if reader.flag("synchronize_each_layer") and reader.flag("checkpointing"):
         changes["synchronise_each_layer"] = True
     if stage > 1:
         sharding = catalog.stack("deepspeed-zero").sharding.model_dump(mode="json")

@@ -17,11 +17,6 @@ from pathlib import PurePath
 from flopcast.interop.configs.job_reader import JobReader
 
 INNER_MULTIPLE = 256
-LENGTH, MICRO, STEPS = "data.seq_len", "data.micro_bsz", "data.micro_num"
-CHECKPOINT, CHUNKS, KEPT_HEADS = "model.checkpoint", "model.num_chunks", "model.num_kv_attention_heads"
-BUCKET, OVERLAP = "hybrid_zero_optimizer.reduce_bucket_size", "hybrid_zero_optimizer.overlap_sync_grad"
-MODE = "parallel.tensor.mode"
-AHEAD = "parallel.weight.overlap"
 OF_WEIGHTS: dict[str, object] = {  # sharding of the stack under weight parallelism
     "zero_stages": [0, 1, 3],
     "levels": ["parameters", "gradients"],
@@ -45,22 +40,23 @@ def read(reader: JobReader) -> None:
     >>> job.data["plan"]["global_batch"], job.data["plan"]["sequence_parallel"], job.data["stack"]["base"]
     (32, True, 'internevo')
     """
-    reader.put(("batch", "sequence_length"), reader.required(LENGTH), LENGTH)
+    reader.put(("batch", "sequence_length"), reader.required("length"), "length")
     replicas = _degrees(reader)
-    micro = reader.required(MICRO)
-    reader.put(("plan", "micro_batch"), micro, MICRO)
-    reader.put(("plan", "global_batch"), micro * reader.count(STEPS) * replicas, STEPS, MICRO)
+    micro = reader.required("micro")
+    reader.put(("plan", "micro_batch"), micro, "micro")
+    reader.put(("plan", "global_batch"), micro * reader.count("steps") * replicas, "steps", "micro")
     dtype = reader.choice("model.dtype", reader.words("dtypes"), "bf16")
     reader.put(("plan", "precision"), dtype, "model.dtype")
     layers = reader.required("model.num_layers")
     _recompute(reader, layers)
     if not reader.options.model:
         _model(reader, layers)
-    changes = {"bucket_elements": reader.count(BUCKET, 512 * 2**20) // 2, "overlap": reader.flag(OVERLAP)}
+    elements = reader.count("bucket", 512 * 2**20) // 2
+    changes = {"bucket_elements": elements, "overlap": reader.flag("overlap")}
     stack: dict[str, object] = {"base": "internevo", "gradients": changes}
     if reader.part("plan").get("zero") == 3:
-        stack["sharding"] = OF_WEIGHTS | {"prefetch_units": int(reader.flag(AHEAD))}
-    reader.put(("stack",), stack, BUCKET, OVERLAP)
+        stack["sharding"] = OF_WEIGHTS | {"prefetch_units": int(reader.flag("ahead"))}
+    reader.put(("stack",), stack, "bucket", "overlap")
     if not reader.flag("model.use_flash_attn", True):
         reader.write_scores("model.use_flash_attn")
 
@@ -75,21 +71,21 @@ def _degrees(reader: JobReader) -> int:
     """Put degrees and the sharding of optimizer states into the plan; return the number of replicas."""
     (tensor, tensor_key), (pipeline, pipeline_key) = _size(reader, "tensor"), _size(reader, "pipeline")
     weight, weight_key = _size(reader, "weight")
-    mode = reader.choice(MODE, reader.words("tensor_modes"), "")
+    mode = reader.choice("mode", reader.words("tensor_modes"), "")
     if weight > 1 and mode != "isp":
         reader.refuse(weight_key, "weight parallelism without the mode isp", "write weight=dict(size=1)")
     replicas = reader.replicas({tensor_key: tensor, pipeline_key: pipeline})
     reader.put(("plan", "data_parallel"), replicas)
     reader.put_degree("context_parallel" if mode == "isp" else "tensor_parallel", tensor, tensor_key)
     if mode == "isp" and tensor > 1:
-        reader.put(("plan", "context_exchange"), "all_to_all", MODE)
+        reader.put(("plan", "context_exchange"), "all_to_all", "mode")
     reader.put_degree("pipeline_parallel", pipeline, pipeline_key)
     older = "parallel.sequence_parallel"
     if tensor > 1 and (mode == "sp" or reader.flag(older)):
-        reader.put(("plan", "sequence_parallel"), True, MODE, older)
-    chunks = reader.count(CHUNKS, 1)
+        reader.put(("plan", "sequence_parallel"), True, "mode", older)
+    chunks = reader.count("chunks", 1)
     if pipeline > 1:
-        reader.put_degree("virtual_stages", chunks, CHUNKS)
+        reader.put_degree("virtual_stages", chunks, "chunks")
     sharded, key = _size(reader, "zero1", least=-1)
     group = replicas if sharded < 1 else min(sharded, replicas)
     reader.put(("plan", "zero"), 0 if sharded == 1 else 1, key)
@@ -131,15 +127,15 @@ def _weights(reader: JobReader, weight: int, sequence: int, replicas: int) -> No
 
 def _recompute(reader: JobReader, layers: int) -> None:
     """Put recomputation into the plan: of all blocks, or of a share of those of every stage."""
-    value = reader.raw(CHECKPOINT)
-    fraction = float(value) if isinstance(value, bool) else reader.fraction(CHECKPOINT, 0.0)
+    value = reader.raw("checkpointing")
+    fraction = float(value) if isinstance(value, bool) else reader.fraction("checkpointing", 0.0)
     stage = layers // (reader.degree("pipeline_parallel") * reader.degree("virtual_stages"))
     number = int(stage * fraction)
     if number:
-        reader.put(("plan", "recompute"), "full", CHECKPOINT)
+        reader.put(("plan", "recompute"), "full", "checkpointing")
     if 0 < number < stage:
-        reader.put(("plan", "recompute_method"), "block", CHECKPOINT)
-        reader.put(("plan", "recompute_layers"), number, CHECKPOINT)
+        reader.put(("plan", "recompute_method"), "block", "checkpointing")
+        reader.put(("plan", "recompute_layers"), number, "checkpointing")
 
 
 def _model(reader: JobReader, layers: int) -> None:
@@ -153,7 +149,7 @@ def _model(reader: JobReader, layers: int) -> None:
     vocabulary = reader.required("model.vocab_size")
     biased = kind != "plain" and not reader.flag("model.no_bias")
     mixer: dict[str, object] = {"heads": heads, "qkv_bias": biased, "out_bias": biased}
-    kept = reader.count(KEPT_HEADS, heads)
+    kept = reader.count("kv_heads", heads)
     if kept != heads:
         mixer["kv_heads"] = kept
     ratio = reader.raw("model.mlp_ratio")

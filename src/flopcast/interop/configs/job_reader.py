@@ -22,7 +22,6 @@ from flopcast.spec.plan import Plan
 
 SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload of FSDP moves
 ACTIVATIONS = ("activations:host",)
-FSDP_CHECKPOINTING = ("fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing")
 PAGEABLE = {"gradient_copies": "pageable"}
 OTHER = "other"  # an optimizer that a program has, but flopcast does not
 ALL_LINEARS = ("all-linear",)  # what PEFT calls all linear layers
@@ -43,6 +42,7 @@ class JobReader(ConfigReader):
     def fill(self, key: str, value: object) -> None:
         """Set a key that is missing in the file to the default of its program."""
         if not self.has(key):
+            key = self.first(key)
             self._values[key] = (tuple(key.split(".")), value)
 
     def put_degree(self, field: str, size: int, *keys: str) -> None:
@@ -65,7 +65,8 @@ class JobReader(ConfigReader):
     def put_shards(self, group: int, replicas: int, *keys: str) -> None:
         """Put the ranks of a shard group into the plan, if there are several groups."""
         if 0 < group < replicas:
-            fix = f"set {keys[0]} to {next(each for each in divisors(replicas) if each >= group)}"
+            right = next(each for each in divisors(replicas) if each >= group)
+            fix = f"set {self.first(keys[0])} to {right}"
             if self.fills_replicas(-(-replicas // group), group, replicas, keys[0], fix):
                 self.put(("plan", "data_shard"), group, *keys)
 
@@ -112,7 +113,8 @@ class JobReader(ConfigReader):
         devices, share = self.ranks(stated), prod(degrees.values())
         if devices % share and (self.options.devices or stated or self.options.whole):
             known = stated and not stated % share and f"{stated}, as the file states"
-            self.fault(*undivided(devices, degrees, known or ""))
+            named = {self.first(key): size for key, size in degrees.items()}
+            self.fault(*undivided(devices, named, known or ""))
         return max(devices // share, 1)
 
     def ranks(self, stated: int | None = None) -> int:
@@ -226,7 +228,7 @@ class JobReader(ConfigReader):
         length : tokens of a sequence, which `ranks` devices hold together
         share : number of sequences of a replica
         """
-        key, most = tokens[0], tokens[1] * ranks
+        key, most = self.first(tokens[0]), tokens[1] * ranks
         if most < length:
             least = -(-length // ranks)
             because = f"a micro-batch holds at least one sequence of {length} tokens"
@@ -253,6 +255,7 @@ class JobReader(ConfigReader):
 
         `named` maps names in the file to linear layers, and to "" if they are not among the `known` ones.
         """
+        key = self.first(key)
         for name, linear in named.items():
             if not linear:
                 free = [each for each in (*known, *ALL_LINEARS) if each not in named]

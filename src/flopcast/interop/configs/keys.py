@@ -40,6 +40,8 @@ class Keys:
         Sections whose fields are all in a dump; switched-on fields that are not read give one note.
     fine : mapping
         Maps a key to values, besides `NOTHING`, that switch nothing on.
+    settings : mapping
+        Maps the reader's name of a setting to its keys, separated by blanks; the first given key counts.
     words : mapping
         Maps the name of a setting to what each word of the program means in flopcast. A table lists the
         words of each meaning, separated by blanks.
@@ -52,6 +54,7 @@ class Keys:
     refused: Mapping[str, str] = field(default_factory=dict)
     listed: str = ""
     fine: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def asks_for_nothing(self, key: str, value: object) -> bool:
@@ -141,7 +144,7 @@ def keys_of(name: str) -> Keys:
     return Keys(
         **table
         | {"free": free | table.get("free", {}), "fine": {**other.fine, **fine}}
-        | {"words": {**other.words, **words}}
+        | {"words": {**other.words, **words}, "settings": {**other.settings, **table.get("settings", {})}}
         | {
             name: {key: text for key, text in getattr(other, name).items() if not covered(key, own)}
             | table.get(name, {})

@@ -11,7 +11,7 @@ gradient checkpointing is on unless switched off (model/model_utils/checkpointin
 
 from flopcast.fixes import set_to
 from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, JobReader
-from flopcast.interop.configs.trainers import TRANSFORMERS, read_adapters, read_training, refuse_frozen
+from flopcast.interop.configs.trainers import read_adapters, read_training, refuse_frozen
 from flopcast.interop.configs.trl import check_launch, ranks_of_launch
 from flopcast.library import catalog
 
@@ -41,7 +41,7 @@ def read(reader: JobReader) -> None:
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
     reader.note_lengths("packing" if reader.has("packing") else "cutoff_len", packed)
     check_launch(reader)
-    read_training(reader, TRANSFORMERS, ranks_of_launch(reader), PAIR if stage in ("dpo", "rm") else 1)
+    read_training(reader, ranks_of_launch(reader), PAIR if stage in ("dpo", "rm") else 1)
     if reader.flag("use_muon"):
         reader.put_optimizer("muon", "use_muon")
     _method(reader)

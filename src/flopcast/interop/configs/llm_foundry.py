@@ -22,8 +22,6 @@ from flopcast.interop.configs.trainers import COMPILED, OF_NODES
 from flopcast.interop.hugging_face.config import model_from_config
 from flopcast.spec.precision import scales_loss
 
-TOTAL, MICRO = "global_train_batch_size", "device_train_microbatch_size"
-NAMED = "model.pretrained_model_name_or_path"
 SIZES = ("d_model", "n_heads", "n_layers", "vocab_size")
 MPT: dict[str, object] = {
     "expansion_ratio": 4,
@@ -35,8 +33,6 @@ MPT: dict[str, object] = {
 SHARDINGS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "_hybrid_shard_zero2")
 KEEPING = ("shard_grad_op", "_hybrid_shard_zero2")
 SAMPLES = "train_loader.dataset.max_seq_len"  # the length of a sample, whatever the model could take
-STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
-SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
 
 
 def read(reader: JobReader) -> None:
@@ -61,7 +57,7 @@ def read(reader: JobReader) -> None:
         reader.assume(text, key)
     kind = reader.choice("model.name", reader.words("models"), "named")
     if kind == "named":
-        reader.read_model(NAMED)
+        reader.read_model("named")
     elif not reader.options.model:
         _mpt(reader)
     stated = reader.count("n_gpus") if reader.has("n_gpus") else None
@@ -100,14 +96,14 @@ def _mpt(reader: JobReader) -> None:
 
 def _batch(reader: JobReader) -> None:
     """Put the global batch and the micro-batch into the plan; a micro-batch of "auto" is an error."""
-    total = reader.required(TOTAL)
-    if reader.raw(MICRO) in (None, AUTO):
+    total = reader.required("batch")
+    if reader.raw("micro") in (None, AUTO):
         because = "Composer finds this size by running the model, and flopcast does not run anything"
-        fault = "" if reader.has(MICRO) else "is missing"
-        reader.fault(MICRO, "a whole number", because, "write the number that the run chose", fault)
+        fault = "" if reader.has("micro") else "is missing"
+        reader.fault("micro", "a whole number", because, "write the number that the run chose", fault)
         return
-    reader.put(("plan", "micro_batch"), reader.count(MICRO), MICRO)
-    reader.put(("plan", "global_batch"), total, TOTAL)
+    reader.put(("plan", "micro_batch"), reader.count("micro"), "micro")
+    reader.put(("plan", "global_batch"), total, "batch")
 
 
 def _precision(reader: JobReader) -> str:
@@ -126,17 +122,17 @@ def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[
     Without fsdp_config, replicas use DDP.
     """
     changes: dict[str, object] = {"base": "composer-llm-foundry"}
-    strategy = reader.choice(STRATEGY, {name: name for name in SHARDINGS}, "full_shard")
+    strategy = reader.choice("strategy", {name: name for name in SHARDINGS}, "full_shard")
     zero = 3 if strategy != "no_shard" and reader.below("fsdp_config") and replicas > 1 else 0
-    reader.put(("plan", "zero"), zero, STRATEGY)
+    reader.put(("plan", "zero"), zero, "strategy")
     if zero:
         _groups(reader, replicas, strategy)
     reader.place_if("fsdp_config.cpu_offload", SHARDED_STATES)
     reader.place_if("fsdp_config.activation_cpu_offload", ACTIVATIONS)
     reader.put_checkpointing("fsdp_config.activation_checkpointing")
-    reduced = reader.choice(MIXED, reader.words("reductions"), "fp32")
+    reduced = reader.choice("mixed", reader.words("reductions"), "fp32")
     if reduced == "refused":
-        reader.refuse(MIXED, "all-gathers of parameters in fp32", "write PURE or DEFAULT")
+        reader.refuse("mixed", "all-gathers of parameters in fp32", "write PURE or DEFAULT")
     narrow = "fp16" if scales_loss(precision) else "bf16"
     wide = reduced == "fp32" or not reader.below("fsdp_config")
     copies = {"copies": ["cast_to_fp32", "scale_gradient"]} if wide and zero else {}
@@ -156,14 +152,14 @@ def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[
 
 def _groups(reader: JobReader, replicas: int, strategy: str) -> None:
     """Put the number of ranks that share one set of shards into the plan, unless all ranks do."""
-    sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
-    if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has(REPLICATE, SHARD):
+    sets, group = reader.count("replicas"), reader.count("shard", -1, least=-1)
+    if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has("replicas", "shard"):
         group = 8
-        reader.assume(OF_NODES.format(strategy, group), STRATEGY)
+        reader.assume(OF_NODES.format(strategy, group), "strategy")
         sets = max(replicas // group, 1)
         group = min(group, replicas)
     group = replicas // sets if group < 1 else group
-    sets = replicas // group if not reader.has(REPLICATE) and group else sets
-    key = SHARD if reader.has(SHARD) else REPLICATE
+    sets = replicas // group if not reader.has("replicas") and group else sets
+    key = "shard" if reader.has("shard") else "replicas"
     if reader.fills_replicas(sets, group, replicas, key, "write -1") and sets > 1:
-        reader.put(("plan", "data_shard"), group, SHARD, REPLICATE, STRATEGY)
+        reader.put(("plan", "data_shard"), group, "shard", "replicas", "strategy")

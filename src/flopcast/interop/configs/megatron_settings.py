@@ -86,7 +86,7 @@ class TranslatedFlags:
     def add(self, flag: str, key: str, value: object = None) -> None:
         """Add a flag, with the value of a key or without a value."""
         line = self._line(key)
-        self._keys.setdefault(flag, key)
+        self._keys.setdefault(flag, self._reader.first(key))
         self._flags.append(Word(flag, line))
         for one in value if isinstance(value, list) else [value]:
             if one is not None:

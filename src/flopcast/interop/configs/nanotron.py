@@ -37,7 +37,6 @@ DEGREES = REQUIRED | {
     f"{part}_parallel": f"parallelism.{part}_parallel_size" for part in ("context", "expert")
 }
 TYPES = {"bfloat16": "bf16", "float16": "fp16", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
-MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"
 BUCKET_MB = 25  # ddp_bucket_cap_mb
 
 
@@ -48,12 +47,12 @@ def read(reader: JobReader) -> None:
     a config.json and is read by the same code.
     """
     sizes = _degrees(reader)
-    micro, steps = (reader.required(MICRO), reader.count(STEPS))
+    micro, steps = (reader.required("micro"), reader.count("steps"))
     length = reader.required("tokens.sequence_length")
     reader.put(("batch", "sequence_length"), length, "tokens.sequence_length")
-    reader.put(("plan", "micro_batch"), micro, MICRO)
+    reader.put(("plan", "micro_batch"), micro, "micro")
     total = micro * steps * sizes["data_parallel"]
-    reader.put(("plan", "global_batch"), total, STEPS, MICRO)
+    reader.put(("plan", "global_batch"), total, "steps", "micro")
     _modes(reader, sizes)
     if not reader.options.model:
         _model(reader, sizes["pipeline_parallel"])

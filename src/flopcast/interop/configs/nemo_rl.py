@@ -34,16 +34,11 @@ from flopcast.spec.switches import TUNING_CODE
 START = "nemo rl grpo"
 SIGNS = ("policy.dtensor_cfg", "policy.megatron_cfg")
 POLICY, CORE, TORCH = "policy", "policy.megatron_cfg", "policy.dtensor_cfg"
-MODEL, LENGTH = f"{POLICY}.model_name", f"{POLICY}.max_total_sequence_length"
-BATCH, MICRO = f"{POLICY}.train_global_batch_size", f"{POLICY}.train_micro_batch_size"
-PRECISION, TYPES = f"{POLICY}.precision", {"bfloat16": "bf16", "float16": "fp16"}
+TYPES = {"bfloat16": "bf16", "float16": "fp16"}
 FILLED = (f"{POLICY}.sequence_packing", f"{POLICY}.dynamic_batching")
-NODES, DEVICES = "cluster.num_nodes", "cluster.gpus_per_node"
-PROMPTS, SAMPLES, ASYNC = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt", "grpo.async_grpo"
-SKIPPED = "grpo.skip_reference_policy_logprobs_calculation"
-ENGINE, ANSWER = f"{POLICY}.generation.backend", f"{POLICY}.generation.max_new_tokens"
+ASYNC = "grpo.async_grpo"
 VLLM, LIMITS = f"{POLICY}.generation.vllm_cfg", f"{POLICY}.generation.vllm_kwargs"
-TOGETHER, APART = (f"{POLICY}.generation.colocated.enabled", f"{POLICY}.generation.colocated.resources")
+APART = f"{POLICY}.generation.colocated.resources"
 METHODS = {"rm": "reward", "dpo": "reference"}  # sections of methods whose samples are pairs
 OTHERS = ("distillation", "ppo", "on_policy_distillation")
 PRODUCT = re.compile(r"\$\{mul:\s*\$\{([\w.]+)\}\s*,\s*\$\{([\w.]+)\}\s*\}")
@@ -68,7 +63,7 @@ def read(reader: JobReader) -> None:
     method = next((name for name in METHODS if reader.below(name)), "")
     devices = reader.ranks(_cluster(reader))
     _training(reader, devices, PAIR if method else 1)
-    reader.note_lengths(LENGTH, reader.flag(f"{FILLED[0]}.enabled"))
+    reader.note_lengths("length", reader.flag(f"{FILLED[0]}.enabled"))
     reader.put_preference(METHODS.get(method, ""), method)
 
 
@@ -80,20 +75,20 @@ def read_step(document: Document, options: ImportOptions) -> StepReader:
     _start(reader)
     devices = reader.ranks(_cluster(reader))
     generating = devices
-    if not reader.flag(TOGETHER, True):
+    if not reader.flag("together", True):
         generating = _devices_apart(reader)
         devices = max(devices - generating, 1)
-        reader.put(("step", "apart"), True, TOGETHER)
+        reader.put(("step", "apart"), True, "together")
         if not reader.flag(f"{ASYNC}.enabled"):
             allowed = "true, unless grpo.async_grpo.enabled is true"
-            reader.fault(TOGETHER, allowed, ALONE, "write true")
-    reader.put(("gpus",), devices, DEVICES)
-    reader.put(("rollout", "gpus"), generating, DEVICES)
+            reader.fault("together", allowed, ALONE, "write true")
+    reader.put(("gpus",), devices, "devices")
+    reader.put(("rollout", "gpus"), generating, "devices")
     _training(reader, devices, 1)
     _rollout(reader)
-    reader.put(("step", "prompts"), reader.required(PROMPTS), PROMPTS)
-    reader.put(("step", "samples"), reader.required(SAMPLES), SAMPLES)
-    reader.put_scorers(SKIPPED, reference=not reader.flag(SKIPPED), rewards=False)
+    reader.put(("step", "prompts"), reader.required("prompts"), "prompts")
+    reader.put(("step", "samples"), reader.required("samples"), "samples")
+    reader.put_scorers("skips_reference", reference=not reader.flag("skips_reference"), rewards=False)
     if "adapters" in reader.part("model"):
         reader.put(("step", "handoff"), "adapter")
     return reader
@@ -126,7 +121,7 @@ def _start(reader: JobReader) -> None:
     for section in OTHERS:
         if reader.below(section):
             reader.refuse(section, f"NeMo RL's {section}", "describe the step by hand (docs/howto/rl.md)")
-    reader.read_model(MODEL)
+    reader.read_model("model")
 
 
 def _bases(document: Document) -> set[str]:
@@ -185,22 +180,22 @@ def prepared(document: Document, _options: ImportOptions) -> Document:
 
 
 def _cluster(reader: JobReader) -> int | None:
-    if not reader.has(NODES, DEVICES):
+    if not reader.has("nodes", "devices"):
         return None
-    return reader.count(NODES) * reader.count(DEVICES)
+    return reader.count("nodes") * reader.count("devices")
 
 
 def _devices_apart(reader: JobReader) -> int:
     """Return the devices that only generate: some devices of one node, or whole nodes."""
-    if reader.count(NODES) == 1:
+    if reader.count("nodes") == 1:
         return reader.required(f"{APART}.gpus_per_node")
-    return reader.required(f"{APART}.num_nodes") * reader.count(DEVICES)
+    return reader.required(f"{APART}.num_nodes") * reader.count("devices")
 
 
 def _training(reader: JobReader, devices: int, sequences: int) -> None:
     """Put plan, batch, adapters and stack of the trained model into the job."""
-    length = reader.required(LENGTH)
-    reader.put(("batch", "sequence_length"), length, LENGTH)
+    length = reader.required("length")
+    reader.put(("batch", "sequence_length"), length, "length")
     if reader.flag(f"{CORE}.enabled"):
         _megatron(reader, devices, length, sequences)
     elif reader.flag(f"{TORCH}.enabled", True):
@@ -217,14 +212,14 @@ def _sharded(reader: JobReader, devices: int, length: int, sequences: int) -> No
     if reader.count(f"{TORCH}.expert_parallel_size") > 1:
         what = "expert parallelism of NeMo RL's DTensor"
         reader.refuse(f"{TORCH}.expert_parallel_size", what, "write 1")
-    reader.put(("plan", "data_parallel"), replicas, DEVICES)
+    reader.put(("plan", "data_parallel"), replicas, "devices")
     reader.put_degree("tensor_parallel", tensor, f"{TORCH}.tensor_parallel_size")
     reader.put_degree("context_parallel", context, f"{TORCH}.context_parallel_size")
     if tensor > 1 and reader.flag(f"{TORCH}.sequence_parallel"):
         reader.put(("plan", "sequence_parallel"), True, f"{TORCH}.sequence_parallel")
     _batch(reader, length, replicas, sequences)
     reader.put(("plan", "zero"), 3)
-    reader.put(("plan", "precision"), reader.choice(PRECISION, TYPES, "bf16"), PRECISION)
+    reader.put(("plan", "precision"), reader.choice("precision", TYPES, "bf16"), "precision")
     reader.put_checkpointing(f"{TORCH}.activation_checkpointing")
     reader.place_if(f"{TORCH}.cpu_offload", SHARDED_STATES)
     _adapters(reader, f"{TORCH}.lora_cfg")
@@ -242,14 +237,14 @@ def _megatron(reader: JobReader, devices: int, length: int, sequences: int) -> N
     if reader.flag(f"{eight}.enabled"):
         flags.add("--fp8-format", f"{eight}.fp8", reader.text(f"{eight}.fp8") or "hybrid")
         flags.add("--fp8-recipe", f"{eight}.fp8_recipe", reader.text(f"{eight}.fp8_recipe") or "delayed")
-    flags.add("--fp16" if reader.choice(PRECISION, TYPES, "bf16") == "fp16" else "--bf16", PRECISION)
+    flags.add("--fp16" if reader.choice("precision", TYPES, "bf16") == "fp16" else "--bf16", "precision")
     if reader.flag(f"{CORE}.activation_checkpointing"):
         for flag, value in (("granularity", "full"), ("method", "uniform"), ("num-layers", 1)):
             flags.add(f"--recompute-{flag}", f"{CORE}.activation_checkpointing", value)
     _batch(reader, length, replicas, sequences)
     batch = reader.part("plan")
-    flags.add("--micro-batch-size", MICRO, batch.get("micro_batch"))
-    flags.add("--global-batch-size", BATCH, batch.get("global_batch"))
+    flags.add("--micro-batch-size", "micro", batch.get("micro_batch"))
+    flags.add("--global-batch-size", "batch", batch.get("global_batch"))
     flags.read_plan(share * replicas)
     _adapters(reader, f"{CORE}.peft")
     reader.put(("stack",), "megatron-core-2025", f"{CORE}.enabled")
@@ -270,16 +265,16 @@ def _batch(reader: JobReader, length: int, replicas: int, sequences: int) -> Non
     section = next((name for name in FILLED if reader.flag(f"{name}.enabled")), None)
     tokens = f"{section}.train_mb_tokens"
     if section is None or not reader.has(tokens):
-        reader.put_whole_batch((MICRO, 1), (BATCH, 1), replicas, "samples", sequences)
+        reader.put_whole_batch(("micro", 1), ("batch", 1), replicas, "samples", sequences)
         return
-    whole = sequences * reader.required(BATCH)
+    whole = sequences * reader.required("batch")
     if whole % replicas:
         because = f"each of the {replicas} replicas trains on the same number of sequences"
-        reader.fault(BATCH, f"a multiple of {replicas}", because, f"write {replicas}")
+        reader.fault("batch", f"a multiple of {replicas}", because, f"write {replicas}")
     share = max(whole // replicas, 1)
     each = reader.filled_micro_batch((tokens, reader.count(tokens, length)), length, share)
     reader.put(("plan", "micro_batch"), each, tokens)
-    reader.put(("plan", "global_batch"), whole, BATCH)
+    reader.put(("plan", "global_batch"), whole, "batch")
 
 
 def _adapters(reader: JobReader, section: str) -> None:
@@ -292,9 +287,9 @@ def _adapters(reader: JobReader, section: str) -> None:
 
 def _rollout(reader: StepReader) -> None:
     """Put vLLM, its deployment and the lengths into the rollout."""
-    reader.choice(ENGINE, {"vllm": "vllm"}, "vllm")
+    reader.choice("engine", {"vllm": "vllm"}, "vllm")
     memory, tensor = (f"{VLLM}.gpu_memory_utilization", 0.6), (f"{VLLM}.tensor_parallel_size", 1)
-    reader.put_engine("vllm", memory, tensor, ENGINE)
+    reader.put_engine("vllm", memory, tensor, "engine")
     for field in ("pipeline_parallel", "expert_parallel"):
         if (degree := reader.count(key := f"{VLLM}.{field}_size")) > 1:
             reader.put(("rollout", "plan", field), degree, key)
@@ -305,7 +300,9 @@ def _rollout(reader: StepReader) -> None:
     formats: Mapping[str, str] = {"bfloat16": "", "float16": "", "fp8": "fp8"}
     if kept := reader.choice(precision, formats, ""):
         reader.put(("rollout", "plan", "weights"), kept, precision)
-    whole = reader.count(LENGTH)
-    answer = min(reader.count(ANSWER, whole), whole - 1)
-    reader.put(("rollout", "traffic"), {"prompt": max(whole - answer, 1), "output": max(answer, 1)}, ANSWER)
-    reader.note_longest(whole, LENGTH)
+    whole = reader.count("length")
+    answer = min(reader.count("answer", whole), whole - 1)
+    reader.put(
+        ("rollout", "traffic"), {"prompt": max(whole - answer, 1), "output": max(answer, 1)}, "answer"
+    )
+    reader.note_longest(whole, "length")

@@ -16,25 +16,6 @@ from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.trainers import read_adapters, refuse_frozen
 
-COMMAND, RANKS = "launcher.command", "launcher.ranks"
-MODEL = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
-LENGTH, PACKED = ("max_len", "data.max_len"), ("packing_samples", "data.packing_samples")
-BATCH = ("train_batch_size", "train.batch_size")
-MICRO = ("micro_train_batch_size", "train.micro_batch_size")
-STAGE, ON_HOST = ("zero_stage", "ds.zero_stage"), ("adam_offload", "ds.adam_offload")
-OVERLAPS, RING = ("overlap_comm", "ds.overlap_comm"), ("ring_attn_size", "ds.ring_attn_size")
-TENSOR = ("ds_tensor_parallel_size", "ds.tensor_parallel_size")
-CHECKPOINTING = (
-    "gradient_checkpointing",
-    "model.gradient_checkpointing_enable",
-    "actor.gradient_checkpointing_enable",
-)
-ATTENTION = ("attn_implementation", "ds.attn_implementation")
-TYPE = ("param_dtype", "ds.param_dtype")
-ADAPTER_RANK, TARGETS = ("lora_rank", "lora.rank"), ("target_modules", "lora.target_modules")
-FOUR_BITS = ("load_in_4bit", "ds.load_in_4bit")
-OPTIMIZER, EPOCHS = "optimizer", ("max_epochs", "train.max_epochs")
-
 
 def read(reader: JobReader) -> None:
     """Read the job of a command.
@@ -49,28 +30,26 @@ def read(reader: JobReader) -> None:
     >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["batch"]
     (128, 3, {'sequence_length': 2048})
     """
-    kind = {"dpo": "reference", "rm": "reward"}.get(reader.text(COMMAND).rpartition("_")[2], "")
-    reader.read_model(reader.first(*MODEL))
-    key = reader.first(*LENGTH)
-    reader.put(("batch", "sequence_length"), reader.count(key, 2048), key)
-    packed = reader.flag(reader.first(*PACKED))
-    reader.note_lengths(reader.first(*PACKED) if packed else key, packed)
+    kind = {"dpo": "reference", "rm": "reward"}.get(reader.text("command").rpartition("_")[2], "")
+    reader.read_model("model")
+    reader.put(("batch", "sequence_length"), reader.count("length", 2048), "length")
+    packed = reader.flag("packed")
+    reader.note_lengths("packed" if packed else "length", packed)
     _batch(reader, PAIR if kind else 1)
     put_states(reader)
     put_adapters(reader)
-    reader.put_epochs(*EPOCHS)
-    reader.put_preference(kind, COMMAND)
-    reader.put_checkpointing(reader.first(*CHECKPOINTING))
+    reader.put_epochs("epochs")
+    reader.put_preference(kind, "command")
+    reader.put_checkpointing("checkpointing")
     usual = "flash" if reader.flag("flash_attn", True) else "eager"
-    if reader.choice(reader.first(*ATTENTION), reader.words("attention"), usual) == "eager":
-        reader.write_scores(reader.first(*ATTENTION), "flash_attn")
+    if reader.choice("attention", reader.words("attention"), usual) == "eager":
+        reader.write_scores("attention", "flash_attn")
 
 
 def _batch(reader: JobReader, sequences: int) -> None:
     """Put degrees and the batch into the plan; the batch in the command counts all replicas."""
-    replicas = put_degrees(reader, reader.count(RANKS) if reader.has(RANKS) else None, RANKS)
-    micro, whole = (reader.first(*MICRO), 8), (reader.first(*BATCH), 128)
-    reader.put_whole_batch(micro, whole, replicas, "samples", sequences)
+    replicas = put_degrees(reader, reader.count("ranks") if reader.has("ranks") else None, "ranks")
+    reader.put_whole_batch(("micro", 8), ("batch", 128), replicas, "samples", sequences)
 
 
 def put_degrees(reader: JobReader, stated: int | None, *keys: str) -> int:
@@ -78,41 +57,38 @@ def put_degrees(reader: JobReader, stated: int | None, *keys: str) -> int:
 
     `stated` is the number of devices according to `keys`.
     """
-    ring = reader.first(*RING)
-    degrees = {"context_parallel": ring, "tensor_parallel": reader.first(*TENSOR)}
+    degrees = {"context_parallel": "context", "tensor_parallel": "tensor"}
     replicas = reader.put_degrees(degrees, stated, *keys)
     if reader.degree("context_parallel") > 1:
-        reader.put(("plan", "context_order"), "zigzag", ring)
+        reader.put(("plan", "context_order"), "zigzag", "context")
     return replicas
 
 
 def put_states(reader: JobReader) -> None:
     """Put sharding, precision, optimizer and the stack into the job."""
-    precision = reader.choice(reader.first(*TYPE), {name: name for name in ("bf16", "fp16")}, "bf16")
-    reader.put(("plan", "precision"), precision, *TYPE)
-    key = reader.first(*STAGE)
-    stage = deepspeed.put_stage(reader, min(reader.count(key, 2, least=0), 3), precision, key)
-    if reader.count(key, 2, least=0) > 3:
-        reader.fault(key, "0, 1, 2 or 3", "DeepSpeed has no other stage", "write 3")
-    reader.put(("plan", "zero"), stage, key)
+    precision = reader.choice("dtype", {name: name for name in ("bf16", "fp16")}, "bf16")
+    reader.put(("plan", "precision"), precision, "dtype")
+    stage = deepspeed.put_stage(reader, min(reader.count("stage", 2, least=0), 3), precision, "stage")
+    if reader.count("stage", 2, least=0) > 3:
+        reader.fault("stage", "0, 1, 2 or 3", "DeepSpeed has no other stage", "write 3")
+    reader.put(("plan", "zero"), stage, "stage")
     optimizers = {"adam": "adamw", **keys_of("trainers").words["optimizers"]}
-    reader.put_named_optimizer(reader.text(OPTIMIZER).lower(), optimizers, OPTIMIZER)
-    gradients = {"dtype": precision, "overlap": reader.flag(reader.first(*OVERLAPS))}
+    reader.put_named_optimizer(reader.text("optimizer").lower(), optimizers, "optimizer")
+    gradients = {"dtype": precision, "overlap": reader.flag("overlaps")}
     stack: dict[str, object] = {"base": "deepspeed-zero", "gradients": gradients}
-    if reader.flag(reader.first(*ON_HOST)):
-        reader.place(SHARDED_STATES[:1], *ON_HOST)
+    if reader.flag("on_host"):
+        reader.place(SHARDED_STATES[:1], "on_host")
         stack["offload"] = {"gradient_copies": "pinned"}
-    reader.put(("stack",), stack, *STAGE)
+    reader.put(("stack",), stack, "stage")
 
 
 def put_adapters(reader: JobReader) -> None:
     """Put adapters into the model if their rank is above 0."""
-    rank, four = reader.first(*ADAPTER_RANK), reader.first(*FOUR_BITS)
-    quantised = reader.flag(four)
-    if not reader.count(rank, 0, least=0):
+    quantised = reader.flag("four_bits")
+    if not reader.count("adapter_rank", 0, least=0):
         if quantised:
-            refuse_frozen(reader, four, "false, unless lora_rank is above 0", "add --lora_rank 16", rank)
+            allowed, fix = "false, unless lora_rank is above 0", "add --lora_rank 16"
+            refuse_frozen(reader, "four_bits", allowed, fix, "adapter_rank")
         return
-    targets = reader.first(*TARGETS)
-    every = reader.names_all_linears(targets)
-    read_adapters(reader, rank, targets, every, four if quantised else "")
+    every = reader.names_all_linears("targets")
+    read_adapters(reader, "adapter_rank", "targets", every, "four_bits" if quantised else "")

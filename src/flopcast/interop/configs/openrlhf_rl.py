@@ -18,15 +18,6 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.step_reader import ALONE, StepReader
 
 START = "openrlhf.cli.train_ppo_ray"
-MODEL, CRITIC_MODEL = "pretrain", "critic_pretrain"
-NODES, DEVICES = "actor_num_nodes", "actor_num_gpus_per_node"
-ENGINES, TENSOR, MEMORY = "vllm_num_engines", "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization"
-TOGETHER, ASYNC = "colocate_all_models", "async_train"
-PROMPT, ANSWER, LONGEST = "prompt_max_len", "generate_max_len", "max_len"
-PROMPTS, SAMPLES, EPOCHS = "rollout_batch_size", "n_samples_per_prompt", "max_epochs"
-BATCH, MICRO, DYNAMIC = "train_batch_size", "micro_train_batch_size", "use_dynamic_batch"
-MOST_TOKENS, ESTIMATOR, KL = "train_max_tokens_per_gpu", "advantage_estimator", "init_kl_coef"
-REMOTE, CHECKPOINTING = "remote_rm_url", "gradient_checkpointing"
 CRITIC = "gae"  # the estimator that needs a value model
 PLAIN = ("reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo")  # without one
 ESTIMATORS = {CRITIC: CRITIC, **dict.fromkeys(PLAIN, "none")}
@@ -38,7 +29,7 @@ def read(document: Document, options: ImportOptions) -> StepReader:
     Examples
     --------
     >>> from flopcast.interop.configs.rl_formats import step_document
-    >>> flags = {"pretrain": "meta-llama/Meta-Llama-3-8B", "actor_num_gpus_per_node": 8,
+    >>> flags = {"model": "meta-llama/Meta-Llama-3-8B", "actor_num_gpus_per_node": 8,
     ...     "colocate_all_models": True, "rollout_batch_size": 128, "n_samples_per_prompt": 8,
     ...     "train_batch_size": 128, "micro_train_batch_size": 4, "zero_stage": 3,
     ...     "advantage_estimator": "group_norm"}
@@ -47,58 +38,58 @@ def read(document: Document, options: ImportOptions) -> StepReader:
     (128, 8, 3, 3)
     """
     reader = StepReader(document, keys_of("openrlhf-rl"), options)
-    reader.read_model(MODEL)
-    stated = reader.count(NODES) * reader.count(DEVICES, 8)
-    replicas, longest = openrlhf.put_degrees(reader, stated, DEVICES), _lengths(reader)
+    reader.read_model("model")
+    stated = reader.count("nodes") * reader.count("devices", 8)
+    replicas, longest = openrlhf.put_degrees(reader, stated, "devices"), _lengths(reader)
     _devices(reader, replicas * reader.degree("tensor_parallel") * reader.degree("context_parallel"))
     _batch(reader, replicas, longest)
     openrlhf.put_states(reader)
     openrlhf.put_adapters(reader)
-    reader.put_checkpointing(CHECKPOINTING)
-    reader.put_engine("vllm", (MEMORY, 0.95), (TENSOR, 1), MEMORY)
+    reader.put_checkpointing("checkpointing")
+    reader.put_engine("vllm", ("engine_memory", 0.95), ("engine_tensor", 1), "engine_memory")
     _step(reader)
     return reader
 
 
 def _devices(reader: StepReader, training: int) -> None:
     """Set the devices of both jobs."""
-    together, apart = reader.flag(TOGETHER), reader.flag(ASYNC)
-    generating = training if together else reader.count(ENGINES) * reader.count(TENSOR)
+    together, apart = reader.flag("together"), reader.flag("apart")
+    generating = training if together else reader.count("engines") * reader.count("engine_tensor")
     if not together and not apart:
         allowed, fix = "true, unless async_train is set", "add --colocate_all_models"
-        reader.fault(TOGETHER, allowed, ALONE, fix, "" if reader.has(TOGETHER) else "is missing")
+        reader.fault("together", allowed, ALONE, fix, "" if reader.has("together") else "is missing")
     if not together and apart:
-        reader.put(("step", "apart"), True, ASYNC)
-    reader.put(("gpus",), training, DEVICES)
-    reader.put(("rollout", "gpus"), generating, ENGINES, DEVICES)
+        reader.put(("step", "apart"), True, "apart")
+    reader.put(("gpus",), training, "devices")
+    reader.put(("rollout", "gpus"), generating, "engines", "devices")
 
 
 def _lengths(reader: StepReader) -> int:
     """Put the lengths of prompts and answers into both jobs; return the length of a sequence."""
-    prompt, answer = reader.count(PROMPT, 1024), reader.count(ANSWER, 1024)
-    longest = reader.count(LONGEST, prompt + answer)
-    reader.put(("batch", "sequence_length"), longest, LONGEST, ANSWER)
-    lengths = {"prompt": prompt, "output": longest - prompt if reader.has(LONGEST) else answer}
-    reader.put(("rollout", "traffic"), lengths, ANSWER, LONGEST)
-    reader.note_longest(longest, reader.first(ANSWER, LONGEST))
+    prompt, answer = reader.count("prompt", 1024), reader.count("answer", 1024)
+    longest = reader.count("length", prompt + answer)
+    reader.put(("batch", "sequence_length"), longest, "length", "answer")
+    lengths = {"prompt": prompt, "output": longest - prompt if reader.has("length") else answer}
+    reader.put(("rollout", "traffic"), lengths, "answer", "length")
+    reader.note_longest(longest, reader.first("answer", "length"))
     return longest
 
 
 def _batch(reader: StepReader, replicas: int, longest: int) -> None:
     """Put the batch of answers into the plan; a limit on tokens gives the micro-batch."""
-    if not reader.flag(DYNAMIC):
-        reader.put_whole_batch((MICRO, 4), (BATCH, 128), replicas, "answers")
+    if not reader.flag("dynamic"):
+        reader.put_whole_batch(("micro", 4), ("batch", 128), replicas, "answers")
         return
-    whole, tokens = reader.count(BATCH, 128), (MOST_TOKENS, reader.count(MOST_TOKENS, 16192))
+    whole, tokens = reader.count("batch", 128), ("most_tokens", reader.count("most_tokens", 16192))
     share, ranks = max(whole // replicas, 1), reader.degree("context_parallel")
     each = reader.filled_micro_batch(tokens, longest, share, ranks)
-    reader.put(("plan", "micro_batch"), each, MOST_TOKENS, DYNAMIC)
-    reader.put(("plan", "global_batch"), whole, BATCH)
+    reader.put(("plan", "micro_batch"), each, "most_tokens", "dynamic")
+    reader.put(("plan", "global_batch"), whole, "batch")
 
 
 def _step(reader: StepReader) -> None:
     """Put the prompts and the models that process each answer into the step."""
-    reader.put_samples((PROMPTS, 1024), SAMPLES, EPOCHS)
-    reader.put_scorers(KL, reference=reader.fraction(KL, 0.01) > 0, rewards=not reader.has(REMOTE))
-    if reader.choice(ESTIMATOR, ESTIMATORS, CRITIC) == CRITIC:
-        reader.put_critic(ESTIMATOR, CRITIC_MODEL, MODEL)
+    reader.put_samples(("prompts", 1024), "samples", "epochs")
+    reader.put_scorers("kl", reference=reader.fraction("kl", 0.01) > 0, rewards=not reader.has("remote"))
+    if reader.choice("estimator", ESTIMATORS, CRITIC) == CRITIC:
+        reader.put_critic("estimator", "critic_pretrain", "model")

@@ -14,14 +14,10 @@ swift/trainers/sequence_parallel (ranks divide sequences by heads).
 from math import ceil
 
 from flopcast.interop.configs.job_reader import PAIR, PAIRED, JobReader
-from flopcast.interop.configs.trainers import Adapter, Names, read_adapters, read_training, refuse_frozen
+from flopcast.interop.configs.trainers import Adapter, read_adapters, read_training, refuse_frozen
 
-RANKS, MODEL = "launcher.ranks", ("model", "model_id_or_path")
-METHOD, METHODS = ("train_type", "tuner_type", "sft_type"), {"lora": "lora", "full": "full"}
-LENGTH, CHECKPOINTING, KIND = "max_length", "gradient_checkpointing", "rlhf_type"
-STEPS, MICRO, SEQUENCES = "gradient_accumulation_steps", "per_device_train_batch_size", 16
-CONTEXT, TARGETS, BITS = "sequence_parallel_size", "target_modules", "quant_bits"
-NAMES = Names(default_micro=1, context=(CONTEXT,))
+METHODS = {"lora": "lora", "full": "full"}
+SEQUENCES = 16
 KINDS = {
     "dpo": "reference",
     "kto": "kto",
@@ -47,29 +43,29 @@ def read(reader: JobReader) -> None:
     """
     if str(reader.raw("torch_dtype")) == "bfloat16":
         reader.fill("bf16", True)
-    stated = reader.count(RANKS) if reader.has(RANKS) else None
-    if not reader.has(STEPS):
+    stated = reader.count("ranks") if reader.has("ranks") else None
+    if not reader.has("steps"):
         ranks = reader.options.devices or stated or reader.options.whole or 1
-        steps = max(1, ceil(SEQUENCES / reader.count(MICRO) / ranks))
-        reader.fill(STEPS, steps)
-        reader.assume(f"{STEPS} {steps}, ms-swift's default")
-    reader.read_model(reader.first(*MODEL))
-    if reader.has(LENGTH):
-        reader.put(("batch", "sequence_length"), reader.count(LENGTH), LENGTH)
-        reader.note_lengths("packing" if reader.has("packing") else LENGTH, reader.flag("packing"))
-    if reader.text(KIND) in GENERATING:
-        reader.refuse(KIND, "training that generates answers in ms-swift")
-    kind = "" if reader.faulty(KIND) else reader.choice(KIND, KINDS, "")
+        steps = max(1, ceil(SEQUENCES / reader.count("micro") / ranks))
+        reader.fill("steps", steps)
+        reader.assume(f"{reader.first('steps')} {steps}, ms-swift's default")
+    reader.read_model("model")
+    if reader.has("length"):
+        reader.put(("batch", "sequence_length"), reader.count("length"), "length")
+        reader.note_lengths("packing" if reader.has("packing") else "length", reader.flag("packing"))
+    if reader.text("kind") in GENERATING:
+        reader.refuse("kind", "training that generates answers in ms-swift")
+    kind = "" if reader.faulty("kind") else reader.choice("kind", KINDS, "")
     _dtype(reader)
-    read_training(reader, NAMES, stated, PAIR if kind in PAIRED else 1)
+    read_training(reader, stated, PAIR if kind in PAIRED else 1, usual_micro=1)
     if reader.degree("context_parallel") > 1:
-        reader.put(("plan", "context_exchange"), "all_to_all", CONTEXT)
+        reader.put(("plan", "context_exchange"), "all_to_all", "context")
     _adapters(reader)
-    reader.put_preference(kind, KIND)
-    if reader.flag(CHECKPOINTING, True):
-        if not reader.has(CHECKPOINTING):
+    reader.put_preference(kind, "kind")
+    if reader.flag("checkpointing", True):
+        if not reader.has("checkpointing"):
             reader.assume("recompute full, ms-swift's default")
-        reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+        reader.put(("plan", "recompute"), "full", "checkpointing")
     if reader.choice("attn_impl", reader.words("attention"), "flash") == "materialised":
         reader.write_scores("attn_impl")
 
@@ -84,15 +80,14 @@ def _dtype(reader: JobReader) -> None:
 
 def _adapters(reader: JobReader) -> None:
     """Put adapters into the model, over weights of 16 or 4 bits, unless all weights are trained."""
-    key = reader.first(*METHOD)
-    bits = reader.count(BITS, 0) if reader.has(BITS) else 0
+    bits = reader.count("bits", 0) if reader.has("bits") else 0
     if bits and bits != 4:
-        reader.refuse(BITS, f"frozen weights in {bits} bits", "write 4")
-    if reader.choice(key, METHODS, "lora") == "full":
+        reader.refuse("bits", f"frozen weights in {bits} bits", "write 4")
+    if reader.choice("method", METHODS, "lora") == "full":
         if bits:
-            refuse_frozen(reader, BITS, "no value, unless train_type is lora", "remove it", key)
+            refuse_frozen(reader, "bits", "no value, unless train_type is lora", "remove it", "method")
         return
-    if not reader.has(*METHOD):
+    if not reader.has("method"):
         reader.assume("adapters of rank 8, ms-swift's default without train_type")
-    every = reader.names_all_linears(TARGETS, "ALL", "DEFAULT")
-    read_adapters(reader, "lora_rank", TARGETS, every, BITS if bits else "", USUAL)
+    every = reader.names_all_linears("targets", "ALL", "DEFAULT")
+    read_adapters(reader, "lora_rank", "targets", every, "bits" if bits else "", USUAL)

@@ -21,13 +21,8 @@ from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.trainers import put_optimizer, refuse_lone_offload
 from flopcast.spec.switches import TUNING_CODE
 
-BUILDER, OPTIMIZER = "model._component_", "optimizer._component_"
 MLP = ("gate", "up", "down")
 PREFERENCES = ("loss.beta", "base_model_path")
-TEACHER = "teacher_model._component_"
-TENSOR, CONTEXT = "tensor_parallel_dim", "context_parallel_dim"
-CHECKPOINTING, OFFLOADING = "enable_activation_checkpointing", "enable_activation_offloading"
-REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
 
 
 WRITTEN = {"code_llama2_": "codellama-", "llama3.3_": "llama-3.3-", "phi4_14b": "phi-4"}  # names on the hub
@@ -47,8 +42,8 @@ def read(reader: JobReader) -> None:
     >>> job.data["model"], job.data["plan"]["global_batch"], job.data["plan"]["zero"]
     ({'base': 'llama-3.1-8b'}, 16, 3)
     """
-    builder = reader.text(BUILDER).rpartition(".")[2].lower()
-    reader.read_model(BUILDER, model_name(builder))
+    builder = reader.text("builder").rpartition(".")[2].lower()
+    reader.read_model("builder", model_name(builder))
     _lengths(reader)
     reader.put_epochs("epochs")
     replicas = _degrees(reader)
@@ -59,16 +54,16 @@ def read(reader: JobReader) -> None:
     reader.put(("plan", "global_batch"), total, "gradient_accumulation_steps", "batch_size")
     dtype = reader.choice("dtype", reader.words("dtypes"), "bf16")
     reader.put(("plan", "precision"), dtype, "dtype")
-    optimizer = reader.text(OPTIMIZER).rpartition(".")[2].lower() or "adamw"
-    put_optimizer(reader, optimizer, reader.words("optimizers"), OPTIMIZER)
+    optimizer = reader.text("component").rpartition(".")[2].lower() or "adamw"
+    put_optimizer(reader, optimizer, reader.words("optimizers"), "component")
     _recompute(reader)
     adapted = builder.startswith(("lora_", "qlora_"))
     if adapted:
         _adapters(reader, builder)
     if _prefers(reader):
         reader.put_preference("reference", *PREFERENCES)
-    if reader.has(TEACHER):
-        reader.put_teacher(TEACHER, model_name(reader.text(TEACHER).rpartition(".")[2].lower()))
+    if reader.has("teacher"):
+        reader.put_teacher("teacher", model_name(reader.text("teacher").rpartition(".")[2].lower()))
     reader.put(("stack",), _stack(reader, replicas))
 
 
@@ -110,15 +105,15 @@ def _lengths(reader: JobReader) -> None:
 
 def _degrees(reader: JobReader) -> int:
     """Put the degrees into the plan and return the data-parallel one. One device shards nothing."""
-    replicas = reader.put_degrees({"tensor_parallel": TENSOR, "context_parallel": CONTEXT}, None)
+    replicas = reader.put_degrees({"tensor_parallel": "tensor", "context_parallel": "context"}, None)
     offload = reader.first("fsdp_cpu_offload", "fsdp.cpu_offload")
     sharded = replicas > 1 or reader.flag(offload)  # only the recipes that shard have it
-    reader.put(("plan", "zero"), 3 if sharded else 0, BUILDER)
-    sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
+    reader.put(("plan", "zero"), 3 if sharded else 0, "builder")
+    sets, group = reader.count("replicas"), reader.count("shard", -1, least=-1)
     group = replicas // sets if group < 1 else group
-    key, fix = REPLICATE if sets > 1 else SHARD, "write data_parallel_shard_dim: -1"
+    key, fix = "replicas" if sets > 1 else "shard", "write data_parallel_shard_dim: -1"
     if reader.fills_replicas(sets, group, replicas, key, fix) and sets > 1:
-        reader.put(("plan", "data_shard"), group, REPLICATE, SHARD)
+        reader.put(("plan", "data_shard"), group, "replicas", "shard")
     reader.place_if(offload, SHARDED_STATES)
     return replicas
 
@@ -128,11 +123,11 @@ def _recompute(reader: JobReader) -> None:
 
     Its checkpoints may be on the host.
     """
-    reader.put_checkpointing(CHECKPOINTING)
-    if reader.flag(OFFLOADING):
-        reader.place(ACTIVATIONS, OFFLOADING)
-        if not reader.flag(CHECKPOINTING):
-            refuse_lone_offload(reader, OFFLOADING, CHECKPOINTING)
+    reader.put_checkpointing("checkpointing")
+    if reader.flag("offloading"):
+        reader.place(ACTIVATIONS, "offloading")
+        if not reader.flag("checkpointing"):
+            refuse_lone_offload(reader, "offloading", "checkpointing")
 
 
 def _adapters(reader: JobReader, builder: str) -> None:
@@ -145,7 +140,7 @@ def _adapters(reader: JobReader, builder: str) -> None:
     targets = reader.linears(key, named, reader.words("modules"))
     reader.put_adapters(targets, key, ("model.lora_rank", 8), ("model.lora_dropout", 0.0))
     if builder.startswith("qlora_") or reader.flag("model.quantize_base"):
-        reader.put(("model", "adapters", "base_dtype"), "nf4", "model.quantize_base", BUILDER)
+        reader.put(("model", "adapters", "base_dtype"), "nf4", "model.quantize_base", "builder")
 
 
 def _stack(reader: JobReader, replicas: int) -> dict[str, object]:

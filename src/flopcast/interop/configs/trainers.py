@@ -39,32 +39,6 @@ OF_NODES = "{}: each shard group has {} devices, the number of devices of a node
 KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Names:
-    """The key names of a trainer, and its defaults; by default those of the Trainer of transformers.
-
-    Attributes
-    ----------
-    micro, steps : str
-        Sequences per device, and accumulation steps.
-    optimizer : str
-    default_micro : int
-        Sequences per device if the file omits them.
-    tensor, context : tuple of str
-        Keys of these degrees; empty if the trainer has none.
-    """
-
-    micro: str = "per_device_train_batch_size"
-    steps: str = "gradient_accumulation_steps"
-    optimizer: str = "optim"
-    default_micro: int = 8
-    tensor: tuple[str, ...] = ()
-    context: tuple[str, ...] = ()
-
-
-TRANSFORMERS = Names()  # of the Trainer of transformers, which several programs extend
-
-
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A program's defaults for adapters: rank, dropout, modules."""
@@ -77,24 +51,30 @@ class Adapter:
 USUAL = Adapter()
 
 
-def read_training(reader: JobReader, names: Names, stated: int | None = None, sequences: int = 1) -> None:
+def read_training(
+    reader: JobReader, stated: int | None = None, sequences: int = 1, usual_micro: int = 8
+) -> None:
     """Put degrees, batch, precision, sharding and optimizer into the plan and the stack.
 
-    `stated` is the number of devices in the file, and `sequences` the number of sequences in each sample.
+    Parameters
+    ----------
+    stated : number of devices in the file
+    sequences : number of sequences in each sample
+    usual_micro : the program's samples per device if the file omits them
     """
-    listed = {"tensor_parallel": names.tensor, "context_parallel": names.context}
-    degrees = {field: reader.first(*keys) for field, keys in listed.items() if keys}
+    names = {"tensor_parallel": "tensor", "context_parallel": "context"}
+    degrees = {field: name for field, name in names.items() if name in reader.keys.settings}
     replicas = reader.put_degrees(degrees, stated)
     if reader.degree("context_parallel") > 1:
-        reader.put(("plan", "context_order"), "zigzag", degrees["context_parallel"])
-    micro, steps = reader.count(names.micro, names.default_micro), reader.count(names.steps, 1)
-    reader.put(("plan", "micro_batch"), sequences * micro, names.micro)
+        reader.put(("plan", "context_order"), "zigzag", "context")
+    micro, steps = reader.count("micro", usual_micro), reader.count("steps", 1)
+    reader.put(("plan", "micro_batch"), sequences * micro, "micro")
     whole = sequences * micro * steps * replicas
-    reader.put(("plan", "global_batch"), whole, names.steps, names.micro)
+    reader.put(("plan", "global_batch"), whole, "steps", "micro")
     precision = _precision(reader)
     reader.put(("plan", "precision"), precision, "fp8", "fp16", "bf16")
-    optimizer = reader.text(names.optimizer).lower()
-    put_optimizer(reader, optimizer, keys_of("trainers").words["optimizers"], names.optimizer)
+    optimizer = reader.text("optimizer").lower()
+    put_optimizer(reader, optimizer, keys_of("trainers").words["optimizers"], "optimizer")
     stack = _sharding(reader, replicas, TrainerBatch(micro, steps, replicas), precision)
     pure = next((key for key in ("bf16", "bfloat16") if reader.raw(key) == "full"), "pure_bf16")
     if pure != "pure_bf16" or reader.flag(pure):
@@ -104,7 +84,7 @@ def read_training(reader: JobReader, names: Names, stated: int | None = None, se
             stack = narrowed(stack, "bf16")
     reader.put(("stack",), stack)
     if not (isinstance(limit := reader.raw("max_steps"), int) and limit > 0):  # it replaces the epochs
-        reader.put_epochs("num_epochs", "num_train_epochs")
+        reader.put_epochs("epochs")
 
 
 def read_adapters(
@@ -139,9 +119,9 @@ def refuse_frozen(reader: JobReader, key: str, allowed: str, fix: str, method: s
 
 def refuse_lone_offload(reader: JobReader, key: str, checkpointing: str) -> None:
     """Report offloaded activations without checkpoints, with which a program does not start."""
-    program = reader.keys.program
+    program, name = reader.keys.program, reader.first(checkpointing)
     because = f"{program} offloads only checkpointed activations, and does not start without checkpointing"
-    reader.fault(key, f"false, unless {checkpointing} is true", because, f"add {checkpointing}: true")
+    reader.fault(key, f"false, unless {name} is true", because, f"add {name}: true")
 
 
 def _all_linears(reader: JobReader) -> tuple[str, ...]:
@@ -156,7 +136,7 @@ def _all_linears(reader: JobReader) -> tuple[str, ...]:
 def _precision(reader: JobReader) -> str:
     """Return 8 bits or either 16-bit type, which is assumed if the file names none."""
     words = {"true": "on", "false": "", AUTO: "on", "full": "full"}
-    brain_key, half_key = reader.first("bf16", "bfloat16", "pure_bf16"), reader.first("fp16", "float16")
+    brain_key, half_key = reader.first("brain"), reader.first("half")
     brain, half = reader.choice(brain_key, words, ""), reader.choice(half_key, words, "")
     if reader.raw(brain_key) == AUTO:
         reader.assume("precision bf16, because bf16 is auto and the devices support it", brain_key)
@@ -232,23 +212,20 @@ def _fsdp(reader: JobReader, words: Sequence[str], replicas: int) -> bool:
     ----------
     PyTorch: `ShardingStrategy` of FSDP, `reshard_after_forward` of fully_shard.
     """
-    offload = reader.first("fsdp_config.fsdp_offload_params", "fsdp_config.offload_params")
-    strategy = reader.first("fsdp_config.fsdp_sharding_strategy", "fsdp_config.sharding_strategy")
     named = next((STRATEGIES[word] for word in words if word in STRATEGIES), "full_shard")
-    kind = reader.choice(strategy, STRATEGIES, named)
+    kind = reader.choice("fsdp_strategy", STRATEGIES, named)
     group = _shard_group(reader, replicas)
     if kind.startswith("hybrid"):
         group = group or 8
-        reader.assume(OF_NODES.format(kind, group), strategy)
-    again = reader.first("fsdp_config.fsdp_reshard_after_forward", "fsdp_config.reshard_after_forward")
-    reader.put(("plan", "zero"), 0 if kind == "no_shard" else 3, strategy, "fsdp")
+        reader.assume(OF_NODES.format(kind, group), "fsdp_strategy")
+    reader.put(("plan", "zero"), 0 if kind == "no_shard" else 3, "fsdp_strategy", "fsdp")
     if reader.has("dp_shard_size") and not reader.has("dp_replicate_size"):
         reader.put_shards(group, replicas, "dp_shard_size")
     elif group and group < replicas:
-        reader.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
-    if reader.flag(offload) or "offload" in words:
-        reader.place(SHARDED_STATES, offload, "fsdp")
-    return kind in KEEPING or (kind != "no_shard" and reader.raw(again) is False)
+        reader.put(("plan", "data_shard"), group, "dp_shard_size", "fsdp_strategy", "fsdp")
+    if reader.flag("fsdp_offload") or "offload" in words:
+        reader.place(SHARDED_STATES, "fsdp_offload", "fsdp")
+    return kind in KEEPING or (kind != "no_shard" and reader.raw("fsdp_reshard") is False)
 
 
 def _shard_group(reader: JobReader, replicas: int) -> int:

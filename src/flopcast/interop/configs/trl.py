@@ -23,31 +23,23 @@ from collections.abc import Mapping, Sequence
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.job_reader import ACTIVATIONS, FSDP_CHECKPOINTING, KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
 from flopcast.interop.configs.keys import flattened
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.trainer_programs import COMMAND, RANKS, REWARD, check_program, with_defaults
-from flopcast.interop.configs.trainers import (
-    TRANSFORMERS,
-    Adapter,
-    read_adapters,
-    read_training,
-    refuse_frozen,
-)
+from flopcast.interop.configs.trainers import Adapter, read_adapters, read_training, refuse_frozen
 from flopcast.records import replace
 
 TEACHER = "teacher_model_name_or_path"
 PREFERENCES = ("beta", "max_prompt_length", "precompute_ref_log_probs", "reference_free")
 KTO = ("desirable_weight", "undesirable_weight")
 OF_TOKENS = ("nll", "dft", "chunked_nll")
-LOADED = ("torch_dtype", "dtype")
 USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
 LENGTH = 1024  # max_length of SFTConfig
 LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "block_size")
 ALONE = re.compile(r"(?<![a-z])(orpo|cpo|simpo)(?![a-z])")
 LAUNCHES = ("no", "multi_gpu", "fsdp", "deepspeed")
 DEFAULT_STAGE = 2  # ZeRO stage of accelerate's DeepSpeedPlugin if its file states none
-TYPE, MIXED = "accelerate.distributed_type", "accelerate.mixed_precision"
 CHECKPOINTING, OFFLOADING = "gradient_checkpointing", "activation_offloading"
 
 
@@ -75,7 +67,7 @@ def read(reader: JobReader) -> None:
     check_launch(reader)
     check_program(reader)
     pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
-    read_training(reader, TRANSFORMERS, ranks_of_launch(reader), PAIR if pairs else 1)
+    read_training(reader, ranks_of_launch(reader), PAIR if pairs else 1)
     put_adapters(reader)
     put_loaded_states(reader)
     _tuning(reader)
@@ -230,17 +222,17 @@ def launched(document: Document, _options: ImportOptions) -> Document:
 
 def ranks_of_launch(reader: JobReader) -> int | None:
     """Return the ranks that accelerate or the launcher of a command starts; None if neither is given."""
-    if reader.has(TYPE):
+    if reader.has("launch"):
         return reader.count("accelerate.num_processes")
     return reader.count(RANKS) if reader.has(RANKS) else None
 
 
 def check_launch(reader: JobReader) -> None:
     """Check that accelerate's launch type is supported; without its file DDP is assumed, with a note."""
-    kind = reader.text(TYPE).lower()
+    kind = reader.text("launch").lower()
     if kind and kind not in LAUNCHES:
-        reader.refuse(TYPE, f"distributed_type {kind.upper()}", "write FSDP, DEEPSPEED or MULTI_GPU")
-    reader.choice(MIXED, reader.words("launched_precisions"), "")
+        reader.refuse("launch", f"distributed_type {kind.upper()}", "write FSDP, DEEPSPEED or MULTI_GPU")
+    reader.choice("launch_precision", reader.words("launched_precisions"), "")
     if not kind and not _shards(reader):
         reader.assume(
             "flopcast assumes DDP, because no accelerate configuration is given; add it as a second "
@@ -278,7 +270,7 @@ def put_loaded_states(reader: JobReader) -> None:
     PyTorch's AdamW creates states in the type of their parameter, and autocast casts no parameters.
     DeepSpeed keeps fp32 copies, and accelerate casts parameters to fp32 before FSDP shards them.
     """
-    key = reader.first(*LOADED)
+    key = "loaded"
     copied = _shards(reader) or "adapters" in reader.part("model")
     if str(reader.raw(key)).lower() in ("bfloat16", "bf16") and not copied:
         reader.put(("stack",), narrowed(reader.data.get("stack"), "bf16"), key)
@@ -290,7 +282,7 @@ def put_recompute(reader: JobReader) -> None:
 
     The checkpoints may be on the host.
     """
-    inner = reader.first(*FSDP_CHECKPOINTING)
+    inner = "fsdp_checkpointing"
     if not reader.has(CHECKPOINTING):
         reader.assume("full recompute, because TRL checkpoints activations by default")
     if reader.flag(CHECKPOINTING, True) or reader.flag(inner):

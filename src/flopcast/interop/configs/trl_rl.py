@@ -16,15 +16,11 @@ from flopcast.interop.configs import trl
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.step_reader import StepReader
-from flopcast.interop.configs.trainers import TRANSFORMERS, read_training
+from flopcast.interop.configs.trainers import read_training
 
 START = "trl grpo"
 SIGNS = ("num_generations", "max_completion_length", "use_vllm", "reward_funcs")  # any of them
-PROMPT, ANSWER, SAMPLES = "max_prompt_length", "max_completion_length", "num_generations"
-STEPS, EPOCHS = "steps_per_generation", "num_iterations"
-ENGINE, MODE, MODES = "use_vllm", "vllm_mode", {"colocate": "colocate"}
-TENSOR, MEMORY, KL = "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "beta"
-PROCESSES, REWARD = "accelerate.num_processes", "reward_model_path"
+MODES = {"colocate": "colocate"}
 
 
 def read(document: Document, options: ImportOptions) -> StepReader:
@@ -43,15 +39,15 @@ def read(document: Document, options: ImportOptions) -> StepReader:
     reader = StepReader(trl.with_precision(document), keys_of("trl-rl"), options)
     reader.read_model("model_name_or_path")
     trl.check_launch(reader)
-    stated = reader.count(PROCESSES) if reader.has(PROCESSES) else None
-    read_training(reader, TRANSFORMERS, stated)
+    stated = reader.count("ranks") if reader.has("ranks") else None
+    read_training(reader, stated)
     trl.put_adapters(reader)
     trl.put_loaded_states(reader)
     trl.put_recompute(reader)
-    prompt, answer = reader.count(PROMPT, 512), reader.count(ANSWER, 256)
-    reader.put(("batch", "sequence_length"), prompt + answer, ANSWER, PROMPT)
-    reader.note_longest(prompt + answer, ANSWER)
-    reader.put(("rollout", "traffic"), {"prompt": prompt, "output": answer}, ANSWER, PROMPT)
+    prompt, answer = reader.count("prompt", 512), reader.count("answer", 256)
+    reader.put(("batch", "sequence_length"), prompt + answer, "answer", "prompt")
+    reader.note_longest(prompt + answer, "answer")
+    reader.put(("rollout", "traffic"), {"prompt": prompt, "output": answer}, "answer", "prompt")
     _rollout(reader)
     _step(reader)
     return reader
@@ -60,29 +56,29 @@ def read(document: Document, options: ImportOptions) -> StepReader:
 def _rollout(reader: StepReader) -> None:
     """Put the engine into the rollout, which runs on the devices of the training job."""
     for part in (("gpus",), ("rollout", "gpus")):
-        reader.put(part, reader.degree("data_parallel"), PROCESSES)
-    if not reader.flag(ENGINE):
-        reader.put(("rollout", "engine"), "hugging-face", ENGINE)
-        reader.assume("the trained model itself generates the answers, without a serving engine", ENGINE)
+        reader.put(part, reader.degree("data_parallel"), "ranks")
+    if not reader.flag("engine"):
+        reader.put(("rollout", "engine"), "hugging-face", "engine")
+        reader.assume("the trained model itself generates the answers, without a serving engine", "engine")
         return
-    if not reader.has(MODE):
+    if not reader.has("mode"):
         because = "vLLM then runs on further devices, whose number this file does not state"
-        reader.fault(MODE, "colocate", because, f"add {MODE}: colocate", "is missing")
-    reader.choice(MODE, MODES, "colocate")
-    reader.put_engine("vllm", (MEMORY, 0.3), (TENSOR, 1), ENGINE, MEMORY)
+        reader.fault("mode", "colocate", because, f"add {reader.first('mode')}: colocate", "is missing")
+    reader.choice("mode", MODES, "colocate")
+    reader.put_engine("vllm", ("engine_memory", 0.3), ("engine_tensor", 1), "engine", "engine_memory")
 
 
 def _step(reader: StepReader) -> None:
     """Put the prompts, the samples and the models that process each answer into the step."""
-    steps, samples = (reader.count(STEPS, reader.count(TRANSFORMERS.steps)), reader.count(SAMPLES, 8))
-    answers = reader.count(TRANSFORMERS.micro, 8) * reader.degree("data_parallel") * steps
+    steps, samples = (reader.count("generation_steps", reader.count("steps")), reader.count("samples", 8))
+    answers = reader.count("micro", 8) * reader.degree("data_parallel") * steps
     if answers % samples:
         allowed = f"a divisor of {answers}, the completions that are generated at once"
         because = "each prompt has the same number of completions"
-        reader.fault(SAMPLES, allowed, because, f"write {SAMPLES}: 1")
-    reader.put(("step", "prompts"), max(answers // samples, 1), STEPS, SAMPLES)
-    reader.put(("step", "samples"), samples, SAMPLES)
-    reader.put_passes(EPOCHS)
-    reader.put_scorers(KL, reference=reader.fraction(KL, 0.0) > 0, rewards=reader.has(REWARD))
+        reader.fault("samples", allowed, because, f"write {reader.first('samples')}: 1")
+    reader.put(("step", "prompts"), max(answers // samples, 1), "generation_steps", "samples")
+    reader.put(("step", "samples"), samples, "samples")
+    reader.put_passes("passes")
+    reader.put_scorers("kl", reference=reader.fraction("kl", 0.0) > 0, rewards=reader.has("reward"))
     if "adapters" in reader.part("model"):
         reader.put(("step", "handoff"), "adapter")

@@ -25,17 +25,10 @@ from flopcast.interop.configs.trainers import read_adapters
 from flopcast.spec.divisors import nearest_multiples
 from flopcast.spec.switches import TUNING_CODE
 
-MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
+MODEL = ("model.partial_pretrain", "model.path")
 SIDES = ("data.max_prompt_length", "data.max_response_length")
-CHECKPOINTING = "model.enable_gradient_checkpointing"
 PACKED = ("use_remove_padding", "model.use_remove_padding")
 MICRO, OLDER_MICRO = "data.micro_batch_size_per_gpu", "data.micro_batch_size"
-BATCH = "data.train_batch_size"
-DYNAMIC, TOKENS = "data.use_dynamic_bsz", "data.max_token_len_per_gpu"
-RANK, TARGETS = "model.lora_rank", "model.target_modules"
-CONTEXT = ("ulysses_sequence_parallel_size", "engine.ulysses_sequence_parallel_size")
-NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
-RANKS = "launcher.ranks"  # which torchrun starts
 GROUP = "engine.group"  # `engine=megatron` of a script
 MEGATRON = "engine.tensor_model_parallel_size"
 CORE = "engine.override_transformer_config"
@@ -58,15 +51,15 @@ def read(reader: JobReader) -> None:
     newer = reader.below("engine") or reader.has(MODEL[1])
     reader.read_model(MODEL[newer])
     both_sides = reader.text("data.pad_mode") == "left_right"
-    length = sum(reader.count(key, 512) for key in SIDES) if both_sides else reader.count(LENGTH, 1024)
-    reader.put(("batch", "sequence_length"), length, *(SIDES if both_sides else (LENGTH,)))
-    reader.note_lengths(LENGTH, packed=False)
+    length = sum(reader.count(key, 512) for key in SIDES) if both_sides else reader.count("length", 1024)
+    reader.put(("batch", "sequence_length"), length, *(SIDES if both_sides else ("length",)))
+    reader.note_lengths("length", packed=False)
     if newer and _engine(reader) == "megatron":
         _megatron(reader, length)
     else:
         _fsdp(reader, length, newer)
-    if reader.count(RANK, 0, least=0):
-        read_adapters(reader, RANK, TARGETS, reader.names_all_linears(TARGETS), "")
+    if reader.count("adapter_rank", 0, least=0):
+        read_adapters(reader, "adapter_rank", "targets", reader.names_all_linears("targets"), "")
 
 
 def _engine(reader: JobReader) -> str:
@@ -81,10 +74,10 @@ def _engine(reader: JobReader) -> str:
 
 def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     """Put the plan and the stack of FSDP into the job."""
-    context_key = reader.first(*CONTEXT)
+    context_key = "context"
     context = reader.count(context_key, 1)
     replicas = _replicas(reader, {context_key: context})
-    reader.put(("plan", "data_parallel"), replicas, NODES, DEVICES)
+    reader.put(("plan", "data_parallel"), replicas, "nodes", "devices")
     reader.put_degree("context_parallel", context, context_key)
     packed = reader.first(*PACKED)
     unpadded = reader.flag(packed)
@@ -94,9 +87,9 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
             because = "ranks can share a sequence only if padding is removed"
             name = packed if reader.has(packed) else context_key
             reader.fault(name, "true", because, f"write {PACKED[newer]}: true")
-    if newer and reader.flag(DYNAMIC, True):
-        reader.put(("plan", "micro_batch"), _filled(reader, length, replicas, context), TOKENS)
-        reader.put(("plan", "global_batch"), reader.count(BATCH, 256), BATCH)
+    if newer and reader.flag("dynamic", True):
+        reader.put(("plan", "micro_batch"), _filled(reader, length, replicas, context), "most_tokens")
+        reader.put(("plan", "global_batch"), reader.count("batch", 256), "batch")
     else:
         if reader.has(OLDER_MICRO):
             because = (
@@ -106,9 +99,9 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
             fix = f"write {MICRO}, the sequences of a device"
             fix = f"remove {OLDER_MICRO}" if reader.has(MICRO) else fix
             reader.fault(OLDER_MICRO, MICRO, because, fix)
-        reader.put_whole_batch((MICRO, 4), (BATCH, 256), replicas, "sequences")
-    if not newer and reader.flag(DYNAMIC):
-        reader.refuse(DYNAMIC, "micro-batches whose number of sequences varies")
+        reader.put_whole_batch((MICRO, 4), ("batch", 256), replicas, "sequences")
+    if not newer and reader.flag("dynamic"):
+        reader.refuse("dynamic", "micro-batches whose number of sequences varies")
     reader.put(("plan", "zero"), 3)
     reader.put(("plan", "precision"), "bf16")
     if not newer:
@@ -118,9 +111,9 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     older, policy = "model.fsdp_config.cpu_offload", "engine.offload_policy"
     if reader.flag(policy) or (reader.flag(older) and reader.flag("model.fsdp_config.offload_params")):
         reader.place(SHARDED_STATES, policy, older)
-    if not reader.has(CHECKPOINTING):
+    if not reader.has("checkpointing"):
         reader.assume("recompute full, veRL's default in newer releases")
-    reader.put_checkpointing(CHECKPOINTING, True)
+    reader.put_checkpointing("checkpointing", True)
     reader.place_if("model.enable_activation_offload", ACTIVATIONS)
     stack: dict[str, object] = {"base": "torch-fsdp2", **TUNING_CODE}
     if not reader.flag("engine.reshard_after_forward", True):
@@ -132,20 +125,22 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
 
 def _replicas(reader: JobReader, degrees: Mapping[str, int]) -> int:
     """Return the number of replicas; `degrees` maps keys to the degrees of parallelism in a replica."""
-    stated = reader.count(NODES, 1) * reader.count(DEVICES, 8) if reader.has(NODES, DEVICES) else None
-    stated = reader.count(RANKS) if reader.has(RANKS) else stated
+    stated = reader.count("ranks") if reader.has("ranks") else None
+    if stated is None and reader.has("nodes", "devices"):
+        stated = reader.count("nodes", 1) * reader.count("devices", 8)
     return reader.replicas(degrees, stated)
 
 
 def _filled(reader: JobReader, length: int, replicas: int, context: int) -> int:
     """Return the number of sequences that fill each micro-batch up to its limit on tokens."""
-    total = reader.count(BATCH, 256)
+    total = reader.count("batch", 256)
     if total % replicas:
         because = f"each of the {replicas} replicas runs the same number of sequences"
         fix = f"write {nearest_multiples(total, replicas)}"
-        reader.fault(BATCH, f"a multiple of {replicas}", because, fix)
+        reader.fault("batch", f"a multiple of {replicas}", because, fix)
     share = max(total // replicas, 1)
-    return reader.filled_micro_batch((TOKENS, reader.count(TOKENS, 8192)), length, share, context)
+    tokens = ("most_tokens", reader.count("most_tokens", 8192))
+    return reader.filled_micro_batch(tokens, length, share, context)
 
 
 def _megatron(reader: JobReader, length: int) -> None:
@@ -163,9 +158,9 @@ def _megatron(reader: JobReader, length: int) -> None:
         if reader.flag(key, True):
             flags.add(flag, key)
     flags.add("--fp16" if reader.text("engine.dtype") == "float16" else "--bf16", "engine.dtype")
-    filled = reader.flag(DYNAMIC, True)
+    filled = reader.flag("dynamic", True)
     micro = _filled(reader, length, replicas, degrees[keys[2]]) if filled else reader.count(MICRO, 4)
-    flags.add("--micro-batch-size", TOKENS if filled else MICRO, micro)
-    flags.add("--global-batch-size", BATCH, reader.count(BATCH, 256))
+    flags.add("--micro-batch-size", "most_tokens" if filled else MICRO, micro)
+    flags.add("--global-batch-size", "batch", reader.count("batch", 256))
     flags.read_plan(prod(degrees.values()) * replicas)
     reader.put(("stack",), "megatron-core-2025", GROUP)

@@ -34,19 +34,8 @@ DEGREES = {  # of the plan → their keys; the first three divide a replica
     "virtual_stages": f"{MEGATRON}.virtual_pipeline_model_parallel_size",
 }
 RECOMPUTE = f"{MEGATRON}.override_transformer_config.recompute"
-CONFIG, STRATEGY = "--config-name", f"{ACTOR}.strategy"
-PROMPTS, SAMPLES = "data.train_batch_size", f"{ROLLOUT}.n"
-PROMPT, ANSWER = "data.max_prompt_length", "data.max_response_length"
-MINI, EPOCHS = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"
 MICRO = (f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")
-DYNAMIC, MOST_TOKENS = f"{ACTOR}.use_dynamic_bsz", f"{ACTOR}.ppo_max_token_len_per_gpu"
-NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
-RANK, TARGETS = f"{MODEL}.lora_rank", f"{MODEL}.target_modules"
-CHECKPOINTING, PACKED = f"{MODEL}.enable_gradient_checkpointing", f"{MODEL}.use_remove_padding"
-CONTEXT = f"{ACTOR}.ulysses_sequence_parallel_size"
 LIMITS = {"max_sequences": ("max_num_seqs", 1024), "max_tokens": ("max_num_batched_tokens", 8192)}
-ADVANTAGE, KL_LOSS = "algorithm.adv_estimator", f"{ACTOR}.use_kl_loss"
-KL_REWARD = "algorithm.use_kl_in_reward"
 CRITIC = "gae"  # the estimator that needs a value model
 RESIDENT = ("param_offload", "optimizer_offload", "grad_offload")
 
@@ -73,13 +62,13 @@ def read(document: Document, options: ImportOptions) -> StepReader:
     """
     reader = StepReader(document, keys_of("verl-rl"), options)
     reader.read_model(f"{MODEL}.path")
-    usual = "megatron" if "megatron" in reader.text(CONFIG) or reader.below(MEGATRON) else "fsdp"
-    strategy = reader.choice(STRATEGY, {"fsdp": "fsdp", "fsdp2": "fsdp", "megatron": "megatron"}, usual)
+    usual = "megatron" if "megatron" in reader.text("config") or reader.below(MEGATRON) else "fsdp"
+    strategy = reader.choice("strategy", {"fsdp": "fsdp", "fsdp2": "fsdp", "megatron": "megatron"}, usual)
     replicas = _megatron(reader) if strategy == "megatron" else _sharded(reader)
     _batch(reader, replicas)
-    if reader.count(RANK, 0, least=0):
-        read_adapters(reader, RANK, TARGETS, reader.names_all_linears(TARGETS), "")
-        reader.put(("step", "handoff"), "adapter", RANK)
+    if reader.count("adapter_rank", 0, least=0):
+        read_adapters(reader, "adapter_rank", "targets", reader.names_all_linears("targets"), "")
+        reader.put(("step", "handoff"), "adapter", "adapter_rank")
     _rollout(reader)
     _step(reader)
     return reader
@@ -87,27 +76,27 @@ def read(document: Document, options: ImportOptions) -> StepReader:
 
 def _replicas(reader: JobReader, degrees: Mapping[str, int]) -> int:
     """Return the number of replicas on the devices, which both jobs use."""
-    stated = reader.count(NODES, 1) * reader.count(DEVICES, 8)
+    stated = reader.count("nodes", 1) * reader.count("devices", 8)
     for part in (("gpus",), ("rollout", "gpus")):
-        reader.put(part, reader.options.devices or stated, DEVICES, NODES)
+        reader.put(part, reader.options.devices or stated, "devices", "nodes")
     return reader.replicas(degrees, stated)
 
 
 def _sharded(reader: JobReader) -> int:
     """Read the sharding of the training job by FSDP; return the number of replicas."""
-    context = reader.count(CONTEXT, 1)
-    replicas = _replicas(reader, {CONTEXT: context})
-    reader.put(("plan", "data_parallel"), replicas, DEVICES)
-    reader.put_degree("context_parallel", context, CONTEXT)
+    context = reader.count("context", 1)
+    replicas = _replicas(reader, {"context": context})
+    reader.put(("plan", "data_parallel"), replicas, "devices")
+    reader.put_degree("context_parallel", context, "context")
     if context > 1:
-        reader.put(("plan", "context_exchange"), "all_to_all", CONTEXT)
+        reader.put(("plan", "context_exchange"), "all_to_all", "context")
     reader.put(("plan", "zero"), 3)
     reader.put_shards(reader.count(f"{FSDP}.fsdp_size", -1, least=-1), replicas, f"{FSDP}.fsdp_size")
     if reader.flag(f"{FSDP}.offload_policy"):
         reader.place(SHARDED_STATES, f"{FSDP}.offload_policy")
-    reader.put_checkpointing(CHECKPOINTING, True)
+    reader.put_checkpointing("checkpointing", True)
     _note_resident(reader, FSDP)
-    reader.put(("stack",), {"base": "torch-fsdp2", **TUNING_CODE}, STRATEGY)
+    reader.put(("stack",), {"base": "torch-fsdp2", **TUNING_CODE}, "strategy")
     return replicas
 
 
@@ -115,7 +104,7 @@ def _megatron(reader: JobReader) -> int:
     """Read the plan of Megatron-Core for the training job; return the number of replicas."""
     sizes = {field: reader.count(key) for field, key in DEGREES.items()}
     replicas = _replicas(reader, {DEGREES[field]: sizes[field] for field in (*DEGREES,)[:3]})
-    reader.put(("plan", "data_parallel"), replicas, DEVICES)
+    reader.put(("plan", "data_parallel"), replicas, "devices")
     for field, size in sizes.items():
         reader.put_degree(field, size, DEGREES[field])
     if sizes["tensor_parallel"] > 1 and reader.flag(f"{MEGATRON}.sequence_parallel", True):
@@ -129,7 +118,7 @@ def _megatron(reader: JobReader) -> int:
     if mode != "none":
         reader.put(("plan", "recompute"), mode, f"{RECOMPUTE}_granularity")
     _note_resident(reader, MEGATRON)
-    reader.put(("stack",), "megatron-core-2025", STRATEGY)
+    reader.put(("stack",), "megatron-core-2025", "strategy")
     return replicas
 
 
@@ -147,19 +136,21 @@ def _batch(reader: StepReader, replicas: int) -> None:
 
     A mini-batch of veRL is a number of prompts, each with all its answers.
     """
-    longest = reader.count(PROMPT, 512) + reader.count(ANSWER, 512)
-    reader.put(("batch", "sequence_length"), longest, ANSWER, PROMPT)
-    reader.note_longest(longest, ANSWER)
-    if not reader.flag(PACKED):
-        text = f"{PACKED} is off, so the training computes {longest} tokens for every answer"
-        reader.assume(text, PACKED)
-    whole, context = reader.count(MINI, 256) * reader.count(SAMPLES, 1), reader.degree("context_parallel")
-    tokens, key = (MOST_TOKENS, reader.count(MOST_TOKENS, 16384)), reader.first(*MICRO)
-    if reader.flag(DYNAMIC):
+    longest = reader.count("prompt", 512) + reader.count("answer", 512)
+    reader.put(("batch", "sequence_length"), longest, "answer", "prompt")
+    reader.note_longest(longest, "answer")
+    if not reader.flag(packed := reader.first("packed")):
+        reader.assume(
+            f"{packed} is off, so the training computes {longest} tokens for every answer", packed
+        )
+    whole = reader.count("mini_batch", 256) * reader.count("samples", 1)
+    context = reader.degree("context_parallel")
+    tokens, key = ("most_tokens", reader.count("most_tokens", 16384)), reader.first(*MICRO)
+    if reader.flag("dynamic"):
         each = reader.filled_micro_batch(tokens, longest, max(whole // replicas, 1), context)
     else:
         each = reader.required(*MICRO)
-    if key == MICRO[1] and not reader.flag(DYNAMIC):  # `//=` in verl/workers/fsdp_workers.py
+    if key == MICRO[1] and not reader.flag("dynamic"):  # `//=` in verl/workers/fsdp_workers.py
         if each % replicas:
             because = f"veRL divides this number by {replicas} data-parallel ranks"
             reader.fault(key, f"a multiple of {replicas}", because, f"write {MICRO[0]} instead")
@@ -167,9 +158,9 @@ def _batch(reader: StepReader, replicas: int) -> None:
     if whole % (each * replicas):
         allowed = f"a number of prompts with which the number of answers is a multiple of {each * replicas}"
         because = f"{replicas} replicas run whole micro-batches of {each} sequences"
-        reader.fault(MINI, allowed, because, f"write {each * replicas}")
-    reader.put(("plan", "micro_batch"), each, key, MOST_TOKENS)
-    reader.put(("plan", "global_batch"), whole, MINI, SAMPLES)
+        reader.fault("mini_batch", allowed, because, f"write {each * replicas}")
+    reader.put(("plan", "micro_batch"), each, key, "most_tokens")
+    reader.put(("plan", "global_batch"), whole, "mini_batch", "samples")
     reader.put(("plan", "precision"), "bf16")
 
 
@@ -181,14 +172,14 @@ def _rollout(reader: StepReader) -> None:
     for field, (name, default) in LIMITS.items():
         key = f"{ROLLOUT}.{name}"
         reader.put(("rollout", "plan", field), reader.count(key, default), key)
-    lengths = {"prompt": reader.count(PROMPT, 512), "output": reader.count(ANSWER, 512)}
-    reader.put(("rollout", "traffic"), lengths, ANSWER)
+    lengths = {"prompt": reader.count("prompt", 512), "output": reader.count("answer", 512)}
+    reader.put(("rollout", "traffic"), lengths, "answer")
 
 
 def _step(reader: StepReader) -> None:
     """Put the prompts and the models that process each answer into the step."""
-    reader.put_samples((PROMPTS, 1024), SAMPLES, EPOCHS)
-    reference = reader.flag(KL_LOSS) or reader.flag(KL_REWARD)
-    reader.put_scorers(KL_LOSS, reference=reference, rewards=reader.flag("reward_model.enable"))
-    if (reader.text(ADVANTAGE) or CRITIC) == CRITIC:
-        reader.put_critic(ADVANTAGE, "critic.model.path", f"{MODEL}.path")
+    reader.put_samples(("prompts", 1024), "samples", "epochs")
+    reference = reader.flag("kl_loss") or reader.flag("kl_reward")
+    reader.put_scorers("kl_loss", reference=reference, rewards=reader.flag("reward_model.enable"))
+    if (reader.text("advantage") or CRITIC) == CRITIC:
+        reader.put_critic("advantage", "critic.model.path", f"{MODEL}.path")
