@@ -67,25 +67,18 @@ class ConfigReader:
             few = ", ".join(sorted(self._unread)[:8]) + (", …" if len(self._unread) > 8 else "")
             self.assume(f"{len(self._unread)} other fields are ignored: {few}")
 
-    def keys_for(self, *keys: str) -> list[str]:
-        """Return these keys, with all keys of a setting in place of its name in the table."""
-        return [name for key in keys for name in self.keys.settings.get(key, "").split() or [key]]
-
     def has(self, *keys: str) -> bool:
         """Return whether any of these keys or settings is given and not null."""
-        return any(
-            name in self._values and self._values[name][1] is not None for name in self.keys_for(*keys)
-        )
+        return self._values.get(self.first(*keys), ((), None))[1] is not None
 
     def is_null(self, key: str) -> bool:
         """Return whether a key is given as null, which turns off a section that is on by default."""
         return key in self._values and self._values[key][1] is None
 
     def first(self, *keys: str) -> str:
-        """Return the first given key of several names for one setting, or the first name."""
-        names = self.keys_for(*keys)
-        given = (name for name in names if name in self._values and self._values[name][1] is not None)
-        return next(given, names[0])
+        """Return the first given key of these keys, and of those of settings in the table, or the first."""
+        names = [name for key in keys for name in self.keys.settings.get(key, "").split() or [key]]
+        return next((name for name in names if self._values.get(name, ((), None))[1] is not None), names[0])
 
     def below(self, section: str) -> bool:
         """Return whether any key of a section is given."""
