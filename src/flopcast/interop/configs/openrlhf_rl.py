@@ -29,7 +29,7 @@ def read(document: Document, options: ImportOptions) -> StepReader:
     Examples
     --------
     >>> from flopcast.interop.configs.rl_formats import step_document
-    >>> flags = {"model": "meta-llama/Meta-Llama-3-8B", "actor_num_gpus_per_node": 8,
+    >>> flags = {"pretrain": "meta-llama/Meta-Llama-3-8B", "actor_num_gpus_per_node": 8,
     ...     "colocate_all_models": True, "rollout_batch_size": 128, "n_samples_per_prompt": 8,
     ...     "train_batch_size": 128, "micro_train_batch_size": 4, "zero_stage": 3,
     ...     "advantage_estimator": "group_norm"}
