@@ -46,7 +46,7 @@ def as_text(result: DeploymentResult, top: int = TOP, *, with_front: bool = Fals
 
 
 def marked_text(result: DeploymentResult, top: int = TOP, *, with_front: bool = False) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     groups = groups_of(result.deployments)[:top]
     on_front = groups_of([each for each in result.deployments if each.on_front])
     parts = (

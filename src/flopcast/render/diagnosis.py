@@ -23,7 +23,7 @@ IF_IT_FITS = "if it fits (check with a short test run)"
 
 
 def marked_text(found: SlowStep) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     report = found.report
     job = report.job
     lines = [

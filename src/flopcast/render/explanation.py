@@ -12,7 +12,7 @@ WIDTH = 26
 
 
 def marked_text(explained: Explanation) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     return "\n".join(_lines(explained, ""))
 
 

@@ -17,7 +17,7 @@ Shown = Callable[[Number], str]
 
 
 def marked_text(measured: LogComparison) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     lines = [_used(measured)]
     step, match = measured.step, measured.convention
     if step:

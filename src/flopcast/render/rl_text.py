@@ -14,7 +14,7 @@ from flopcast.units import nine_digits, show, show_memory, show_seconds, show_us
 
 
 def marked_text(report: RlReport) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     low, high = (
         show_seconds(bound, like=report.step_s.value) for bound in (report.step_s.low, report.step_s.high)
     )

@@ -35,7 +35,7 @@ def as_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -
 
 
 def marked_text(result: SearchResult, top: int = TOP, *, with_front: bool = False) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     parts = [question_lines(result)]
     if result.plans:
         groups = grouped(result.plans)[:top]

@@ -34,7 +34,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[Number], str]]] = {
 
 
 def marked_text(compared: ServingComparison, names: tuple[str, str]) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     both = (compared.first, compared.second)
     who = [
         f"{label}  {name}: {report.job.engine.name} {plan_text(report.job)}"

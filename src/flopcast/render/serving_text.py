@@ -24,7 +24,7 @@ POOLS = "prefill", "decode"
 
 
 def marked_text(report: ServingReport) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     job = report.job
     parts = (
         _answer(report),

@@ -64,7 +64,7 @@ def _row(row: ComparedRow, comparison: ComparedSuite) -> dict[str, object]:
 
 
 def marked_text(comparison: ComparedSuite) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     suite = comparison.suite
     lines = [f"suite {suite.name}: {suite.source}", f"  fitted on these rows: {suite.fitted}"]
     lines += [f"  other models: {suite.peers}"] if suite.peers else []

@@ -20,7 +20,7 @@ from flopcast.units import nine_digits, show_count, show_seconds, show_usd
 
 
 def marked_text(whole: Training) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the printed text, with marks that a terminal shows as colours (terminal.py)."""
     run = whole.run
     texts = dict.fromkeys(text for report in whole.reports for text in report.warnings)
     lines = [

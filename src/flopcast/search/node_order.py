@@ -3,12 +3,12 @@
 Answers: on which node should each group of consecutive ranks run, and how much faster is the step then?
 Elsewhere: the matrix (spec/link_matrix.py), which pairs of nodes messages cross (cost/crossed_links.py).
 
-To estimate an order, we take the seconds for which the messages of each axis occupy links in the simulated
-step. They grow with the inverse of the speed of the slowest ring of a stage, and of every transfer between
-stages. A stage that begins its reduction early can lose the time that it would wait for the last stage.
-Starting from the default order and from chains of fast links, two nodes are exchanged, or one is
-moved, as long as the estimate falls. The best few orders are simulated exactly; the default order is one of
-them, so that the result is never slower.
+The estimate of an order uses the seconds for which the messages of each axis occupy links in the simulated
+step. These seconds are inversely proportional to the speed of the slowest ring of a stage, or of a transfer
+between stages. A longer reduction costs no time while its stage would wait for the last stage. The method
+begins with the default order and with chains of fast links, and exchanges two nodes or moves one as long as
+the estimate falls. It simulates the best few orders exactly. The default order is one of them, so the
+result is never slower.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ class NodeOrder:
     Attributes
     ----------
     order : Order
-        Number of the node for each group of consecutive ranks.
+        The number of the node of each group of consecutive ranks.
     step_time_s : float
         Simulated step with this order, without jitter, with the loader of the job.
     default_step_time_s : float
@@ -60,7 +60,7 @@ class NodeOrder:
 
     @property
     def speedup_ratio(self) -> float:
-        """Return the default step over the step with this order."""
+        """Return the step with the default order divided by the step with this order."""
         return self.default_step_time_s / self.step_time_s
 
 

@@ -1,7 +1,8 @@
 """Objectives of a search as losses: estimated for millions of plans, exact for a few.
 
 Answers: which objectives exist, in which units, and how is each computed from a step?
-Elsewhere: the step itself (screen.py, exact.py), which plans are best by it (top_candidates.py, rank.py).
+Elsewhere: the step itself (screen.py, exact.py), the best plans by an objective (top_candidates.py,
+rank.py).
 
 A loss is a number to minimise: seconds per token if the user asks for tokens per second. It is the step
 time multiplied by a number that depends only on the plan, so its interval follows from the factors of the
@@ -27,7 +28,7 @@ from flopcast.units import Number, show, show_memory, show_seconds, show_usd
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Estimates:
-    """Screening estimates of the possible plans on one cluster; arrays (plans,)."""
+    """Estimates of the possible plans on one cluster; arrays have shape (plans,)."""
 
     job: Job  # with the cluster; its own plan is not used
     step_s: Floats
@@ -71,15 +72,16 @@ class Objective:
     inverse : bool
         Whether the shown value is one over the loss, so that larger values are better.
     show : callable
-        What is shown, as a text.
+        Returns the shown value as text.
     estimate, exact : callables
-        Losses of screened plans, and the loss of a plan that was played; both take the tokens of the run.
+        Return the losses of screened plans, and the loss of a simulated plan. Both take the tokens of the
+        run.
     needs : tuple of str
         Inputs that the objective needs: "tokens" of the run, the "price" of a device, its "power".
     per_step : bool
-        Whether steps of different batches cannot be compared by it.
+        Whether the objective cannot compare steps of different batches.
     label : str
-        What text calls it, where that is not its name.
+        Its name in text, if this differs from `name`.
     axis_unit : number
         Unit of which round values on an axis are multiples.
     """
@@ -106,7 +108,7 @@ class Objective:
         return f"{self.gain[:-1]}st" if self.gain.endswith("er") else "best"
 
     def shown(self, loss: Number) -> Number:
-        """Return the loss as it is shown; the function is its own inverse."""
+        """Return the shown value of a loss, or the loss of a shown value."""
         return 1 / loss if self.inverse else loss
 
 
@@ -130,7 +132,8 @@ def _loss(amount: Amount | None) -> Loss:
 def run_of(played: Exact, run_tokens: Number) -> Phase | None:
     """Return the whole run of a plan: its time and its cost, with intervals.
 
-    None if the run's tokens are unknown (0), or if its devices fail too often for it to end.
+    The result is None if the tokens of the run are unknown (0), or if devices fail so often that the run
+    never ends.
     """
     try:
         return _run(played, run_tokens) if run_tokens else None

@@ -2,10 +2,10 @@
 
 Answers: which kinds of offload does a stack support on a cluster, and which combinations does the search
 try?
-Elsewhere: what a placement is (spec/offload.py), how a plan with it is judged (screen.py, exact.py).
+Elsewhere: placements (spec/offload.py), the time and memory of plans with placements (screen.py, exact.py).
 
-Parameters are placed outside the devices only together with the whole optimizer, which holds six times
-their bytes, and not in a slower memory than the optimizer.
+Parameters are placed outside the devices only together with the whole optimizer, which has six times as
+many bytes, and not in a slower memory than the optimizer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,8 +47,8 @@ def offload_choices(job: Job, *, in_parts: bool = True) -> tuple[Placements, ...
 def described_tiers(job: Job) -> tuple[str, ...]:
     """Return the memories outside the devices that a search tries on a cluster, the fastest first.
 
-    What leaves for them passes through the memory of its host, so without it there is none. Placements on
-    peer devices are tried only if they are listed.
+    All copies pass through the memory of the host, so a cluster without described host memory has no such
+    memories. Placements on peer devices are tried only if they are listed.
     """
     case = Case.of(job, one_plan(job.plan))
     tiers = tuple(name for name in TIERS if name != PEER and tier_of(case.cluster, name) is not None)

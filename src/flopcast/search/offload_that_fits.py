@@ -1,8 +1,8 @@
-"""The offload with which a job fits, and how long its step is.
+"""The offload with which a job fits, and the step time with it.
 
-Answers: if a job does not fit its devices, which placement is the fastest that does?
-Elsewhere: the placements that are tried (offload_choices.py), a search that tries them beside all other
-plans (space.py), other changes that fit (plan_that_fits.py, requests/changes_that_fit.py).
+Answers: if a job does not fit its devices, which is the fastest placement with which it fits?
+Elsewhere: the placements that are tried (offload_choices.py), a search over placements and plans
+(space.py), other changes that make a job fit (plan_that_fits.py, requests/changes_that_fit.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,10 +37,10 @@ from flopcast.workload.realise import realise
 class OffloadThatFits:
     """A plan that fits because of its placements outside the devices.
 
-    `step_time_s` is the estimate of its step, `without_s` that of the same plan with all states on the
-    devices, if these had the memory. `host_update_s` is the part of the step in which the devices wait for
-    the optimizer on the host; it does not depend on the batch. `assumed` states whether the batch was
-    assumed because none was given.
+    `step_time_s` is the estimated step. `without_s` is the estimated step with all states on the devices,
+    if they had enough memory. `host_update_s` is the part of the step in which the devices wait for the
+    optimizer on the host; it does not depend on the batch. `assumed` states whether the batch was assumed
+    because none was given.
     """
 
     plan: Plan
@@ -56,7 +56,9 @@ class OffloadThatFits:
 
     @property
     def price(self) -> str:
-        """Return the step with and without the placements, as text, with its batch and the host's part."""
+        """Return the step with and without the placements as text, with the batch and the part of the
+        host.
+        """
         own, without = (show_seconds(each) for each in (self.step_time_s, self.without_s))
         batch = f"{'the assumed ' * self.assumed}gbs={self.plan.global_batch}"
         instead = f"instead of {without} if the devices had enough memory"
@@ -109,9 +111,9 @@ def offload_for_setting(question: Question, job: Job, book: CurveBook) -> Offloa
 
     Parameters
     ----------
-    question : of a search; the placements of its space are replaced
+    question : a search; the placements of its space are replaced
     job : one of `Question.sized()`
-    book : the curves of its cluster
+    book : the curves of the job's cluster
     """
     placed_question = with_placements(question, job, in_parts=True)
     if placed_question is None:
@@ -184,7 +186,9 @@ def _programs(job: Job, placements: Placements, kept: KeptResults) -> Programs:
 def estimated_step_s(
     job: Job, book: CurveBook, kept: KeptResults, *, fitting: bool = False
 ) -> float | None:
-    """Return the estimated step of the job's plan; None if it breaks a rule, or must fit and does not."""
+    """Return the estimated step of the job's plan; None if the plan breaks a rule, or if it must fit but
+    does not.
+    """
     capacity_bytes = job.cluster.node.device.memory_bytes
 
     def fits(part: Screened) -> bool:

@@ -1,8 +1,8 @@
 """The Pareto front: plans for which no other plan is better in all objectives.
 
 Answers: which of these rows of losses are not dominated, and which few rows represent a long front?
-Elsewhere: what the losses are (objectives.py), which plan is best for a preference (preferences.py), how a
-stream of plans is sifted (top_candidates.py).
+Elsewhere: losses (objectives.py), the best plan for a preference (preferences.py), the best plans of a
+stream (top_candidates.py).
 """
 
 import numpy as np
@@ -11,7 +11,9 @@ from flopcast.dtypes import Integers, distinct
 
 
 def front(losses: np.ndarray) -> np.ndarray:
-    """Return the rows that no other row dominates: at most as large everywhere, and smaller somewhere.
+    """Return the rows that no other row dominates.
+
+    A row dominates another one if no loss is larger and at least one is smaller.
 
     Parameters
     ----------
@@ -21,7 +23,8 @@ def front(losses: np.ndarray) -> np.ndarray:
     Returns
     -------
     array of bool, (plans,)
-        Exact. Equal rows do not dominate each other: either all of them are on the front, or none.
+        The result is exact. Equal rows do not dominate each other, so either all of them are on the front,
+        or none.
 
     Examples
     --------

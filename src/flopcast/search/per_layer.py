@@ -1,18 +1,17 @@
 """The best strategy of every block, by dynamic programming.
 
-Answers: which blocks of a plan should have a strategy of their own, so that the step is shortest and every
-stage fits?
-Elsewhere: what a strategy is (spec/layer_strategies.py), which ones are tried (block_options.py), their
-prediction (workload/layer_strategies.py), the best plan whose blocks are alike (find.py).
+Answers: which strategy should each block of a plan have, so that the step is shortest and every stage fits?
+Elsewhere: strategies (spec/layer_strategies.py), the strategies that are tried (block_options.py), their
+prediction (workload/layer_strategies.py), the best plan with equal blocks (find.py).
 
 As in Galvatron (arXiv:2211.13878), stages are independent: each stage gets the strategies with the least
 time that fit into its memory. A dynamic program finds them block by block. Its state is the strategy of the
 last block and the memory so far. Times and bytes of a block with a strategy are differences of exact
 predictions in which all blocks of its kind have it, and changes of layout cost their messages. The memory
 of a stage is the maximum over time of a sum over blocks, so it is convex: for mixed strategies, differences
-of all blocks overestimate the memory, and those of one block underestimate it. Both are tried with several
-budgets, and moves to near choices follow. If a choice needs more memory than the host has, this memory gets
-a price, which rises until the choice fits. Every result is predicted exactly.
+of all blocks overestimate the memory, and those of one block underestimate it. The method tries both with
+several budgets, and then small changes of the results. If a choice needs more memory than the host has,
+this memory gets a price, which rises until the choice fits. Every result is predicted exactly.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +55,7 @@ Steps = dict[Plan, "Tried"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """A plan with its step, without jitter; infinite if it does not fit, or breaks a rule."""
+    """A plan with its step, without jitter; infinite if the plan does not fit or breaks a rule."""
 
     plan: Plan
     step_time_s: float
@@ -64,7 +63,7 @@ class Tried:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class PerLayer:
-    """The best strategies that were found, and the best plan whose blocks are alike.
+    """The best strategies that were found, and the best plan with equal blocks.
 
     `uniform` has an infinite step if no such plan fits. `predictions` counts all exact predictions.
     """
@@ -133,8 +132,7 @@ def best_per_layer(job: Job, book: CurveBook, *, placements: bool = False) -> Pe
     Raises
     ------
     SpecError
-        The plan has several chunks for each stage, the job is one that strategies do not go with, or
-        nothing fits.
+        The plan has several chunks per stage, strategies do not support the job, or no plan fits.
     """
     plan = job.plan.model_copy(update={"layers": ()})
     if plan.virtual_stages > 1:

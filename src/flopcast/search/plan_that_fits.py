@@ -1,4 +1,6 @@
-"""The nearest plan that fits: the same degrees, with sharded states, recompute or smaller micro-batches.
+"""The nearest plan that fits.
+
+It has the same degrees, with sharded states, recompute or smaller micro-batches.
 
 Answers: if a plan does not fit its devices, which settings make it fit without other degrees, and how long
 does a step then take?
@@ -48,8 +50,8 @@ def plan_that_fits(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) 
     """Return the fastest plan that fits and has the degrees of the job's own plan; None if there is none.
 
     The ZeRO stage, the recompute mode and sequence parallelism may differ, and the micro-batch may be
-    smaller. Plans with separate settings for some layers, batches that list their micro-batches, and
-    clusters with unequal groups have none. The estimate assumes that all parts are equally fast.
+    smaller. The result is None for plans with separate settings for some layers, batches that list their
+    micro-batches, and clusters with unequal groups. The estimate assumes that all parts are equally fast.
     """
     plan, job = job.plan, with_equal_parts(job)
     if of_parts(job) is not None:

@@ -1,7 +1,7 @@
 """Plans of the Pareto front by preference: which plan is best if one objective matters more than another.
 
 Answers: how much must a user care about time, compared with memory, money or energy, for this plan?
-Elsewhere: the front (pareto_front.py), what the losses are (objectives.py).
+Elsewhere: the front (pareto_front.py), losses (objectives.py).
 
 Weights are exponents, so that units do not matter: with the weight w, one percent of the first loss is
 worth w / (1 − w) percent of the other. Plans of the front that no weight prefers are kept in the front.
@@ -28,7 +28,7 @@ class Preferred:
 
 
 def front_of(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
-    """Return the plans that no other plan beats in everything, ordered by the first objective."""
+    """Return the plans of the front, ordered by the first objective."""
     if not plans:
         return ()
     here = front(np.array([[loss.value for loss in one.losses] for one in plans]))
@@ -37,9 +37,10 @@ def front_of(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
 
 
 def preferences_of(on_front: Sequence[Ranked]) -> tuple[tuple[Preferred, ...], ...]:
-    """Return for every objective but the first the plans that are best for a weight of the first.
+    """Return, for every objective except the first, the plans that are best for some weight of the first
+    objective.
 
-    The front has plans with the largest weight first; () if it is empty.
+    Plans with the largest weight come first. The result is () if the front is empty.
     """
     if not on_front:
         return ()
@@ -62,7 +63,8 @@ def preferred(losses: np.ndarray) -> tuple[tuple[int, float, float], ...]:
     Returns
     -------
     tuple of (row, low, high)
-        A row and the weights between which it is best, from the weight 1 down; together they cover 0 to 1.
+        A row and the range of weights for which it is best, in descending order. Together, the ranges cover
+        0 to 1.
 
     Examples
     --------

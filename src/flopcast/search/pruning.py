@@ -3,8 +3,8 @@
 Answers: which plans of a batch could still be among the best, given lower bounds of their step times?
 Elsewhere: the lower bounds (timeline/lower_bounds.py), which plans are kept (top_candidates.py).
 
-The search is a branch and bound: a plan whose least time is already too long is never estimated, and no
-plan that would be kept is left out. One plan in ten is estimated, or fewer.
+This is branch and bound: a plan whose lower bound is already too long is never estimated, and no plan that
+would be kept is left out. The search estimates at most about one plan in ten.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,10 @@ Points = tuple[tuple[float, ...], ...]
 class Incumbents:
     """The losses of the plans that are known so far.
 
-    `best_loss` is the least first loss of a feasible plan, and `last_loss` that of the last plan that is
-    kept for its first loss; both are infinite as long as there are none. `on_front` holds losses of
-    feasible plans, `faster` the first loss and the bytes of plans that only lack memory.
+    `best_loss` is the smallest first loss of a feasible plan, and `last_loss` the first loss of the worst
+    plan that is still kept for its first loss. Both are infinite as long as there are no such plans.
+    `on_front` holds the losses of feasible plans, and `faster` the first loss and the bytes of plans that
+    lack only memory.
     """
 
     best_loss: Number = np.inf
@@ -43,7 +44,7 @@ class Incumbents:
     faster: Points = ()
 
     def joined(self, other: "Incumbents") -> "Incumbents":
-        """Return what both know."""
+        """Return the incumbents of both."""
         return Incumbents(
             best_loss=min(self.best_loss, other.best_loss),
             last_loss=min(self.last_loss, other.last_loss),
@@ -136,21 +137,22 @@ def selection(
 
 
 def incumbents_of(losses: BatchLosses, done: Flags, most: int) -> Incumbents:
-    """Return what estimated plans of a batch say about others.
+    """Return the incumbents among the estimated plans of a batch.
 
     Parameters
     ----------
     losses : BatchLosses
     done : array of bool, shape (rows,)
-        Plans whose losses are estimates; the others have only lower bounds and say nothing.
+        Plans whose losses are estimates. All other plans have only lower bounds and are ignored.
     most : int
-        How many of the best plans a search keeps: a plan is of no use if that many are better.
+        Number of plans that a search keeps for their first loss. A plan is not needed if so many plans are
+        better.
 
     Returns
     -------
     Incumbents
-        The best loss, the loss of the last plan that is kept, and points of the front and of plans that
-        lack memory alone.
+        The smallest loss, the loss of the worst kept plan, the points of the front, and those of plans that
+        lack only memory.
     """
     feasible = np.flatnonzero(done & (losses.over_ratio <= 1.0))
     first = np.sort(losses.losses[feasible, 0])

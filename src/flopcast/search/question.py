@@ -34,21 +34,22 @@ class Question:
     Attributes
     ----------
     jobs : tuple of Job
-        One for each cluster and stack, otherwise equal. Their plans give the fields that the space does
-        not.
+        One job for each cluster and stack. The jobs are equal in all else. Their plans give the fields that
+        the space omits.
     space : Space
-        What may vary, for each of them.
+        The allowed values of the fields of a plan, for each job.
     objectives : tuple of str
-        Names of `OBJECTIVES`: plans are ranked by the first, and the front takes all of them into account.
-        With a single objective, memory is added for the front.
+        Names of `OBJECTIVES`: the first one ranks plans, and all of them form the front. With a single
+        objective, memory is added for the front.
     given : tuple of Job
         Jobs with plans to compare with the best, such as the plans in use today.
     total_tokens : float
-        Of the whole run; 0 if its duration does not matter.
+        Tokens of the whole run; 0 if its duration does not matter.
     deadline_s, budget_usd : float or None
-        The time by which the run must end, and the most that it may cost.
+        The largest duration and the largest cost of the run.
     evolve : bool
-        Whether evolution chooses which plans of the space are estimated (evolved_plans.py); else all are.
+        Whether evolution chooses the plans of the space that are estimated (evolved_plans.py). Otherwise,
+        all plans are estimated.
 
     Raises
     ------
@@ -78,7 +79,7 @@ class Question:
 
     @property
     def asked(self) -> tuple[Objective, ...]:
-        """Return the objectives; a single objective is joined by memory."""
+        """Return the objectives of the front. Memory is added to a single objective."""
         names = self.objectives if len(self.objectives) > 1 else (*self.objectives, "memory")
         return tuple(OBJECTIVES[name] for name in dict.fromkeys(names))
 

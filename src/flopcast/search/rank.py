@@ -5,10 +5,11 @@ plans are variants of each other?
 Elsewhere: the objectives of a ranking (objectives.py), why one plan is slower than another
 (render/search_reasons.py).
 
-What two plans share cancels in their ratio, so a difference is surer than either value. If its 90 %
-interval contains 1, the two plans count as equal. Among equal plans whose times differ by less than repeats
-of one run, flopcast recommends the simplest. In InternEvo's sweeps, this rule costs 0.1 % on average and
-0.7 % at worst. The simplest of all equal plans would cost 2 % and 10 % (docs/accuracy/journal.md).
+Errors that two plans share cancel in the ratio of their times, so a difference is more certain than each
+time. If its 90 % interval contains 1, the two plans count as equal. Among equal plans whose times differ by
+less than repeats of one run, flopcast recommends the simplest. In InternEvo's sweeps, the plan of this rule
+is 0.1 % slower than the best on average and 0.7 % at worst. The simplest of all equal plans would be 2 %
+and 10 % slower (docs/accuracy/journal.md).
 """
 
 import math
@@ -64,17 +65,17 @@ class Ranked:
 
     @property
     def equal(self) -> bool:
-        """Return whether the interval leaves open if the plan is slower than the best."""
+        """Return whether the interval does not show that the plan is slower than the best."""
         return holds_one(self.ratio_low, self.ratio_high)
 
     @property
     def near(self) -> bool:
-        """Return whether the plan is tied with the best, and differs no more than repeated runs do."""
+        """Return whether the plan is tied with the best, and differs by no more than repeated runs."""
         return self.equal and self.ratio <= TIED_RATIO
 
 
 def num_tied(plans: Sequence[Ranked]) -> int:
-    """Return the number of ranked plans of which the simplest is recommended."""
+    """Return the number of tied plans, the simplest of which is recommended."""
     return sum(one.near for one in plans)
 
 
@@ -83,7 +84,7 @@ def ranked(question: Question, played: Sequence[Exact], chosen: Sequence[Job] = 
 
     Parameters
     ----------
-    played : feasible plans. Of plans that are equal in everything, earlier ones come first
+    played : feasible plans; equal plans stay in this order
     chosen : plans that `flopcast predict` chooses, some of which may be among the feasible ones
 
     Returns
@@ -112,7 +113,7 @@ def ranked(question: Question, played: Sequence[Exact], chosen: Sequence[Job] = 
 
 
 def grouped(plans: Sequence[Ranked]) -> tuple[tuple[Ranked, ...], ...]:
-    """Return plans in groups, each a plan and its variants: tied with it, and different only in `VARIED`.
+    """Return groups of a plan and its variants, which are tied with it and differ only in `VARIED`.
 
     Parameters
     ----------
@@ -170,9 +171,9 @@ def simplicity(played: Exact, space: Space | None = None) -> tuple[int, ...]:
     """Return the complexity of a plan as a tuple that is compared in order; smaller is simpler.
 
     It contains the number of devices, the kinds of parallelism besides data parallelism, the options that
-    differ from their default, the ZeRO stage, and the product of degrees. An option that `space` settles
-    makes no plan simpler than another. If this option has no effect on a plan, the plan therefore also
-    counts with the fixed value, as in the choice of `flopcast predict`.
+    differ from their default, the ZeRO stage, and the product of degrees. An option that `space` fixes
+    makes no plan simpler than another: a plan on which this option has no effect counts with the fixed
+    value, as in `flopcast predict`.
 
     Examples
     --------

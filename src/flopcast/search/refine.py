@@ -2,17 +2,17 @@
 orders.
 
 Answers: which variants of these plans are also simulated?
-Elsewhere: the best division of one plan (uneven_stages.py), which plans are kept (top_candidates.py).
+Elsewhere: the best division of one plan (uneven_stages.py), the kept plans (top_candidates.py).
 
-Screening deals blocks out evenly, recomputes all of them or none, and numbers ranks in one order. Variants
-are made of the best plans, and of those that would be better but lack memory:
+Screening divides blocks evenly, recomputes all of them or none, and numbers ranks in one order. The search
+creates variants of the best plans, and of plans that would be better but lack memory:
 
-- stages levelled: the division whose slowest stage is fastest, inside the memory;
-- the least recompute that fits: the first N blocks of every chunk run again ("full:block:N"). More of them
-  never need more memory, so N is found by bisection; then stages are levelled too;
-- another order of ranks that a switch of the stack offers, if it moves hops into a scale-up domain and
-  replicas out of it. The exact simulation shows which variant is faster, because the closed form
-  overestimates the time of hops.
+- levelled stages: the division that fits into memory and has the fastest slowest stage;
+- the least recompute that fits: the first N blocks of every chunk run again ("full:block:N"). Memory never
+  grows with N, so N is found by bisection. Stages are then also levelled;
+- another order of ranks that a switch of the stack offers, if hops between stages then stay inside a
+  scale-up domain and replicas are outside of it. The exact simulation shows which variant is faster,
+  because the closed form overestimates the time of hops.
 
 Every variant keeps every rule, and all variants are simulated exactly.
 """
@@ -55,11 +55,11 @@ class Refining:
     stages : bool
         Whether blocks are divided over stages unequally.
     recompute : bool
-        Whether the least recompute that fits is looked for.
+        Whether the search looks for the least recompute that fits.
     orders : bool
         Whether ranks are numbered in other orders that the stack offers.
     headroom_fraction : float or None
-        As in `memory_limit.within_memory`.
+        See `memory_limit.within_memory`.
     """
 
     stages: bool = True
@@ -72,7 +72,7 @@ class Refining:
 class Refinement:
     """A plan, and the kinds of its variants: with less recompute, with more equal stages.
 
-    `slower_ratio` is the largest useful slowdown of the plan; 1 if the plan fits already.
+    `slower_ratio` is the largest useful slowdown of the plan. It is 1 if the plan already fits.
     """
 
     job: Job
@@ -91,7 +91,7 @@ class Variants:
 
 
 def asked_variants(question: Question) -> Refining:
-    """Return which variants of its best plans a question requests.
+    """Return the kinds of variants that a question requests.
 
     A field that the user fixes is never refined: stages if a plan lists them, recompute if the space does
     not contain both none and full, the order of ranks if a plan has an unusual one.
@@ -108,14 +108,14 @@ def asked_variants(question: Question) -> Refining:
 def refinements(
     best: Sequence[Job], lacking: Sequence[tuple[Job, float]], asked: Refining
 ) -> tuple[Refinement, ...]:
-    """Return the plans to make variants of, each with its own work.
+    """Return the plans of which variants are made, each with the kinds of its variants.
 
     Parameters
     ----------
     best : sequence of Job
-        With feasible plans, the best first.
+        Jobs with feasible plans, the best first.
     lacking : sequence of (Job, float)
-        With plans that would be better but lack memory, and how much slower each may become.
+        Jobs with plans that would be better but lack memory, and the slowdown that each may have.
     """
     lessened = [job.plan.recompute_word == "full" and _recomputes_parts(job) for job in best]
     whole = [place for place, lessens in enumerate(lessened) if lessens][:AGAIN]
@@ -149,7 +149,7 @@ def variants(one: Refinement, asked: Refining, book: CurveBook, kept: KeptResult
     Parameters
     ----------
     one : Refinement
-        The plan, which kinds of variants are worth while for it, and how much slower a level may be.
+        The plan, the kinds of variants that are useful for it, and its largest slowdown.
     asked : Refining
     book : CurveBook
     kept : KeptResults
@@ -180,12 +180,12 @@ def gathered(
     best, lacking : sequences of Job
         As for `refinements`.
     found : sequence of Variants
-        Of each of these.
+        The variants of each of these jobs.
 
     Returns
     -------
     tuple of Job
-        None is among the plans themselves.
+        None of them is one of the original plans.
     """
     names = ("recomputed", "levelled", "both")
     jobs = [job for name in names for one in found for job in getattr(one, name)]
@@ -204,7 +204,7 @@ def refined(
     book_of: Callable[[Cluster], CurveBook],
     kept: KeptResults = NOTHING_KEPT,
 ) -> tuple[Job, ...]:
-    """Return variants of good plans, each once; none that is among the plans.
+    """Return the variants of good plans, each once, without the original plans.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def _least_recompute(job: Job, headroom_fraction: float | None, kept: KeptResult
 
 
 def partly_recomputed(plan: Plan, blocks: int) -> Plan:
-    """Return the plan with the first blocks of every chunk recomputed, this many of them.
+    """Return the plan in which this number of blocks at the beginning of every chunk is recomputed.
 
     >>> partly_recomputed(Plan(recompute="selective:core_attention"), 2).recompute_word
     'full:block:2'

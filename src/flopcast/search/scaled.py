@@ -1,7 +1,7 @@
 """One plan on fewer and on more devices, with everything else unchanged.
 
 Answers: how fast is a plan with more data-parallel replicas, with the same batch and with a larger batch?
-Elsewhere: the best plan of each size (find.py), how the curve is drawn (render/page/scaling.py).
+Elsewhere: the best plan of each size (find.py), the drawing of the curve (render/page/scaling.py).
 """
 
 from flopcast.cost.kernels.curve_book import CurveBook
@@ -24,8 +24,8 @@ KEPT, GROWN = "same global batch", "batch grows with the devices"
 class ScaledStep:
     """The step of a plan on some number of devices.
 
-    `batch` is KEPT or GROWN; `fits` is whether the fullest stage fits; `many_usd` is the cost of 1e12
-    tokens in dollars, or None if no price is known.
+    `batch` is KEPT or GROWN; `fits` states whether the fullest stage fits. `many_usd` is the cost of 1e12
+    tokens in dollars; None if no price is known.
     """
 
     batch: str

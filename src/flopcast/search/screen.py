@@ -1,9 +1,9 @@
 """The step time in closed form, and the memory, of many plans at once.
 
-Answers: which of these plans are possible, which fit, and how long are their steps by estimate?
+Answers: which of these plans are possible, which of them fit, and what are their estimated steps?
 Elsewhere: the closed form and its error (timeline/closed_form.py), the exact simulation (prediction.py).
 Plans are grouped by structure; inside a group only numbers vary, and one evaluation of the core serves them
-all. A plan alone gives the same numbers as the plan among others.
+all. The numbers of a plan do not depend on the other plans of the batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ class Screened:
 
     `possible` plans keep every rule of spec/checks.py. `fits` marks the plans that fit their devices,
     tightly or not. A plan that does not fit still has a step time, which shows the gain from more memory. A
-    step time is infinite if the caller did not ask for it.
+    step time is infinite if the caller did not request it.
     """
 
     possible: np.ndarray
@@ -79,8 +79,8 @@ def screen(
     book : curves of the job's cluster (library/curves.py); None to compute only memory
     kept : results of earlier batches: layers and prices for a batch of few plans, and seconds of items for
         a larger batch
-    wanted : returns which step times to compute, given the results so far and lower bounds in seconds, both
-        in the order of the plans. It is called until it returns no plan. None computes all
+    wanted : returns a mask of the step times to compute, given the results so far and lower bounds in
+        seconds, in the order of the plans. It is called until it returns no plan. None computes all
     worth : returns whether any step time of a batch of few plans is needed, given the results so far, in
         which step times are infinite. None computes step times in any case
 
@@ -240,7 +240,9 @@ def _nothing(size: int) -> Screened:
 
 
 def of_lists(job: Job) -> Problem:
-    """Return the fault of a plan for a job that lists its micro-batches: another plan has other ones."""
+    """Return the fault of a search for a job that lists its micro-batches, which differ from plan to
+    plan.
+    """
     field = "batch.ranks" if job.batch.ranks else "batch.micro_batches"
     allowed = "no list of micro-batches, unless the job states a whole plan"
     because = "a list of micro-batches fits only one plan, and flopcast would choose another"

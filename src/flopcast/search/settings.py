@@ -4,8 +4,8 @@ Answers: which plans of every setting are simulated, and which plan is the best,
 Elsewhere: the best plans of one stream (top_candidates.py), the best of all settings together (find.py),
 how the answer is shown (render/search_text.py, render/search_json.py).
 
-A setting keeps its own best plans even if another is cheaper or faster: a user who names two clusters wants
-an answer for both.
+A setting keeps its best plans even if another setting is cheaper or faster, because a user who names two
+clusters wants an answer for both.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ class Setting:
         Numbers of plans. `candidates`: all plans of the space. `possible`: those that keep every rule.
         `feasible`: those of them that keep every limit, by estimates.
     best : Ranked or None
-        The plan that the first objective recommends (rank.py); its ratio is to the best plan of all
+        The recommended plan by the first objective (rank.py). Its ratio refers to the best plan of all
         settings.
     run : Phase or None
         The whole run with the best plan, if the question has the tokens of the run.
@@ -104,7 +104,7 @@ class CandidatesBySetting:
 
     @classmethod
     def empty(cls, question: Question, first: Sequence[FirstChoice] = ()) -> "CandidatesBySetting":
-        """Return top candidates without plans, after the first choices."""
+        """Return top candidates that contain only the first choices."""
         return cls(
             each=tuple(TopCandidates() for _ in question.sized()),
             chosen=tuple(one.chosen for one in first if one.chosen is not None),
@@ -121,12 +121,14 @@ class CandidatesBySetting:
         return replace(self, each=(*self.each[:place], candidates_kept, *self.each[place + 1 :]))
 
     def to_play(self) -> tuple[Job, ...]:
-        """Return the best plans overall, the best few of every setting and the chosen, each plan once."""
+        """Return the best plans overall, the best few plans of every setting, and the chosen plans, each
+        once.
+        """
         jobs = [*(one.job for one in self.kept()), *self.chosen]
         return tuple({plan_key(job): job for job in jobs}.values())
 
     def known(self, jobs: Sequence[Job]) -> list[Exact | None]:
-        """Return the jobs that are already simulated, in order; None for every other job."""
+        """Return the results of jobs that are already simulated, in order; None for every other job."""
         found = {plan_key(one.job): one for one in self.simulated}
         return [found.get(plan_key(job)) for job in jobs]
 
@@ -134,7 +136,7 @@ class CandidatesBySetting:
         """Return the screened plans to simulate: the best overall, and the best few of every setting.
 
         A setting without a feasible plan contributes the plans that are nearest to its limits, so that the
-        answer can say what it lacks.
+        answer can state what is missing.
         """
         kept = {one.order: one for one in self.whole.to_play()}
         if len(self.each) > 1:
@@ -145,7 +147,7 @@ class CandidatesBySetting:
 
     @property
     def most_of_each(self) -> int:
-        """Return the number of plans per setting to simulate in any case; fewer for many settings."""
+        """Return the minimum number of simulated plans per setting, which is smaller for many settings."""
         return max(1, min(BEST_OF_EACH, BEST // len(self.each)))
 
     def _placed(self) -> Iterator[TopCandidates]:
@@ -168,7 +170,7 @@ def screened_each(
     Parameters
     ----------
     usual : the usual plans of every setting
-    candidates_by_setting : without screened plans, after the first choices
+    candidates_by_setting : top candidates that contain only the first choices
     kept : as for `screen`
 
     Raises
@@ -199,16 +201,17 @@ def _each_of(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToRefine:
-    """Plans of which variants are made.
+    """The plans of which the search creates variants.
 
     Attributes
     ----------
     best : tuple of Job
-        Feasible plans, the best first; if there are none, those in memory that are nearest to the limits.
+        Feasible plans, the best first. If there are none, the plans that fit into memory and are nearest to
+        the limits.
     lacking : tuple of Job
         Plans that would be better but lack memory.
     each : tuple of Refinement
-        The work on each of them, in the order of the tasks.
+        The kinds of variants of each plan, in the order of the tasks.
     """
 
     best: tuple[Job, ...]
@@ -220,8 +223,8 @@ def to_refine(candidates_by_setting: CandidatesBySetting, asked: Refining) -> tu
     """Return the plans whose variants are tried: the best overall, then the best of each of several
     settings.
 
-    A plan that lacks memory may become slower by recompute. It is refined only to the point where it is as
-    slow as the best feasible plan; that ratio is stored with it.
+    Recompute makes a plan that lacks memory slower. Such a plan is refined only until it is as slow as the
+    best feasible plan. The corresponding ratio is stored with the plan.
     """
     whole = candidates_by_setting.whole
     loss = whole.best[0].losses[0] if whole.best else np.inf
@@ -244,7 +247,7 @@ def all_refined(
     parts: Sequence[ToRefine],
     found: Iterator[Variants],
 ) -> tuple[Job, ...]:
-    """Return variants that are not simulated already, each once.
+    """Return the variants that were not simulated before, each once.
 
     Parameters
     ----------

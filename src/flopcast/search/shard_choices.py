@@ -1,7 +1,7 @@
 """The shard groups that a search tries if the user sets none.
 
 Answers: which groups and message formats does a stack support on a cluster, and which does the search try?
-Elsewhere: what groups are (spec/shards.py), whether a plan allows them (spec/rules_shard_groups.py).
+Elsewhere: groups (spec/shards.py), their rules (spec/rules_shard_groups.py).
 """
 
 from itertools import product

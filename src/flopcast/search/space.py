@@ -1,14 +1,14 @@
 """A space of plans: the values that each field may have, and the plans of a job with these values.
 
-Answers: which values may each field of a plan take, on how many devices, inside which limits?
-Elsewhere: all plans of a space as columns (grid.py), their times (screen.py), the plan that is chosen if
-the job has none (default_plan.py).
+Answers: which values may each field of a plan and the number of devices have?
+Elsewhere: all plans of a space as columns (grid.py), their times (screen.py), the plan of a job without one
+(default_plan.py).
 
 A field that is left out takes every supported value that can have an effect: every divisor for a degree,
-every ZeRO stage of the stack. Three are narrower, because a step's time is not all that they change or
-because no stack says which it has: 16-bit products, the stack's own order of tasks ("auto") and a ring of
-context-parallel ranks; "all" widens them. What a space does not name (optimizer, rank order, modules of
-recompute) is as the job's own plan says.
+every ZeRO stage of the stack. Three fields have narrower defaults: 16-bit products, the stack's order of
+tasks ("auto") and a ring of context-parallel ranks. Other values of these fields change more than the step
+time, or no stack states them; "all" tries all values. Fields that no space contains (optimizer, rank order,
+modules of recompute) come from the job's plan.
 """
 
 from collections.abc import Callable, Iterable
@@ -78,7 +78,7 @@ AutoOf = Literal["auto"]
 
 
 def two_names(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
-    """Return an optional field with two names; its type is that of its values, as for `Field`."""
+    """Return an optional field with two names. Its type is that of its values, as for `Field`."""
     choices = AliasChoices(long_name, short_name)
     field: tuple[int, ...] = Field(default=(), validation_alias=choices, description=description)
     return field
@@ -323,9 +323,9 @@ def _with_choices(values: Iterable[object], choices: Callable[[], Iterable[objec
 
 
 def said(name: str, value: object, plan: Plan) -> dict[str, object]:
-    """Return the fields of a plan that the value of an option sets; recompute sets several.
+    """Return the fields of a plan that a value of an option sets. A value of recompute sets several fields.
 
-    Modules of selective recompute are the plan's where the word names none.
+    If the value names no modules of selective recompute, those of the plan are used.
     """
     if name != "recompute":
         return {name: value}

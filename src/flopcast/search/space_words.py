@@ -1,5 +1,4 @@
-"""The forms in which values of a space are written: numbers, ranges, names and offload, as a text or a
-list.
+"""Values of a space as users write them: numbers, ranges, names and offload, as a text or a list.
 
 Answers: which values does a text or a list mean?
 Elsewhere: the fields themselves (space.py), the text of one plan (library/edits.py).
@@ -42,7 +41,7 @@ def numbers(given: object) -> object:
     Raises
     ------
     ValueError
-        It is neither a word of that kind nor a number or list; or steps beyond any use.
+        The value is not a number, a list or one of these words, or a range has too many steps.
 
     Examples
     --------
@@ -136,7 +135,7 @@ def _doubled(first: int, last: int) -> list[int]:
 
 
 def placements(given: object) -> object:
-    """Return placements, or groups of states, as a tuple of values, of which each may have several.
+    """Return placements, or groups of states, as a tuple of values. Each value may contain several of them.
 
     >>> placements("none optimizer:host,activations:host")
     ('none', 'optimizer:host,activations:host')
@@ -149,7 +148,7 @@ def placements(given: object) -> object:
 
 
 def space_values(words: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of a space from the words of a plan, whose values may be lists."""
+    """Return the fields of a space from a text in the form of a plan, whose values may be lists."""
     return {name: _several(name, value) for name, value in words.items()}
 
 

@@ -1,7 +1,7 @@
-"""The division of a model over a chain of devices: the latency of a sample, and samples per second.
+"""The division of a model over a chain of devices, with the latency of a sample and the samples per second.
 
 Answers: which blocks run on each device of a chain, so that no other division is better in both?
-Elsewhere: divisions that only shorten the step (group_division.py), the simulation (timeline/step.py).
+Elsewhere: divisions with the shortest step (group_division.py), the simulation (timeline/step.py).
 
 A model is inferred in pipeline stages, one on each device. The latency is that of one micro-batch through
 all stages; the period is the time between two results once the pipeline is full. A stage sends the tensors
@@ -40,9 +40,9 @@ class SplitPoint:
     Attributes
     ----------
     blocks : tuple of int
-        Blocks on each device; 0 on devices that are not used.
+        Number of blocks on each device; 0 for unused devices.
     sent_bytes : float
-        Bytes that the widest cut sends for a micro-batch; 0 if one device runs all blocks.
+        Bytes per micro-batch at the widest cut; 0 if one device runs all blocks.
     latency_s, latency_low_s, latency_high_s : float
         Seconds of a micro-batch through all stages, with its 90 % interval.
     period_s : float
@@ -65,10 +65,10 @@ class SplitPoint:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SplitFront:
-    """All divisions of a job, and those that no other one beats in both latency and period.
+    """All divisions of a job, and the front of latency and period.
 
-    `points` are in the order of the cuts, after the devices that run all blocks alone; the front begins
-    with the lowest latency. Divisions that do not fit are not on the front.
+    `points` begin with single devices that run all blocks, followed by divisions in the order of their
+    cuts. The front begins with the lowest latency. Divisions that do not fit are not on the front.
     """
 
     job: Job

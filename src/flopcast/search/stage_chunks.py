@@ -1,7 +1,7 @@
-"""Chunks of pipeline stages: their times, how rounds of chunks are grouped, and a division of blocks.
+"""Chunks of pipeline stages: their times, the groups of their rounds, and a division of blocks.
 
-Answers: which roles do chunks have, which rounds hold blocks of one kind alone?
-Elsewhere: which division has the least sum of seconds (stage_division.py).
+Answers: which roles do chunks have, and which rounds contain only one kind of blocks?
+Elsewhere: the division with the smallest sum of seconds (stage_division.py).
 """
 
 import numpy as np
@@ -14,17 +14,17 @@ FIRST, INNER, LAST = range(3)  # chunks by what they hold besides blocks
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Chunks:
-    """Seconds of chunks, by role and blocks.
+    """Seconds of chunks, by role and by blocks.
 
     Attributes
     ----------
     chunk_s : array of shape (roles, cuts, cuts)
-        Seconds of one micro-batch on a chunk of the blocks between two cuts; infinite if there can be no
-        such chunk.
+        Seconds of one micro-batch on a chunk of the blocks between two cuts; infinite if no such chunk is
+        allowed.
     runs : tuple of int
-        Blocks of each run of blocks that are alike.
+        Number of blocks of each run of equal blocks.
     stages, virtual : int
-        Stages, and chunks on each.
+        Number of stages, and of chunks on each stage.
     """
 
     chunk_s: Floats
@@ -38,7 +38,7 @@ class Chunks:
         return sum(self.runs)
 
     def role(self, stage: int, chunk: int) -> int:
-        """Return the role of a chunk: whether it also holds the embedding or the head."""
+        """Return the role of a chunk, which states whether it contains the embedding or the head."""
         if (stage, chunk) == (0, 0):
             return FIRST
         return LAST if (stage, chunk) == (self.stages - 1, self.virtual - 1) else INNER
@@ -48,7 +48,9 @@ class Chunks:
         return np.array([self.role(stage, number) for number in range(self.virtual)])
 
     def slowest_s(self, layers: tuple[int, ...]) -> float:
-        """Return the seconds of the slowest stage, given the blocks of every chunk along the model."""
+        """Return the seconds of the slowest stage, given the number of blocks of every chunk in the
+        order of the model.
+        """
         stops = np.cumsum(layers)
         number = np.arange(len(layers))
         role = [self.role(*divmod(one, self.stages)[::-1]) for one in number.tolist()]
@@ -90,7 +92,7 @@ class Tracks:
 
 
 def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
-    """Return how rounds are grouped into tracks.
+    """Return the tracks of the rounds.
 
     Every chunk except the first and the last contains a block, so n blocks before the largest run are in
     the first n + 1 chunks.
@@ -112,7 +114,7 @@ def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
 
 
 def counted(chunks: Chunks, tracks: Tracks) -> tuple[Integers, Integers]:
-    """Return the number of blocks before every boundary, (cuts,): of all blocks, and of the most common
+    """Return the number of blocks before every boundary, (cuts,), and the number of those in the largest
     run.
     """
     cuts = np.arange(chunks.blocks + 1)

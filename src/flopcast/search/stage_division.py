@@ -1,7 +1,7 @@
 """Divisions of a model's blocks into stages with several chunks, none of which takes longer than a limit.
 
-Answers: which division has the least sum of seconds, if no stage and no chunk may exceed a limit?
-Elsewhere: which level, and which division is best (uneven_chunks.py), what slices take (uneven_stages.py).
+Answers: which division has the smallest sum of seconds, if no stage and no chunk may exceed a limit?
+Elsewhere: the best limit and division (uneven_chunks.py), the seconds of slices (uneven_stages.py).
 
 Along the model, chunk c of stage s has position c · stages + s. The c-th chunks of all stages form *round*
 c. In a round, the chunk of a stage begins where the chunk of the previous stage ends. A dynamic program
@@ -76,7 +76,7 @@ class Rounds:
 
     @classmethod
     def of(cls, chunks: Chunks, tracks: Tracks, allowed: Allowed) -> "Rounds":
-        """Return the search of one plan."""
+        """Return the values for one plan."""
         weight_s = _weights(chunks, 1.0)
         like = _alike(chunks)
         least_s = {stage: _least_seconds(chunks, tracks, stage) for stage in set(like)}
@@ -93,7 +93,8 @@ class Rounds:
     def by_first_round(self) -> "Rounds":
         """Return a search whose `below` finds the division with the shortest first chunks.
 
-        A stage's first chunk fills and drains the pipeline; its others run while the pipeline is full.
+        The first chunk of a stage fills and drains the pipeline. Its other chunks run while the pipeline is
+        full.
         """
         weight_s = _weights(self.chunks, EVENNESS)
         return replace(self, weight_s=weight_s, between=_all_dealt(self.chunks, self.tracks, weight_s))
@@ -104,9 +105,9 @@ class Rounds:
         Parameters
         ----------
         level_s : float
-            Most seconds of a stage for one micro-batch.
+            Largest number of seconds of a stage for one micro-batch.
         longest_s : float
-            Most seconds of one chunk.
+            Largest number of seconds of one chunk.
 
         Returns
         -------

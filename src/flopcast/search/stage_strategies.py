@@ -1,7 +1,7 @@
 """The strategies of the blocks of one stage, by dynamic programming over blocks and memory.
 
-Answers: which option should each block have, so that the stage takes least time inside its memory?
-Elsewhere: what options take and need, and all stages together (per_layer.py).
+Answers: which option should each block have, so that the stage fits and takes the least time?
+Elsewhere: time and memory of the options, and all stages together (per_layer.py).
 """
 
 import numpy as np
@@ -21,15 +21,15 @@ def best_of_stage(
     ----------
     block_s, block_bytes : arrays of shape (options, blocks)
     reshard_s : array of shape (options, options)
-        Of a change of layout.
+        Seconds of a change of layout.
     room_bytes : number
-        What the blocks may need together.
+        Memory for all blocks together.
     own : int
         The option in whose layout a stage begins and ends.
 
     Examples
     --------
-    Two blocks, of which one has to take the slower option that needs less:
+    Two blocks, one of which must have the slower option that needs less memory:
 
     >>> seconds, need = np.array([[0.0, 0.0], [1.0, 3.0]]), np.array([[4.0, 4.0], [0.0, 0.0]])
     >>> best_of_stage(seconds, need, np.zeros((2, 2)), 4.0)

@@ -1,7 +1,7 @@
 """Tables of columns with one row for each plan. They are combined axis by axis, in parts of bounded length.
 
 Answers: how does a table get another axis, and how is a long table split and combined again?
-Elsewhere: which axes a space has (grid.py).
+Elsewhere: the axes of a space (grid.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,14 +19,16 @@ def column_of(values: Sequence[float]) -> Counts:
 
 
 def joined_with(table: Table, name: str, values: Counts) -> Table:
-    """Return every row with every value of one more axis; the values of a row are adjacent."""
+    """Return the combinations of every row with every value of another axis; those of one row are
+    adjacent.
+    """
     rows = len(next(iter(table.values()))) if table else 1
     repeated = {column: np.repeat(given, len(values)) for column, given in table.items()}
     return repeated | {name: np.tile(values, rows)}
 
 
 def each_with(tables: Iterable[Table], name: str, values: Counts, rows: int) -> Iterator[Table]:
-    """Return tables with one more axis, in parts that are not much longer than `rows`."""
+    """Return tables with another axis, in parts that are not much longer than `rows`."""
     step = max(1, rows // len(values))
     return (joined_with(part, name, values) for table in tables for part in in_parts(table, step))
 

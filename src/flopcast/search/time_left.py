@@ -1,6 +1,6 @@
 """The remaining time of a search or a sweep.
 
-Answers: how long will the rest take, given the progress so far?
+Answers: how long will the remaining work take, given the progress so far?
 Elsewhere: how this is shown (cli/progress.py, ui/live_search.py).
 """
 
@@ -37,7 +37,8 @@ def left_text(left_s: float) -> str:
 def left(since_s: float, done: int, kept: int, total: int) -> str:
     """Return the remaining time at the present rate, or "" if this process has done nothing yet.
 
-    `done` counts finished parts, `kept` those that a ledger had already.
+    `done` is the number of finished parts, and `kept` the number of those that were finished before this
+    start.
 
     >>> left(10.0, 600, 500, 1000), left(10.0, 500, 500, 1000)
     (', about 40 s left', '')
@@ -46,10 +47,10 @@ def left(since_s: float, done: int, kept: int, total: int) -> str:
 
 
 class SearchTime:
-    """The time left of one search: of screening at its present rate, then of refining and simulating.
+    """The remaining time of a search: screening at its present rate, then refining and simulating.
 
-    The duration of the second part is estimated from the first look at the space, until its own rate is
-    known. Other programs may use the processor; the workers' share of it is measured during screening.
+    Until the rate of the second part is known, its duration is estimated from the first look at the space.
+    Other programs may use the processor; the workers' share of it is measured during screening.
     """
 
     def __init__(self, workers: int = 1, settings: int = 1) -> None:
@@ -66,8 +67,8 @@ class SearchTime:
 
         Parameters
         ----------
-        now_s : since the start of the search
-        processor_s : of this process, since then
+        now_s : seconds since the start of the search
+        processor_s : processor seconds of this process since then
         """
         first = not self._seen or (progress.doing == SCREENING and not progress.done)
         self._seen[progress.doing] = progress

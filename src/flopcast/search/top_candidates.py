@@ -3,8 +3,8 @@
 Answers: which of all plans so far should be simulated?
 Elsewhere: the plans (grid.py), the screening of one batch (screen.py), the exact simulation (exact.py).
 
-The number of plans that are kept does not grow with the space. A batch is taken in whole or not at all: a
-search that is broken off has a consistent state.
+The number of kept plans does not grow with the space. A batch counts completely or not at all, so an
+interrupted search has a consistent state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,9 +36,9 @@ LACKING = 8  # of what lacks memory and would be better, that are played
 class Candidate:
     """A kept candidate: its job, its estimated losses, and the amount by which it exceeds the limits.
 
-    `over_ratio` is the largest ratio of need to limit (memory, days, dollars); at most 1 if it breaks none.
-    `in_memory` states whether it keeps the limit of memory, which is the only limit that a user cannot
-    relax.
+    `over_ratio` is the largest ratio of need to limit (memory, days, dollars). It is at most 1 if the
+    candidate breaks no limit. `in_memory` states whether the candidate keeps the limit of memory, the only
+    limit that a user cannot relax.
     """
 
     job: Job
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def excess(self) -> tuple[bool, float]:
-        """Return by how much the plan breaks limits; plans that lack memory come after all others."""
+        """Return the excess over limits, by which plans are sorted; plans that lack memory come last."""
         return not self.in_memory, self.over_ratio
 
     def judged(self, *, by_memory: bool) -> tuple[float, ...]:
@@ -58,20 +58,20 @@ class Candidate:
         return (self.losses[0], self.used_bytes) if by_memory else self.losses
 
     def after(self, number: int) -> "Candidate":
-        """Return the same plan with its place in the space moved by `number`."""
+        """Return the candidate with its position in the space increased by `number`."""
         return replace(self, order=self.order + number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopCandidates:
-    """The plans that a search keeps of those seen so far.
+    """The plans that a search keeps, among all plans that it has screened so far.
 
     `best` holds the best feasible plans by the first objective; among equal plans, the first in the space.
     `on_front` holds plans that no other plan beats in all objectives. `faster` holds the front of loss and
     bytes among plans that lack only memory and are better than the best. If no plan is feasible, `near`
     holds the plans that exceed the limits by least: several that fit into memory, since estimates of times
-    are not exact, or one if none fits. `in_memory` counts the plans that fit. `thinned`: a front was too
-    long to keep. `most` is the length of `best`.
+    are not exact, or one if none fits. `in_memory` counts the plans that fit. `thinned` states that a front
+    was too long to keep. `most` is the largest length of `best`.
     """
 
     most: int = BEST
@@ -98,13 +98,13 @@ class TopCandidates:
 
         Parameters
         ----------
-        book_of : the curves of a cluster; asked once for each batch, so it should remember them; None if
-            only memory is of use: plans are then counted, and none is kept
+        book_of : returns the curves of a cluster; called once for each batch, so it should store them. None
+            if only memory is needed: plans are then counted but not kept
         kept : layers and prices of earlier batches of few plans
-        before : of other plans of the space that are known
-        feasible_only : whether only the best plans, faster ones that fit by their expected memory, and the
-            counts are of use; no step is then estimated in a batch of few plans without one of these, and
-            no plan is kept for the front alone
+        before : results of other plans of the space
+        feasible_only : whether only the best plans, faster plans that fit by their expected memory, and the
+            counts are needed. No step is then estimated in a batch of few plans without such plans, and no
+            plan is kept only for the front
 
         Raises
         ------
@@ -141,9 +141,9 @@ class TopCandidates:
             Returns the curves of a cluster.
         kept : KeptResults
         before : Incumbents
-            What is known of plans outside these batches.
+            Results of plans outside these batches.
         feasible_only : bool
-            As for `after_each`.
+            See `after_each`.
         """
         candidates_kept = self
         for after in self.after_each(question, batches, book_of, kept, before, feasible_only):
@@ -161,14 +161,14 @@ class TopCandidates:
         job : Job
         plans : Plans
         part : Screened
-            Memory and estimated steps of the plans; steps of plans that are ruled out are infinite.
+            Memory and estimated steps of the plans. Steps of excluded plans are infinite.
         feasible_only : bool
             Whether `near` may hold a plan without an estimated step.
 
         Returns
         -------
         TopCandidates
-            Counts include all plans of the batch. The object itself is not changed.
+            Counts include all plans of the batch. This object does not change.
         """
         rows = np.flatnonzero(part.possible)
         counted = replace(self, candidates=self.candidates + plans.size, possible=self.possible + len(rows))
@@ -199,9 +199,9 @@ class TopCandidates:
         return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
 
     def joined(self, later: "TopCandidates") -> "TopCandidates":
-        """Return the top candidates after another range of plans, which follows this one in the space.
+        """Return the top candidates of this range of plans and of the next range in the space.
 
-        The result is that of all plans together, for parts of any size, unless a front had to be thinned.
+        The result does not depend on the division into ranges, unless a front had to be thinned.
         """
         later = later.after(self.candidates)
         best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[: self.most]
@@ -222,7 +222,7 @@ class TopCandidates:
         )
 
     def after(self, number: int) -> "TopCandidates":
-        """Return the same candidates, with this many plans before their space."""
+        """Return the candidates with their positions increased by this number of plans."""
         return replace(
             self,
             best=tuple(one.after(number) for one in self.best),
@@ -245,7 +245,7 @@ class TopCandidates:
 
     @property
     def incumbents(self) -> Incumbents:
-        """Return the counts of these plans."""
+        """Return the incumbents among these plans."""
         return Incumbents(
             best_loss=self.best[0].losses[0] if self.best else np.inf,
             last_loss=self.best[-1].losses[0] if len(self.best) == self.most else np.inf,
@@ -260,7 +260,7 @@ class TopCandidates:
         return tuple(self.faster[i] for i in few)
 
     def to_play(self) -> tuple[Candidate, ...]:
-        """Return the plans to simulate, each once: the first of the best, and at most `most` plans of the
+        """Return the plans to simulate, each once: the first of `best`, and at most `most` plans of the
         front.
         """
         places = thinned(np.array([one.losses[0] for one in self.on_front]), self.most)

@@ -1,15 +1,15 @@
 """Division of blocks over stages with several chunks: even stages first, then even chunks.
 
 Answers: of all ways to divide a model's blocks over the chunks of all stages, which has the shortest step?
-Elsewhere: one chunk a stage, time and memory of slices (uneven_stages.py), divisions within a limit
+Elsewhere: one chunk per stage, time and memory of slices (uneven_stages.py), divisions within a limit
 (stage_division.py).
 
-In closed form a step takes micro-batches · slowest + others / chunks of a stage, however the time of a
-stage is spread over its chunks. But the chunks of one round run at the same time on neighbouring stages,
-and the fixed order waits for the longest: a stage with chunks of 0 and 7 blocks delays neighbours with 4
-and 4. So of all divisions whose slowest stage is within 1 % of the best, the one with the shortest longest
-chunk is taken. Of several such divisions it is the one with the shortest first chunks, which fill and drain
-the pipeline.
+In closed form, a step takes micro-batches · slowest stage + sum of other stages / chunks per stage,
+independently of how the time of a stage is divided over its chunks. However, the chunks of one round run at
+the same time on neighbouring stages, and the fixed order waits for the longest chunk: a stage with chunks
+of 0 and 7 blocks delays neighbours with 4 and 4. Among all divisions whose slowest stage is within 1 % of
+the best, the method therefore takes the division with the shortest longest chunk. If there are several, it
+takes the one with the shortest first chunks, which fill and drain the pipeline.
 """
 
 import numpy as np
@@ -26,20 +26,21 @@ MOST_TRACKS = 2  # more would be more states than are worth their time
 def best_chunks(
     chunks: Chunks, micro_batches: int, allowed: Allowed, most_s: float = np.inf
 ) -> ChunkDivision | None:
-    """Return the division with the shortest step in closed form, unless more even chunks are better.
+    """Return the division with the shortest step in closed form, or one with more even chunks that is
+    almost as fast.
 
     Parameters
     ----------
     chunks : Chunks
-    allowed : which stages may hold some chunks, (states,): asked with the stage, and the blocks at which
-        its chunks begin and end, (states, chunks) each; None if every stage may hold any chunks
-    most_s : seconds that the slowest stage of a division that is worth looking for does not exceed
+    allowed : returns whether a stage may hold some chunks, (states,), given the stage and the blocks at
+        which its chunks begin and end, (states, chunks) each; None if every stage may hold any chunks
+    most_s : largest useful seconds of the slowest stage
 
     Returns
     -------
     Division or None
-        None where no division is allowed whose slowest stage takes less than twice the mean one's share, or
-        rounds fall into more than MOST_TRACKS tracks of their own.
+        None if no allowed division has a slowest stage below twice the mean, or if rounds form more than
+        MOST_TRACKS separate tracks.
     """
     tracks, least_s = tracks_of(chunks.runs, chunks.stages, chunks.virtual), chunks.least_s()
     if tracks.alone > MOST_TRACKS or not np.isfinite(least_s):

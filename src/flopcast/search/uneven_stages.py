@@ -1,17 +1,17 @@
-"""Division of blocks over stages, so that the step is as short as memory allows.
+"""The division of blocks over stages with the shortest step that memory allows.
 
 Answers: which division of a model's blocks into stages fits, and has the shortest estimated step?
-Elsewhere: the closed form (timeline/closed_form.py), the first guess where blocks do not divide
-(spec/divisors.py), which plans are worth the question (refine.py).
+Elsewhere: the closed form (timeline/closed_form.py), the first division if blocks do not divide evenly
+(spec/divisors.py), the plans that are refined (refine.py).
 
 Stages differ because two of them contain the embedding and the head (a head with 128,000 words takes as
 long as several blocks), because kinds of blocks differ, and because an early stage keeps more micro-batches
 than a late stage. Time and memory are computed for every slice that a stage may hold
 (workload/candidate_stages.py). A dynamic program over cuts then finds the best division exactly: for each
-limit of the slowest stage, the division with the least sum, and of all limits, the one with the shortest
-step. The method assumes no linear costs.
+limit of the slowest stage, it finds the division with the smallest sum, and then takes the limit with the
+shortest step. The method does not assume linear costs.
 
-Several chunks on a stage couple its rounds: uneven_chunks.py.
+Several chunks per stage couple the rounds (uneven_chunks.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,18 +55,18 @@ def balanced_stages(
 
     Parameters
     ----------
-    job : its plan has several stages; its own `stage_layers` are not used
+    job : a job whose plan has several stages; its `stage_layers` are not used
     book : curves of the job's cluster
-    headroom_fraction : the part of the device's memory that a stage may use; None: as much as fits by
-        memory/verdict.py
+    headroom_fraction : fraction of the device's memory that a stage may use; None means as much as fits
+        (memory/verdict.py)
     kept : layers and prices of earlier predictions
-    slower_ratio : how much slower than in the plan's own division the slowest stage of several chunks may
-        be; slower divisions are not looked for. 1 means that the plan's own division fits.
+    slower_ratio : largest ratio of the slowest stage to that of the plan's division, for several chunks. 1
+        means that the plan's division fits
 
     Returns
     -------
     tuple of int or None
-        `stage_layers`; None if no division fits or the case is not supported: a split backward pass, a
+        `stage_layers`; None if no division fits, or if the case is not supported: a split backward pass, a
         user's own schedule, a single stage, more than MOST_BLOCKS blocks, or chunks with too many kinds of
         blocks.
     """
@@ -160,17 +160,17 @@ def best_cuts(busy_s: Floats, micro_batches: int) -> Integers | None:
     Parameters
     ----------
     busy_s : array of shape (stages, cuts, cuts)
-        Seconds of one micro-batch on a stage that holds the blocks between two cuts; infinite where it may
-        not hold them.
+        Seconds of one micro-batch on a stage that holds the blocks between two cuts; infinite if this is
+        not allowed.
 
     Returns
     -------
     array of shape (stages + 1,), or None
-        From 0 to the number of blocks; None where no division is allowed.
+        Cuts from 0 to the number of blocks; None if no division is allowed.
 
     Examples
     --------
-    Three blocks of a second and a head of two on two stages:
+    Three blocks of one second each, and a head of two seconds, on two stages:
 
     >>> block_s = np.maximum(np.arange(4)[None] - np.arange(4)[:, None], -np.inf)
     >>> one_way = np.where(block_s > 0, block_s, np.inf)

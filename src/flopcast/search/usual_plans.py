@@ -2,13 +2,13 @@
 
 Answers: which few values of each open field are tried first, and which of these plans are the fastest by
 estimate?
-Elsewhere: which of them is chosen (default_plan.py), the whole space (find.py, workers/search_tasks.py).
+Elsewhere: the chosen plan (default_plan.py), the whole space (find.py, workers/search_tasks.py).
 
-States are sharded wherever there are replicas (ZeRO-1, or what the stack has), and sequences wherever there
-is tensor parallelism (unless checkpoints are cut instead), because both cost little time compared with the
-other choices. The search tries every degree, every recompute mode and every distribution of experts. If no
-plan fits, the search also shards parameters; then, instead of the parameters, the embedding tables of an
-exported graph; and finally the tokens of each sequence, with context parallelism. If the best plan divides
+States are sharded if there are replicas (ZeRO-1, or the ZeRO stage of the stack), and sequences are divided
+if there is tensor parallelism (unless checkpoints are partitioned instead), because both cost little time
+compared with other choices. The search tries every degree, every recompute mode and every distribution of
+experts. If no plan fits, the search also shards parameters; then, instead of the parameters, the embedding
+tables of an exported graph; and finally each sequence, with context parallelism. If the best plan divides
 tensors, plans that share sequences are tried as well.
 """
 
@@ -35,10 +35,10 @@ FEW_CONTEXTS = CONTEXTS[:3]  # ranks that share a sequence instead of tensors
 
 
 def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
-    """Return parts of a space on the cluster of `job`, of which the first with a plan that fits counts.
+    """Return parts of a space on the cluster of `job`. The first part with a plan that fits is used.
 
-    Unless the space names its values, context parallelism is tried last, and tensor parallelism of an
-    exported graph, whose products it divides only in part, is not tried.
+    Unless the space names values, context parallelism is tried last. Tensor parallelism of an exported
+    graph is not tried, because it divides only some of the products.
 
     Examples
     --------
@@ -96,17 +96,17 @@ def usual_candidates(
     feasible_only: bool = True,
     told: Told = lambda _: None,
 ) -> TopCandidates:
-    """Return the best of the usual plans of a question on one cluster; counts are of these plans.
+    """Return the best usual plans of a question on one cluster, with the numbers of usual plans.
 
     Parameters
     ----------
     question : Question
     job : one of `Question.sized()`
-    book : the curves of its cluster
+    book : the curves of the job's cluster
     kept : as for `screen`
-    most : plans that are kept for their first loss
+    most : number of plans that are kept for their first loss
     feasible_only : as for `TopCandidates.after_each`
-    told : hears the best plan so far after every batch
+    told : called with the best plan so far after every batch
     """
 
     def best_of(space: Space, before: Incumbents) -> TopCandidates:
@@ -157,7 +157,7 @@ def _with_shared_sequences(asked: Space, usual: Space, best: Sequence[Job]) -> S
 def some_usual_plan_fits(question: Question, job: Job, kept: KeptResults) -> bool:
     """Return whether any usual plan of a question without limits is feasible; needs no curves.
 
-    Parameters are as of `usual_candidates`, whose `best` then holds a plan.
+    The parameters are those of `usual_candidates`.
     """
     return any(
         found.feasible

@@ -35,14 +35,14 @@ def usual_batch(job: Job, micro_batches: Sequence[int] = ()) -> int:
 
 
 def batch_assumed(job: Job, global_batch: int) -> str:
-    """Return the assumption that a step has the usual batch, with its tokens."""
+    """Return the assumption that a step has the usual batch, with the number of its tokens."""
     tokens = global_batch * job.batch.mean_sequence_tokens
     recipe = ", as in recipes of fine-tuning" if job.fine_tunes else ""
     return f"global_batch {global_batch} ({show_count(tokens)} {job.batch_unit}{recipe})"
 
 
 def precision_assumed(job: Job, precision: str) -> str:
-    """Return the assumption that a step has a precision, and that of the model's published training run."""
+    """Return the assumption of a precision, with the precision of the model's published training run."""
     published = job.model.trained_precision
     differs = published is not None and published != precision
     return f"precision {precision}" + f" (the published run used {published})" * differs

@@ -3,8 +3,8 @@
 Answers: can a request begin, and does its adapter have to be loaded first?
 Elsewhere: when requests are admitted (scheduler.py), bytes of an adapter (adapters.py).
 
-Adapters of running requests stay. If a slot is needed, the idle adapter that was used least recently
-leaves.
+Adapters of running requests are never evicted. If a slot is needed, the idle adapter that was used least
+recently is evicted.
 """
 
 from collections import OrderedDict
@@ -44,12 +44,12 @@ class AdapterCache:
         return adapter == NONE or adapter in self._users or len(self._users) < self._slots
 
     def begin(self, request: int) -> bool:
-        """Take the adapter of a request into use and return whether it has to be loaded.
+        """Reserve the adapter of a request, and return whether it has to be loaded.
 
-        A request without an adapter (`NONE`) never loads one. An adapter that other running requests use,
-        or that is still in a slot without a user, costs nothing. Otherwise the adapter takes a slot, and
-        the idle adapter that was used least recently leaves if no slot is free. The caller makes sure that
-        one is free or idle (`EngineBatch.has_slot`), because adapters in use are never evicted.
+        A request without an adapter (`NONE`) never loads one. An adapter that is still in a slot, whether
+        other running requests use it or not, costs nothing. Otherwise, the adapter takes a slot. If no slot
+        is free, the idle adapter that was used least recently is evicted. The caller ensures that a slot is
+        free or idle (`EngineBatch.has_slot`), because adapters in use are never evicted.
         """
         adapter = self._adapters[request]
         if adapter == NONE:

@@ -3,9 +3,8 @@
 Answers: how large is an adapter on a device, how long does it take to load, what does it compute?
 Elsewhere: which adapters are loaded (adapter_cache.py), adapters in training (layers/adapters.py).
 
-Every linear of attention and of dense feed-forward layers has one, as engines support them. Tensor-parallel
-ranks divide the side of an adapter that belongs to the divided side of its linear, and each holds the other
-side whole.
+Every linear of attention and of dense feed-forward layers has an adapter, as in engines. Tensor-parallel
+ranks divide the same side of an adapter as of its linear. Each rank holds the other side whole.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES

@@ -4,8 +4,8 @@ Answers: when do requests arrive, how long are they, and which prefixes do their
 Elsewhere: what a user states (spec/traffic.py, spec/lengths.py), files of requests
 (interop/request_traces/).
 
-Times, prompts, outputs and shared beginnings have random numbers of their own, so that the lengths stay the
-same when the rate changes.
+Times, prompts, outputs and shared beginnings have separate random numbers, so that lengths do not depend on
+the rate.
 """
 
 import numpy as np
@@ -29,14 +29,14 @@ def requests_of(traffic: Traffic, trace: Requests | None = None, image_tokens: i
     trace : Requests or None
         The requests of `traffic.trace`, if it names one.
     image_tokens : int
-        Tokens that images add to each prompt without a trace; each turn of a conversation has its own.
+        Tokens that images add to each prompt if there is no trace. Each turn of a conversation has images.
 
     Raises
     ------
     SpecError
-        The trace has no times, and the traffic neither a rate nor a concurrency.
+        The trace has no times, and the traffic has neither a rate nor a concurrency.
     InternalError
-        The traffic names a trace, and none was read.
+        The traffic names a trace, but no trace was read.
 
     Examples
     --------

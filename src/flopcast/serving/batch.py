@@ -5,8 +5,8 @@ Elsewhere: which request is admitted and how long passes take (scheduler.py), co
 (kv_blocks.py).
 
 All decoding sequences gain the same number of tokens in a pass. The clock counts these tokens, so that the
-end of a sequence is known when it joins. With drafted tokens the mean gain is no whole number; pass number
-p then moves the clock to the whole part of p times the gain.
+end of a sequence is known when it joins. With drafted tokens, the mean gain is not a whole number. After p
+passes, the clock is p times the gain, rounded down.
 """
 
 import math
@@ -49,7 +49,7 @@ class EngineBatch:
     requests : Requests
     limits : Limits
     computed_elsewhere : bool
-        Whether prompts are computed before a request arrives, and their first token with them.
+        Whether prompts and first tokens are computed elsewhere, before requests arrive.
     """
 
     def __init__(self, requests: Requests, limits: Limits, computed_elsewhere: bool = False) -> None:
@@ -170,11 +170,12 @@ class EngineBatch:
     # prompts
 
     def prompt_tokens_left(self) -> int:
-        """Return tokens of admitted prompts that are not computed yet."""
+        """Return the number of tokens of admitted prompts that are not computed yet."""
         return sum(target - done for _, done, target in self.prefilling)
 
     def equal_chunks(self, budget: int, beside_decoding: bool) -> tuple[int, int]:
-        """Return the number of passes that one prompt fills without other changes, and its computed tokens.
+        """Return the number of passes that one prompt fills without other events, and its tokens in these
+        passes.
 
         The prompt does not end in these passes, no request can be admitted, and sequences end only in the
         last pass.
@@ -186,11 +187,11 @@ class EngineBatch:
         return passes, done
 
     def chunk_equally(self, tokens: int) -> None:
-        """Take the next tokens of the first prompt."""
+        """Compute the next tokens of the first prompt."""
         self.prefilling[0][1] += tokens
 
     def chunk(self, budget: int) -> Chunk:
-        """Take the next tokens of prompts, at most `budget`, in order of admission."""
+        """Compute the next tokens of prompts, at most `budget`, in order of admission."""
         tokens, sequences, contexts, pairs, finished = 0, 0, 0, 0, list[int]()
         for entry in self.prefilling:
             request, done, target = entry
@@ -242,7 +243,7 @@ class EngineBatch:
         return self.blocks.enough_for(self._clock, gain) == gain
 
     def passes_until_change(self) -> int:
-        """Return the passes until the first sequence ends or blocks would run out; at least 1."""
+        """Return the number of passes, at least 1, until the first sequence ends or blocks run out."""
         ends, gain = self._ends, self.limits.yielded_tokens
         while self._life[ends[0][1]] != ends[0][2]:
             heappop(ends)
@@ -287,9 +288,10 @@ class EngineBatch:
     # departure
 
     def free(self, ended: list[int], now_s: float) -> list[int]:
-        """Free the blocks of requests that have ended; of a static batch, once all have.
+        """Free the blocks of requests that have ended, or of a static batch after all its requests have
+        ended.
 
-        Return the requests whose answers their senders then have.
+        Return the requests whose answers are then complete for their senders.
         """
         together, returned = self.limits.returns_together, ended
         if self.limits.static_batch:

@@ -4,9 +4,9 @@ Answers: how likely are requests to meet each limit, and all limits, given the u
 Elsewhere: whether the predicted latencies meet the limits (summary.py), intervals of latencies
 (estimates.py).
 
-Passes are slower or faster than predicted throughout, by a log-normal ratio. The requests were simulated
-with several such ratios. Between these ratios, the logarithm of a latency is interpolated. The time to
-first token has an additional log-normal uncertainty, which is independent of the uncertainty of passes.
+All passes are slower or faster than predicted by the same log-normal ratio. Requests are simulated with
+several such ratios, between which the logarithm of a latency is interpolated. The time to first token has
+an additional log-normal uncertainty, which is independent of the uncertainty of passes.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ LEAST_S = 1e-12
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Chances:
-    """Probabilities from 0 to 1: that each objective is met, in their order, and that all of them are."""
+    """Probabilities from 0 to 1 that each objective is met, in order, and that all objectives are met."""
 
     each: tuple[Number, ...]
     every: Number
@@ -38,9 +38,9 @@ def chances_of(found: Mapping[float, ServingSummary], cost: IterationCost) -> Ch
 
     Parameters
     ----------
-    found : results by the standard deviations by which the logarithm of the time of passes is above the
-        predicted one
-    cost : the uncertainty of the time to first token beside that of passes
+    found : results by the deviation of the logarithm of pass times from the prediction, in standard
+        deviations
+    cost : the uncertainty of the time to first token in addition to that of passes
     """
     places = np.array(sorted(found))
     columns = zip(*(found[place].objectives for place in places.tolist()), strict=True)

@@ -47,7 +47,7 @@ def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
 
 
 def broken_rules(job: ServingJob) -> list[Problem]:
-    """Return every rule that a job breaks, except that it needs enough memory; rules agree on each fix."""
+    """Return every broken rule except that about memory; a fix satisfies all rules about its field."""
     problems = _broken(job)
     for field in {each.field for each in problems if each.field.count(".") == 1}:
         same = [each for each in problems if each.field == field]

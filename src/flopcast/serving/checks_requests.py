@@ -1,4 +1,4 @@
-"""Rules of serving jobs about what requests need: images, adapters, and prompts in the prefix cache.
+"""Rules of serving jobs about requests: their images, their adapters, and prompts in the prefix cache.
 
 Answers: can the model of a job read the images of its requests and have their adapters, can the plan divide
 its vision tower, can the engine cache prompts, and are prompts long enough for their shared prefix?
@@ -16,7 +16,7 @@ from flopcast.spec.serving_job import ServingJob
 
 
 def of_images(job: ServingJob) -> Iterator[Problem]:
-    """Yield why the requests of a job cannot have images; nothing if they have none."""
+    """Yield the reasons why the requests of a job cannot have images; nothing if they have no images."""
     if not job.traffic.images:
         return
     value, fix = images_text(job.traffic.images), "remove images from the traffic"
@@ -29,7 +29,7 @@ def of_images(job: ServingJob) -> Iterator[Problem]:
 
 
 def of_tower(job: ServingJob) -> Iterator[Problem]:
-    """Yield a degree that does not divide the vision tower, if there is one."""
+    """Yield an error if a degree does not divide the vision tower."""
     tower, ranks = job.model.vision, job.plan.tensor_parallel
     if tower is None or tower.divided % ranks == 0:
         return

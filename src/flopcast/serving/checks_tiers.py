@@ -1,4 +1,4 @@
-"""Rules of weights and caches outside the devices that serve: what cannot be predicted, and why.
+"""Rules about weights and caches outside the devices of a serving job.
 
 Answers: can this engine keep these bytes in the memory of peers, of the host or on drives, and do they fit?
 Elsewhere: other rules of serving jobs (checks.py), the bytes (memory.py, tier_memory.py).
@@ -108,7 +108,7 @@ def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
 
 
 def of_overfilled(job: ServingJob) -> Iterator[Problem]:
-    """Yield the memory outside the devices that is too small for the bytes placed there.
+    """Yield an error for each memory outside the devices that is too small for the bytes placed there.
 
     The memory of a node is shared by its devices and holds weights and hidden states. The fix names the
     largest fraction that fits.

@@ -2,11 +2,11 @@
 
 Answers: how long do n iterations take that decode the same sequences, and how many of them begin before a
 given time?
-Elsewhere: the time of one pass (the function that the scheduler is given), which iterations are alike
-(scheduler.py).
+Elsewhere: the time of one pass (a function that the scheduler receives), which iterations are simulated
+together (scheduler.py).
 
-For a number of sequences, the time of a pass is a function of the KV tokens that it reads. It is priced at
-knots in one call and taken as linear between them, so that the sum over growing caches has a closed form.
+For a number of sequences, the time of a pass is a function of the KV tokens that it reads. It is computed
+at some nodes in one call and is linear between them, so that the sum over growing caches has a closed form.
 """
 
 import math
@@ -58,14 +58,14 @@ class DecodeTimes:
     def run(
         self, sequences: int, kv_tokens: float, growth_tokens: float, most_passes: int, until_s: float
     ) -> tuple[int, float]:
-        """Return how many passes run, and their seconds together.
+        """Return the number of passes that run, and the sum of their seconds.
 
         Parameters
         ----------
         sequences : int
             At least 1.
         kv_tokens, growth_tokens : float
-            KV tokens that the first pass reads; by how many each pass reads more than the one before.
+            KV tokens that the first pass reads, and additional tokens of each further pass.
         most_passes : int
             At least 1.
         until_s : float

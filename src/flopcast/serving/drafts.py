@@ -1,11 +1,11 @@
-"""Drafting of tokens: by a small model that runs before each pass, or in no time.
+"""Drafting of tokens by a small model that runs before each pass, or without any time.
 
 Answers: which model drafts, how long does drafting take, and which memory does it need?
 Elsewhere: how many tokens are drafted and accepted (spec/drafting.py), the pass that verifies them
 (lower.py).
 
-A draft is a model like any other, lowered and priced in the same way. Before a pass it computes the tokens
-of the pass before and of prompts, to fill its cache, and then one token after the other.
+A draft model is lowered and priced like any other model. Before a pass, it computes the tokens of the
+previous pass and of prompts, which fills its cache, and then drafts one token after the other.
 """
 
 from collections.abc import Callable
@@ -39,15 +39,16 @@ ATTENTION = "attention."  # names of items and weights of a mixer, its norm incl
 class Draft:
     """A model that drafts tokens for another model.
 
-    It reads `inputs` vectors of the hidden width from the other model, which a GEMM combines, and then
-    also shares that model's embedding and head. `inputs` is 0 for an independent model.
+    `inputs` is the number of vectors of the hidden width that it reads from the other model and that a GEMM
+    combines. It then also shares the embedding and the head of the other model. `inputs` is 0 for an
+    independent model.
     """
 
     model: Model
     inputs: int = 0
 
     def owns(self, layer: AbstractLayer) -> bool:
-        """Return whether a layer has weights of its own."""
+        """Return whether a layer has separate weights."""
         return not (self.inputs and isinstance(layer, (Embedding, Head)))
 
 
@@ -96,13 +97,13 @@ def draft_of(job: ServingJob) -> Draft | None:
 
 
 def job_of_draft(job: ServingJob, draft: Draft) -> ServingJob:
-    """Return the job of a draft alone: its model on the same ranks, in the same formats."""
+    """Return a job with only the draft model, on the same ranks and in the same formats."""
     plan = job.plan.model_copy(update={"drafting": None, "adapter_rank": None})
     return job.model_copy(update={"model": draft.model, "plan": plan})
 
 
 def layers_side_by_side(job: ServingJob, run: EnginePass, at_once: int) -> tuple[ServedLayer, ...]:
-    """Return the layers of a draft model, of which `at_once` attention layers run at the same time.
+    """Return the layers of a draft model in which `at_once` attention layers run at the same time.
 
     Each of these attention layers is whole on one rank, so a rank has one of every `at_once` layers. One
     message then adds the results of all ranks. All other layers are divided over all ranks and run in turn,
@@ -136,8 +137,8 @@ def joined_inputs(draft: Draft, deployment: Deployment, run: EnginePass) -> tupl
     """Return the GEMM that combines the vectors that a draft model reads from the other model.
 
     Multi-token prediction concatenates two vectors of the hidden width for each token and EAGLE-3 three.
-    The product projects them to one vector; its columns are divided over tensor-parallel ranks. A draft
-    that is an independent model reads tokens alone, and the result is then empty.
+    The product projects them to one vector; its columns are divided over tensor-parallel ranks. The result
+    is empty for an independent draft model, which reads only tokens.
     """
     if not draft.inputs:
         return ()
@@ -158,7 +159,10 @@ def _of_block(model: Model, block: Block) -> Model:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class DraftedTimes:
-    """Seconds of a pass and of the drafts before it: a function for the scheduler, as `PassTimes`."""
+    """Seconds of a pass and of the drafts before it.
+
+    Like `PassTimes`, it is a function for the scheduler.
+    """
 
     verify: PassTimes | StagedTimes
     first: PassTimes  # of the draft's pass over all new tokens

@@ -16,13 +16,13 @@ from flopcast.records import dataclass
 class EnginePass:
     """One iteration of an engine on one replica, or several: arrays of shape (passes, 1).
 
-    `new_tokens` are computed, one for each decoding sequence and any number for each prompt. `sequences`
-    counts both. `cached_tokens` are the contexts of all sequences together, after the pass, and `pairs` is
-    the sum over new tokens of the tokens that each attends to.
+    `new_tokens` is the number of computed tokens: one for each decoding sequence, and any number for each
+    prompt. `sequences` is the number of both. `cached_tokens` is the sum of all contexts after the pass,
+    and `pairs` is the sum over new tokens of the tokens to which each attends.
 
-    A pass that only decodes has as many new tokens as sequences, and as many pairs as cached tokens. The
-    rest belongs to prompts. The pairs of a prompt's last token also count as decoded, which is one query
-    among thousands.
+    A pass that only decodes has as many new tokens as sequences, and as many pairs as cached tokens. All
+    further tokens and pairs belong to prompts. The pairs of a prompt's last token, one query among
+    thousands, also count as decoded.
 
     Examples
     --------

@@ -46,9 +46,9 @@ def report_of(
 
     Parameters
     ----------
-    memory, shares : of the instances that decode
-    saturation_per_s : requests of a second that one replica serves at most, where more arrive
-    power : of a mean device; None where its data sheet states none
+    memory, shares : those of the instances that decode
+    saturation_per_s : largest number of requests that one replica serves in a second, if more arrive
+    power : power of a mean device; None if its data sheet states no power
     """
     found = {place: summarise(play, job.slo, leave_out_share) for place, play in plays.items()}
     replicas, table, certainty = job.busy_engines, plays[0.0].iterations, shares.certainty

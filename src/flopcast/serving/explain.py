@@ -29,7 +29,7 @@ OF_ENGINE = "the engine's constants, fitted to measured runs (flopcast catalog e
 
 
 def explain_serving(report: ServingReport, book: CurveBook, what: str) -> Explanation:
-    """Return one number of a report: formula, inputs, sources, parts.
+    """Return the explanation of one number of a report: formula, inputs, sources, and parts.
 
     Parameters
     ----------

@@ -20,8 +20,8 @@ def fitting_change(
 ) -> str:
     """Return the first edit with which a job fits, in the order below; otherwise general advice.
 
-    More ranks for each weight matrix, smaller formats, both, weights outside the
-    devices, pipeline stages, more devices.
+    The order is: more ranks for each weight matrix, smaller formats, both, weights outside the devices,
+    pipeline stages, more devices.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def fitting_change(
 
 
 def whole_degree(job: ServingJob, heads: list[int], fits: Callable[[ServingJob], bool]) -> int:
-    """Return the tensor-parallel degree nearest to that of the job that divides all heads, and fits if any
-    does.
+    """Return the nearest tensor-parallel degree that divides all heads, if possible one with which the job
+    fits.
     """
     stated = job.plan.tensor_parallel
     degrees = [degree for degree in range(1, max(heads) + 1) if all(count % degree == 0 for count in heads)]
@@ -51,7 +51,7 @@ def whole_degree(job: ServingJob, heads: list[int], fits: Callable[[ServingJob],
 def common_fix(
     job: ServingJob, problems: list[Problem], broken: Callable[[ServingJob], list[Problem]]
 ) -> str:
-    """Return the first fix of a field that satisfies every rule about it; "" if there is none."""
+    """Return the first fix of a field that satisfies every rule about the field; "" if there is none."""
     field, value = problems[0].field, problems[0].value
     ways = [edit for each in problems for edit in each.edits]
     ways += [{field: degree} for degree in range(value, 0, -1)] if isinstance(value, int) else []

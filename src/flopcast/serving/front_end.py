@@ -20,7 +20,7 @@ def with_front_end(served: Served, engine: Engine, ratio: Number, *, has_pools: 
 
     Parameters
     ----------
-    ratio : by which all times are longer
+    ratio : ratio by which all times are longer
     has_pools : whether requests move from a pool that computes prompts to a pool that decodes
     """
     requests, cost = served.requests, engine.iteration
@@ -46,7 +46,7 @@ def _places_in_pass(served: Served, engine: Engine) -> Floats:
 
 
 def finds_others(arrival_s: Floats, last_token_s: Floats) -> Flags:
-    """Return which requests are not alone in the engine when they arrive.
+    """Return a mask of requests that find other requests in the engine when they arrive.
 
     >>> finds_others(np.array([0.0, 2.0, 3.0]), np.array([2.0, 4.0, 5.0])).tolist()
     [False, False, True]

@@ -1,6 +1,6 @@
 """Equal instances of an engine: the limits of one scheduler, and how long its passes take.
 
-Answers: which limits and which pass times does the scheduler have for a job, or for one of its pools?
+Answers: which limits and which pass times apply to a job, or to one of its pools?
 Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices.py).
 """
 
@@ -29,13 +29,13 @@ class Instances:
     Attributes
     ----------
     job : ServingJob
-        The job as seen by the pool: its plan has the degrees of one instance of the pool.
+        The job, with the degrees of one instance of the pool in its plan.
     memory : ServingMemory
         Memory of the fullest device of an instance.
     limits : Limits
-        What one scheduler may hold: sequences, tokens of an iteration, KV blocks.
+        Limits of one scheduler: sequences, tokens of an iteration, KV blocks.
     times : Times
-        Seconds of any pass, as the scheduler calls it.
+        Function for the scheduler that returns the seconds of any pass.
     """
 
     job: ServingJob
@@ -61,14 +61,14 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
     book : CurveBook
         Curves of kernels and collectives.
     longest : int
-        Longest context of a request, in tokens; the tables reach that far.
+        Longest context of a request, in tokens; the tables extend to it.
 
     Returns
     -------
     PassTimes, StagedTimes or DraftedTimes
         A function of new tokens, sequences, cached tokens and pairs of a pass. With pipeline stages it
-        combines the tables of all stages; with drafted tokens it adds the passes of the draft, whose first
-        pass also computes the tokens of prompts.
+        combines the tables of all stages; with drafted tokens, it adds the passes of the draft model, whose
+        first pass also computes the tokens of prompts.
     """
 
     def price(passes: EnginePass) -> tuple[PricedPasses, ...]:
@@ -121,7 +121,8 @@ def price_of(
     passes : EnginePass
         Arrays of shape (passes, 1).
     further : tuple of ServedLayer
-        Layers beyond those of the model, such as the product that joins the inputs of a draft.
+        Layers in addition to those of the model, such as the product that combines the inputs of a draft
+        model.
 
     Returns
     -------

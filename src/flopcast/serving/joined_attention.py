@@ -39,7 +39,7 @@ def joins_attention(engine: Engine, device: Device) -> bool:
 def with_joined_attention(
     priced: PricedPasses, run: EnginePass, engine: Engine, device: Device
 ) -> PricedPasses:
-    """Return prices in which decode attention beside prompts takes the time of the kernel of prompts.
+    """Return prices in which decode attention in passes with prompts takes the time of the prompt kernel.
 
     The kernel reads caches in 16 bits; engines compute other caches with other kernels.
     """
@@ -54,7 +54,7 @@ def with_joined_attention(
 
 
 def joined_seconds(work: DecodeAttention, device: Device) -> Floats:
-    """Return by how many seconds decoding sequences lengthen the kernel that computes prompts."""
+    """Return the seconds by which decoding sequences lengthen the kernel that computes prompts."""
     row_bytes = 2 * work.head_size * ELEMENT_BYTES[work.dtype]  # key and value
     sharing = work.heads / np.maximum(work.kv_heads, 1.0)
     at_once = np.maximum(np.floor(device.multiprocessors / np.maximum(work.sequences, 1.0)), 1.0)

@@ -6,9 +6,9 @@ decodes?
 Elsewhere: one engine (scheduler.py), the time of a transfer (kv_transfer.py), the outcome (served.py).
 
 Every engine is the loop of scheduler.py. A request goes to the engine of a pool that has the fewest
-requests. Its prompt and its first token are computed there; its keys and values then cross the link, one
-request after the other on each engine's, and it joins a decoding engine. The client gets the first token
-from that engine, when it admits the request (vLLM, SGLang and TensorRT-LLM answer from the decoding side).
+requests. This engine computes the prompt and the first token. The keys and values then cross the link of
+the engine, one request after the other, and the request joins a decoding engine. The client gets the first
+token when the decoding engine admits the request, as in vLLM, SGLang and TensorRT-LLM.
 
 The simulation always advances the engine with the earliest clock, so no engine receives a request before
 its own current time. A decoding engine stops at the next iteration of an engine that may send a request.
@@ -127,7 +127,7 @@ def run_joined(requests: Requests, prefill: EnginePool, decode: EnginePool, tran
     Returns
     -------
     Served
-        `limits` and `iterations` are of the decoding engines, `prefill` those of the engines for prompts.
+        `limits` and `iterations` belong to the decoding engines, and `prefill` to the engines for prompts.
 
     Raises
     ------

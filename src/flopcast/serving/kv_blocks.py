@@ -1,12 +1,12 @@
 """KV blocks of the sequences that decode together.
 
-Answers: how many more blocks do they need for their next tokens, and for how many tokens are the free
-blocks enough?
+Answers: how many more blocks do decoding sequences need for their next tokens, and for how many tokens do
+the free blocks suffice?
 Elsewhere: blocks that equal prompts share (prefix_cache.py), which requests are admitted and preempted
 (scheduler.py).
 
-All decoding sequences gain the same number of tokens, so that they differ only in the place of their last
-token in its block. A clock counts what each has gained; the context of a sequence is base + clock.
+All decoding sequences gain the same number of tokens, so they differ only in the position of their last
+token in its block. A clock counts the gained tokens. The context of a sequence is base + clock.
 """
 
 
@@ -55,19 +55,19 @@ class KvBlocks:
         return count
 
     def enough_for(self, clock: int, most_tokens: int) -> int:
-        """Return for how many tokens of each growing sequence the free blocks suffice.
+        """Return the number of tokens of each growing sequence for which the free blocks suffice.
 
         Parameters
         ----------
         clock : int
-            Tokens that sequences have gained so far; it tells how full their last blocks are.
+            Tokens that sequences have gained so far, from which the fill of their last blocks follows.
         most_tokens : int
             The answer is never larger than this.
 
         Notes
         -----
         Whole rounds of `block_tokens` tokens need one block of each sequence. The rest is counted token by
-        token, with the number of sequences that start a new block at each place.
+        token, with the number of sequences that start a new block at each position.
         """
         free = self.capacity - self.used
         if self._growing * (most_tokens // self.block_tokens + 1) <= free:

@@ -34,15 +34,15 @@ def kv_transfer(job: ServingJob, book: CurveBook, prompt_tokens: Integers) -> Kv
     Parameters
     ----------
     job : ServingJob
-        A job with two pools, those of prompts first.
+        A job with two pools, of which the first computes prompts.
     book : CurveBook
     prompt_tokens : array of shape (requests,)
 
     Returns
     -------
     KvTransfer
-        The time is that of the busiest rank: the receiver with the most layers, or the sender where the
-        pool of prompts has fewer ranks. The link is the scale-up fabric if both pools fit into one domain.
+        The time is that of the busiest rank: the receiver with the most layers or, if the pool of prompts
+        has fewer ranks, the sender. The link is the scale-up fabric if both pools fit into one domain.
     """
     senders, receivers = (job.of(pool) for pool in job.plan.pools)
     per_stage = bytes_of_prompts(receivers, prompt_tokens)  # (stages, requests), of each rank

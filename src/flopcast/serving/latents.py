@@ -4,13 +4,13 @@ Answers: how many elements of a token are in the cache of a rank, and how many h
 Elsewhere: the layer (layers/latent_attention.py), the kernels (rewrites/cached_latents.py), bytes
 (memory.py).
 
-Every rank keeps all latents, those of its own heads, or a part of each latent:
+A rank keeps all latents, the latents of its heads, or a part of each latent:
 
     replicated, one latent (MLA)         rank + rope        its own heads
     replicated, a latent for a group     rank + rope        its own heads, where it has one group
     split (TPLA, arXiv:2508.15881)       rank / t + rope    all heads
 
-Several groups on one rank (grouped latent attention, arXiv:2505.21487) have a latent each.
+If a rank has several groups (grouped latent attention, arXiv:2505.21487), each group has a latent.
 """
 
 from flopcast.layers.base import Weight
@@ -27,8 +27,8 @@ class CachedLatents:
     """The latents of one token on one rank: `groups` of `rank` elements, each read by `heads` heads.
 
     A rank keeps `groups` · `rank` elements for a token, and `rope_size` elements of a key with rotated
-    positions, which all groups share. The numbers are fractions where ranks split a latent, and `heads`
-    counts the heads that read one group on this rank.
+    positions, which all groups share. If ranks split a latent, the numbers may be fractions. `heads` counts
+    the heads of this rank that read one group.
     """
 
     groups: Number
@@ -74,8 +74,8 @@ def cached_latents_of(mixer: LatentAttention, plan: Deployment) -> CachedLatents
 def held_weights(weights: tuple[Weight, ...], plan: Deployment) -> tuple[Weight, ...]:
     """Return the weights that a rank holds: with split latents, a rank holds the projections of all heads.
 
-    Of the up-projection, a rank then holds the part of its heads, for prompts, and the part of its share of
-    each latent, for decoding tokens; the two parts overlap.
+    A rank then holds two overlapping parts of the up-projection: the part of its heads, for prompts, and
+    the part of its share of each latent, for decoding tokens.
     """
     ranks = float(plan.tensor_parallel)
     if plan.latents != "split":

@@ -22,9 +22,9 @@ MOST_DOUBLINGS = 14  # of a closed loop
 def load_curve(report: ServingReport, book: CurveBook) -> tuple[ServingReport, ...]:
     """Return reports of the job of a report under several loads, from light to heavy.
 
-    A rate goes from a tenth of the largest stable rate nearly up to it. A closed loop has one open request
-    for each group of ranks, two, four and so on, until all that an engine may hold are open. Traffic whose
-    arrivals are those of a trace has no curve.
+    Rates range from a tenth of the largest stable rate to almost this rate. A closed loop has 1, 2, 4 and
+    more open requests for each group of ranks, up to the limit of the engine. Traffic whose arrivals are
+    those of a trace has no curve.
     """
     job = report.job
     if job.traffic.trace is not None:

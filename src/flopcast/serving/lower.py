@@ -1,10 +1,10 @@
-"""Passes → items: what one rank computes and sends in an iteration of an engine.
+"""Conversion of passes to items: the work and the messages of one rank in an iteration of an engine.
 
 Answers: which items does each layer of a model run in a pass, and how many layers are equal?
 Elsewhere: the layers (layers/), the rewrites (rewrites/), the seconds of the items (pass_prices.py).
 
-A layer states its forward once, for training and serving. It is lowered here for one sequence of as many
-tokens as the pass computes; the rewrites then replace what an engine does differently.
+A layer states its forward pass once, for training and serving. This module lowers a layer for one sequence
+with all tokens of the pass. The rewrites then replace the items that engines run differently.
 """
 
 import numpy as np
@@ -50,9 +50,9 @@ def lower_passes(
 ) -> tuple[ServedLayer, ...]:
     """Return the layers of a model in the passes of an engine, on one rank.
 
-    Modules of multi-token prediction are left out: they run only where they draft tokens. A vision tower
-    works on the `images` of a request for each token of a prompt times `image_token_share`, so that a pass
-    with a part of a prompt has the same part of its images.
+    Modules of multi-token prediction are left out: they run only if they draft tokens. For each prompt
+    token, a vision tower processes `image_token_share` times the `images` of a request, so that a pass with
+    a part of a prompt has the same part of its images.
     """
     split = split_of(deployment, run)
     layers = []

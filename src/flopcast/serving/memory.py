@@ -75,7 +75,7 @@ class ServingMemory:
 
     @property
     def most_sequences(self) -> int:
-        """Return the number of sequences that run at once: the limit of the engine or of the memory."""
+        """Return the number of concurrent sequences: the limit of the engine or of the memory."""
         if not self.sequence_bytes:
             return self.sequences
         room_bytes = max(self.cache_bytes, 0.0) * self.sequence_share
@@ -94,13 +94,13 @@ class ServingMemory:
 
     @property
     def cache_tokens(self) -> int:
-        """Return the tokens that the cache holds, of all sequences together."""
+        """Return the number of tokens of all sequences that fit into the cache."""
         elsewhere = min((tier.cache_tokens for tier in self.tiers), default=UNLIMITED)
         return min(self.device_tokens, elsewhere)
 
     @property
     def device_tokens(self) -> int:
-        """Return the tokens for which the device has room, without those in other memories."""
+        """Return the number of tokens for which the device has room, without tokens in other memories."""
         fixed_bytes = self.sequence_bytes * self.most_sequences
         if not self.token_bytes:  # a stage of layers with windows or states alone
             return 0 if self.cache_bytes < fixed_bytes else UNLIMITED
@@ -235,7 +235,7 @@ def token_bytes(job: ServingJob) -> float:
 
 
 def cache_fraction_away(job: ServingJob) -> float:
-    """Return the fraction of keys and values outside the devices; each layer's are where it is computed."""
+    """Return the fraction of keys and values outside the devices, with those of layers on the host."""
     placed = sum(fractions_of(job.plan.kv_on).values())
     layers = sum(fractions_of(job.plan.weights_on).values()) if job.host_computes == "layers" else 0.0
     return max(placed, layers)

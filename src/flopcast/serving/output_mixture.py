@@ -1,12 +1,12 @@
 """Short and long outputs in one traffic, such as thinking budgets that depend on the question.
 
-Answers: what does a request of the mixture cost, against one with the longest output?
+Answers: what does a request of the mixture cost, compared with a request with the longest output?
 Elsewhere: how lengths are stated (spec/lengths.py), the largest stable rate (summary.py).
 
-A request costs the time of the devices over the requests that they serve in it. Both kinds of traffic are
-simulated with all requests in the queue from the beginning. Only the time until the last request begins
-counts, because engines are full until then. Requests are counted by their tokens, because short ones end
-first.
+The cost of a request is the time of the devices divided by the number of requests that they serve in this
+time. Both kinds of traffic are simulated with all requests in the queue from the beginning. Only the time
+until the last request begins counts, because engines are full until then. Requests are counted by their
+tokens, because short ones end first.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,14 @@
 """Kernels of one pass that overlap: each with the next one, or messages and decode attention with GEMMs.
 
 Answers: how long do kernels take if each starts before the previous one has ended? How long does a pass
-take whose batch is split, so that one part uses memory and network while the other computes? How long, if
-each message runs beside the next half of a block?
-Elsewhere: what runs beside what, with which interference (spec/engine.py), seconds of the parts
+take whose batch is split, so that one part uses memory and network while the other computes? How long does
+it take if each message overlaps with the next half of a block?
+Elsewhere: which kernels overlap, and how they slow each other (spec/engine.py), seconds of the parts
 (pass_times.py).
 
-A kernel that gets a share of the device takes this share from the products. Decode attention of D seconds
-alone takes D / p(r) with a share r, in which products lose r D / p(r). The engine chooses the shares with
-which a pass is shortest, or does not split it.
+A kernel that uses a share of the device takes this share from the products. Decode attention that takes D
+seconds alone takes D / p(r) seconds with a share r, in which products lose r D / p(r) seconds. The engine
+chooses the shares with which a pass is shortest, or does not split it.
 """
 
 from functools import cache
@@ -46,11 +46,11 @@ def overlapping_s(alone_s: Seconds, overlapped_s: Seconds | float) -> Seconds:
 def together_s(
     overlap: Overlap, products_s: Floats, memory_s: Floats, network_s: Floats, prompt_s: Floats
 ) -> Floats:
-    """Return the seconds of products, of attention that decodes, of messages, and of attention of prompts
-    together; arrays of one shape.
+    """Return the seconds of a pass from those of products, decode attention, messages and prompt attention,
+    as arrays of one shape.
 
-    If decode attention has no speeds, messages also run concurrently with all attention. Otherwise,
-    attention of prompts runs alone.
+    If the engine does not overlap decode attention, messages also run concurrently with all attention.
+    Otherwise, prompt attention runs alone.
 
     Examples
     --------

@@ -29,7 +29,7 @@ class PassCopies:
     the attention of decoding tokens. The host computes `host_layer_share` of the blocks in passes of at
     most `host_tokens` new tokens, in `host_layers_s`, and `host_token_s` for each cached token.
 
-    Copies run beside `beside_share` of the kernels, or beside none where they are not `overlapped`.
+    If `overlapped`, copies run concurrently with `beside_share` of the kernels.
     """
 
     weights_s: float = 0.0
@@ -54,8 +54,8 @@ class PassCopies:
 
         Parameters
         ----------
-        kernels_s : of all kernels and messages on the device, if it computes all blocks
-        blocks_s : the part of `kernels_s` that blocks take
+        kernels_s : seconds of all kernels and messages on the device, if it computes all blocks
+        blocks_s : the seconds of blocks in `kernels_s`
         new, cached : new tokens, and tokens in the cache after the pass
         """
         before = np.maximum(cached - new, 0.0)

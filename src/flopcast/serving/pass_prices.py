@@ -50,7 +50,7 @@ Ratios = Callable[[str], Counts]  # of a component of the breakdown, (passes,)
 
 
 def has_prompts(run: EnginePass) -> Flags:
-    """Return which passes compute tokens of prompts, (passes,)."""
+    """Return a mask of passes that compute tokens of prompts, (passes,)."""
     found: Flags = run.prompt_tokens[:, 0] > ROUNDING * run.new_tokens[:, 0]
     return found
 
@@ -59,7 +59,7 @@ def ratios_of(cost: IterationCost, run: EnginePass, priced: "PricedPasses") -> R
     """Return a function that returns the time of a component in an engine, divided by its time in
     benchmarks, (passes,).
 
-    All kernels of a pass that only decodes are shorter by the time in which they overlap with others.
+    In a pass that only decodes, each kernel is shorter by the time of its overlap with the previous kernel.
     """
     prompts = has_prompts(run)
 
@@ -86,8 +86,8 @@ def component_of(item: Item) -> str:
 class PricedPasses:
     """The prices of a batch of passes.
 
-    `layers` are those that were priced, `prices` hold one entry for each of their items, with arrays of
-    shape (passes, 1). `size` is the number of passes.
+    `layers` are the priced layers. `prices` holds one entry for each of their items, with arrays of shape
+    (passes, 1). `size` is the number of passes.
     """
 
     layers: tuple[ServedLayer, ...]
@@ -115,8 +115,8 @@ class PricedPasses:
         Returns
         -------
         dict of arrays of shape (passes,)
-            An item counts once for each of its factors, so that the sum exceeds the seconds of the pass. A
-            factor that concerns a part of an item (`ItemPrice.partly`) gets that part.
+            An item counts once for each of its factors, so that the sum exceeds the seconds of the pass. If
+            a factor applies only to some rows of an item (`ItemPrice.partly`), only these rows count.
         """
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
         for item, seconds in self.seconds():
@@ -190,7 +190,7 @@ def price_passes(
     Returns
     -------
     PricedPasses
-        Kernels come from CUDA graphs, which the host launches together; no item waits for the host.
+        Kernels run in CUDA graphs, which the host launches as a whole, so no item waits for the host.
     """
     items = tuple(item for layer in layers for item in layer.items)
     plans = plan_of(deployment)

@@ -6,8 +6,8 @@ Elsewhere: the prices (pass_prices.py), the four numbers (engine_pass.py), the l
 
 Every item of a pass depends on one of four things: the new tokens, the number of sequences (head and
 sampling), the caches of decoding sequences, or the pairs of prompts. The seconds of a pass are the sum of
-tables for each of these, and one for experts, whose kernels an engine scales by a ratio of their own. They
-have one or two dimensions and are interpolated linearly in the logarithms of their coordinates.
+one table for each of these, and one for experts, whose kernels have a separate ratio. Tables have one or
+two dimensions and are interpolated linearly in the logarithms of their coordinates.
 """
 
 import math
@@ -42,7 +42,7 @@ FEWEST, MOST_CONTEXT = 1.0, float(2**21)
 
 
 def nodes(largest: Number, steps: tuple[float, ...] = STEPS) -> Counts:
-    """Return whole numbers from 1 to `largest`, or just above it, several for each octave.
+    """Return nodes for sizes from 1 to at least `largest`, several for each octave.
 
     >>> nodes(8.0, (1.0, 1.5)).tolist()
     [1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
@@ -111,7 +111,7 @@ def _place(axis: list[float], value: Number) -> tuple[int, float]:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class PassTimes:
-    """Seconds of passes by their four numbers: a function for the scheduler, of floats or of arrays."""
+    """Seconds of passes as a function of their four numbers, which are floats or arrays."""
 
     linear: _Table  # new tokens
     experts: _Table  # new tokens
@@ -133,7 +133,7 @@ class PassTimes:
     stretched_ratio: float = 1.0  # by which all passes are longer
 
     def stretched(self, ratio: float) -> "PassTimes":
-        """Return the times of passes that are longer throughout, host included."""
+        """Return the times of passes, including the host, multiplied by a ratio."""
         return replace(self, stretched_ratio=self.stretched_ratio * ratio)
 
     def __call__(self, new: Amount, sequences: Amount, cached: Amount, pairs: Amount) -> Amount:
@@ -214,11 +214,11 @@ def pass_times(
 ) -> tuple[PassTimes, ...]:
     """Return the tables of each stage of an engine for passes up to these sizes, priced in one batch.
 
-    The host's time is part of the first stage, with which a pass begins. `longest` is the longest context
-    of a sequence; larger contexts are extrapolated. `computed_tokens` are those of a decoding sequence, and
-    `overlap` says which kernels run beside others; with `hides_expert_messages`, those between groups that
-    share experts run beside the kernels of these. With `joins`, one kernel computes attention of prompts
-    and of decoding sequences.
+    The first stage, with which a pass begins, includes the time of the host. `longest` is the longest
+    context of a sequence; larger contexts are extrapolated. `computed_tokens` is the number for a decoding
+    sequence, and `overlap` states which kernels overlap. With `hides_expert_messages`, messages between
+    groups that share experts overlap with expert kernels. With `joins`, one kernel computes the attention
+    of prompts and of decoding sequences.
     """
     new = nodes(float(max(max_tokens, max_sequences)))
     sequences = nodes(float(max_sequences), (1.0, 1.5))
@@ -248,7 +248,7 @@ def pass_times(
 
 
 def without_host(engine: Engine) -> Engine:
-    """Return an engine whose passes take no time of the host."""
+    """Return the engine with a host time of 0 for passes."""
     cost = engine.iteration.model_copy(update={"host_s": 0.0, "sequence_s": 0.0})
     return engine.model_copy(update={"iteration": cost})
 

@@ -20,8 +20,8 @@ STUDENT_95 = 1.833  # quantile 0.95 of Student's distribution with GROUPS - 1 de
 class Spread:
     """Values of a latency in order of time, and how often each occurs; both of shape (values,).
 
-    The order of time serves the interval of a percentile: neighbouring requests wait for the same work, so
-    that they carry less information than independent ones.
+    The interval of a percentile needs the order of time: neighbouring requests wait for the same work, so
+    that they contain less information than independent requests.
     """
 
     values_s: Floats
@@ -42,11 +42,11 @@ class Spread:
         return _at_s(self.values_s, self.weights, percentile)
 
     def interval_s(self, percentile: Percentile) -> tuple[float, float]:
-        """Return the ends of the interval that holds a percentile with 90 % confidence, in seconds.
+        """Return the ends of the 90 % confidence interval of a percentile, in seconds.
 
         It follows from the percentiles of ten groups of consecutive values ("batch means"): neighbouring
         requests share queues and batches, so that single values are not independent. The interval is wide
-        where the load had no time to settle. Both ends are not a number for fewer than twenty values.
+        if the load did not reach a steady state. Both ends are not a number for fewer than twenty values.
         """
         if len(self.values_s) < 2 * GROUPS:
             return float("nan"), float("nan")
@@ -58,7 +58,7 @@ class Spread:
 
 
 def spread_of(values_s: Floats) -> Spread:
-    """Return the spread of values that occur once each."""
+    """Return the spread of values that each occur once."""
     return Spread(values_s=values_s, weights=np.ones_like(values_s))
 
 

@@ -17,7 +17,7 @@ from flopcast.spec.serving_job import ServingJob
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class PoolReport:
-    """One pool: its instances as a job, their memory, and what their iterations are spent on."""
+    """One pool: its instances as a job, their memory, and the division of the time of their iterations."""
 
     job: ServingJob
     memory: ServingMemory
@@ -48,7 +48,7 @@ def pools_of(
     kinds : list of Instances
         The pool of prompts and the pool that decodes.
     shares : list of TimeShares
-        For each pool, what its iterations are spent on.
+        The division of the time of iterations, for each pool.
     served : Served
         Times of the requests and iterations of both pools.
     transfer : KvTransfer

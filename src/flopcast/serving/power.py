@@ -5,10 +5,11 @@ for requests?
 Elsewhere: powers of a device by kind of work (spec/operations.py), watts of training steps
 (economics/energy.py), joules and their intervals (estimates.py).
 
-A kernel draws what a waiting device does, energy for each byte that it moves, and more with the root of its
-FLOP rate: products of few rows compute whole tiles, so that the energy of a FLOP falls as the rate rises.
-The most is the power limit, at which large products run with lower clocks. Other kernels draw what
-memory-bound kernels do, in proportion to the rate of their bytes.
+The power of a GEMM is the sum of three parts: the power of a waiting device, energy for each byte that it
+moves, and a part in proportion to the square root of its FLOP rate. Products of few rows compute whole
+tiles, so the energy per FLOP falls as the rate rises. The power limit is the maximum, at which large
+products run with lower clocks. All other kernels draw the power of memory-bound kernels, in proportion to
+the rate of their bytes.
 """
 
 from collections.abc import Sequence
@@ -35,8 +36,8 @@ from flopcast.units import Number
 class KernelDraw:
     """The power of kernels of one family, in addition to the power of a waiting device.
 
-    `at_peak_fraction` is the part of the board power that they would draw at the peak FLOP rate, without a
-    limit. `byte_j` are joules for each byte that they move.
+    `at_peak_fraction` is the fraction of the board power that these kernels would draw at the peak FLOP
+    rate, without a limit. `byte_j` is the energy in joules for each moved byte.
     """
 
     at_peak_fraction: float
@@ -54,7 +55,7 @@ DRAWS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DevicePower:
-    """The mean power of a device while passes run and while none does, and how sure it is.
+    """The mean power of a device during passes and between passes, and its uncertainty.
 
     `log_sigma_factor` is the sigma of the logarithm of the power while passes run.
     """
@@ -64,7 +65,7 @@ class DevicePower:
     log_sigma_factor: float
 
     def mean_w(self, busy_share: Number) -> float:
-        """Return the mean over time of which passes take a share."""
+        """Return the mean power over time, given the share of the time in which passes run."""
         return busy_share * self.running_w + (1.0 - busy_share) * self.standing_w
 
 
@@ -76,9 +77,9 @@ def device_power(
     Parameters
     ----------
     priced : mean passes of the job
-    ratios : of their components, times in the engine over those in benchmarks
+    ratios : of their components: times in the engine divided by times in benchmarks
     weights : shares of the passes of all iterations, (passes,)
-    pass_s : seconds of a mean iteration, host and waiting for stages included
+    pass_s : seconds of a mean iteration, including the host and waiting for stages
     """
     device = job.cluster.node.device
     if device.board_power_w is None:
@@ -136,13 +137,15 @@ def power_of_kinds(
     Returns
     -------
     MeanPower or None
-        The mean weights each kind by its devices. Errors of the kinds are taken to be the same error.
+        The mean weights each kind by its number of devices. flopcast assumes that all kinds have the same
+        error.
 
     Notes
     -----
     Instances without requests draw `standing_w`. A data-parallel group without requests joins the passes of
     the other groups of its instance, because they share experts: on such a group, vLLM runs a pass of one
-    token (execute_dummy_batch in vllm/v1/engine/core.py). Its devices draw as much as those of the others.
+    token (execute_dummy_batch in vllm/v1/engine/core.py). Its devices draw as much power as those of the
+    other groups.
     """
     span_s = served.end_s - float(served.arrival_s.min())
     engines = (served.prefill_engines, served.engines)[-len(kinds) :]
@@ -161,7 +164,8 @@ def power_of_kinds(
 
 
 def kernel_w(kernel: AbstractOperator, taken_s: Floats, device: Device, site: Site) -> Floats:
-    """Return the watts of a device while an operator's kernel runs for `taken_s`; arrays of one shape.
+    """Return the watts of a device while the kernel of an operator runs for `taken_s`, as arrays of one
+    shape.
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.library import catalog

@@ -2,11 +2,11 @@
 
 Answers: how many tokens of a prompt are in the cache, which blocks do running requests share, what is
 evicted?
-Elsewhere: blocks that one request has alone (kv_blocks.py), which segments prompts have (requests.py).
+Elsewhere: blocks of single requests (kv_blocks.py), the segments of prompts (requests.py).
 
-Blocks in use are pinned. Idle blocks count as free memory: they are evicted, the least recently used first
-and from the end of a segment, when other blocks take their place. Blocks that no other prompt begins with
-stay there too when their request ends, and push older blocks out, as in vLLM.
+Blocks in use are pinned. Idle blocks count as free memory. When other blocks need the memory, idle blocks
+are evicted, the least recently used first, from the end of a segment. Blocks that no other prompt shares
+also stay in the cache when their request ends, and displace older blocks, as in vLLM.
 """
 
 from collections import OrderedDict
@@ -39,10 +39,9 @@ class PrefixCache:
     def look(self, request: int) -> tuple[int, int]:
         """Return how many tokens of a prompt are in the cache, and how many of its blocks are in use.
 
-        A prompt hits up to the first segment that is not complete in the cache: a segment whose end was
-        evicted counts with its remaining blocks and ends the hit. Only whole blocks count. Blocks in use
-        are those of segments of running requests. The other hits are idle blocks, which the request uses
-        again.
+        A prompt hits all segments up to the first one that is not complete in the cache. If the end of this
+        segment was evicted, its remaining blocks also count. Only whole blocks count. Blocks in use belong
+        to segments of running requests. All other hits are idle blocks, which the request uses again.
         """
         hit_tokens, pinned, broken = 0, 0, False
         for place in range(self._starts[request], self._starts[request + 1]):
@@ -57,10 +56,10 @@ class PrefixCache:
         return hit_tokens // self._block_tokens * self._block_tokens, pinned
 
     def pin(self, request: int) -> int:
-        """Take the segments of a prompt into use and return the blocks that they have together.
+        """Reserve the segments of a prompt, and return their total number of blocks.
 
-        Blocks of a segment that other running requests use are shared with them. The segment counts as
-        complete from now on, because the request computes what is missing. `release` gives it back.
+        Blocks of a segment that other running requests use are shared with them. The segment then counts as
+        complete, because the request computes its missing part. `release` ends the reservation.
         """
         together = 0
         self._pinned.add(request)
@@ -87,7 +86,7 @@ class PrefixCache:
         keep : int
             The segment to which `own_blocks` are added; -1 if no other prompt begins with them.
         own_blocks : int
-            Blocks that the request had alone.
+            Blocks that only this request used.
         """
         freed = 0
         places = range(self._starts[request], self._starts[request + 1])
@@ -110,7 +109,7 @@ class PrefixCache:
         return freed
 
     def trim(self, most_blocks: int) -> None:
-        """Evict idle blocks until at most this many are left."""
+        """Evict idle blocks until at most this number is left."""
         while self._idle_blocks > most_blocks:
             key = next(iter(self._idle))
             evicted = min(self._blocks[key], self._idle_blocks - most_blocks)

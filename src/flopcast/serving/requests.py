@@ -26,10 +26,10 @@ COLUMNS = (  # fields of Requests that have an entry for each request
 class Requests:
     """Requests in the order in which they arrive; arrays of shape (requests,) unless stated.
 
-    A prompt may begin with segments whose tokens other prompts have too: a shared system prompt, the turns
-    before this one, blocks that a trace identifies. Prompts share their first segments as far as the ids of
-    the segments are equal. Only one request has the tokens after the last segment. The segments of request
-    i are the entries from `segment_starts[i]` to `segment_starts[i + 1]`.
+    A prompt may begin with segments that other prompts also contain: a shared system prompt, previous
+    turns, or blocks that a trace identifies. Two prompts share their first segments as long as the ids of
+    the segments are equal. Tokens after the last segment belong to only one request. The segments of
+    request i are the entries from `segment_starts[i]` to `segment_starts[i + 1]`.
     """
 
     arrival_s: Floats  # where `after` is not -1: the time from the end of that request to this arrival
@@ -52,8 +52,8 @@ class Requests:
     def first(self, number: int) -> "Requests":
         """Return the first `number` requests; all of them if there are no more.
 
-        Turns of a conversation come after the turns that they follow, so that every request which is kept
-        still has the one that it waits for.
+        The turns of a conversation are in order, so the result contains the previous turn of each of its
+        requests.
         """
         kept = min(number, self.size)
         segments = int(self.segment_starts[kept])
@@ -67,7 +67,7 @@ class Requests:
 
 
 def share_of(requests: Requests, parts: int) -> Requests:
-    """Return every n-th conversation with all of its turns, as one of n engines serves them.
+    """Return the requests of one of n engines: every n-th conversation with all of its turns.
 
     >>> four = independent_requests(np.arange(4.0), np.array([10, 20, 30, 40]), np.array([1, 2, 3, 4]))
     >>> share_of(four, 2).prompt_tokens.tolist()
@@ -160,7 +160,7 @@ class Limits:
 def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
     """Return why an engine with these limits can never serve these requests; empty if it can.
 
-    Fields are named as in `Limits`; the caller knows under which names a user wrote them.
+    Fields have the names of `Limits`, which the caller converts to those of the user.
     """
     problems = []
     decoding = limits.max_sequences * limits.computed_tokens

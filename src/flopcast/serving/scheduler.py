@@ -47,7 +47,7 @@ def run(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> Served
     requests : Requests
     limits : Limits
     pass_seconds : PassSeconds
-        As in decode_times.py. It takes arrays for decoding and floats for passes with prompts.
+        As in decode_times.py. Its arguments are arrays for decoding, and floats for passes with prompts.
 
     Returns
     -------
@@ -100,7 +100,7 @@ class EngineLoop:
         All requests, of which the engine serves those that arrive.
     limits : Limits
     decode_times : DecodeTimes
-        The seconds of passes; engines that are alike may share one.
+        The seconds of passes; equal engines may share one object.
     source : Arrivals
     computed_elsewhere : bool
         Whether requests arrive with the keys and values of their prompts and with their first token.
@@ -131,13 +131,13 @@ class EngineLoop:
 
     @property
     def next_s(self) -> float:
-        """Return when the next iteration begins; infinity if nothing is left to do."""
+        """Return the time at which the next iteration begins; infinity if there is no more work."""
         busy = self.batch.running or self._waiting
         return self._now_s if busy else max(self.source.next_s(), self._now_s)
 
     @property
     def ends_s(self) -> float:
-        """Return when the next iterations end at the earliest, if no further request arrives.
+        """Return the earliest time at which the next iterations end, if no further request arrives.
 
         The loop over two pools (joined_pools.py) uses it as a lower bound: an engine whose iterations end
         later than the clock of all others cannot affect them before. If there are prompts or waiting
@@ -171,7 +171,7 @@ class EngineLoop:
         Raises
         ------
         InternalError
-            Requests are left and none of them will ever arrive.
+            Requests are left, but none of them will ever arrive.
         """
         batch = self.batch
         if self._unseen >= self.limits.receive_interval or not batch.running:

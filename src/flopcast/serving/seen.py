@@ -23,7 +23,7 @@ class Seen:
     engine : Engine
     deployment : Deployment
     split : Split
-        The division of weights and tokens that the layer was lowered with.
+        The division of weights and tokens with which the layer was lowered.
     hidden : int
         Width of the residual stream.
     """

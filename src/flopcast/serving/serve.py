@@ -54,7 +54,10 @@ class Simulation:
     stable_rates: dict[Number, float] = field(default_factory=dict)  # by the same ratio
 
     def served(self, ratio: Number) -> Served:
-        """Return the requests, served with passes that are longer by a ratio. They are simulated once."""
+        """Return the served requests, with passes that are longer by a ratio.
+
+        Results are stored for each ratio.
+        """
         if ratio not in self.known:
             self.known[ratio] = self.play(self.requests, ratio)
         return self.known[ratio]
@@ -78,9 +81,9 @@ def serve(
     trace : Requests or None
         The requests of the traffic's trace, if it names one.
     leave_out_share : float
-        Share of the requests that is not judged, as in summary.py.
+        Share of the requests that is not counted, as in summary.py.
     steady : bool
-        As that of `simulation_of`.
+        See `simulation_of`.
 
     Raises
     ------
@@ -123,9 +126,9 @@ def simulation_of(
 
     Parameters
     ----------
-    job, book, trace, leave_out_share : as those of `serve`
-    steady : whether a closed loop begins in its steady state, if its first requests are not judged; else,
-        they start together, as those of a benchmark do
+    job, book, trace, leave_out_share : see `serve`
+    steady : whether a closed loop begins in its steady state, if its first requests are not counted.
+        Otherwise, all requests start together, as in a benchmark
 
     Raises
     ------
@@ -158,13 +161,13 @@ def _simulation(
 def keeps_up(job: ServingJob, simulation: Simulation, served: Served, ratio: Number = 1.0) -> bool:
     """Return whether an engine keeps up with its requests.
 
-    Close to the largest stable rate, the queue grows too slowly for a run of some minutes to show it. If
-    fewer requests end than arrive, their rate is therefore compared with that of requests which end while
-    others always wait.
+    Close to the largest stable rate, the queue grows so slowly that a run of some minutes does not show it.
+    If fewer requests end than arrive, the function therefore compares their rate with the rate at which
+    requests end if other requests always wait.
 
     Parameters
     ----------
-    served : the requests as served with passes that are longer by `ratio`
+    served : the served requests, with passes that are longer by `ratio`
     """
     if not is_stable(served):
         return False

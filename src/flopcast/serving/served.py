@@ -24,7 +24,7 @@ ARRIVALS, MAX_SEQUENCES, KV, BUDGET, BATCH, ADAPTERS = range(len(LIMITED_BY))
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Iterations:
-    """Iterations in order of time; arrays of shape (rows,). Equal iterations in a row are one row.
+    """Iterations in order of time; arrays of shape (rows,). Consecutive equal iterations form one row.
 
     The iterations of one row differ only by the tokens in their KV caches, which grow with each of them.
     """
@@ -85,6 +85,6 @@ def iterations(columns: Counts) -> Iterations:
 
 
 def limit_share(table: Iterations, code: int) -> float:
-    """Return the share of busy time, from 0 to 1, of iterations that `code` limits."""
+    """Return the share of the busy time, from 0 to 1, in iterations whose limit is `code`."""
     busy_s = table.elapsed_s.sum()
     return float(table.elapsed_s[table.limited_by == code].sum() / busy_s) if busy_s > 0 else 0.0

@@ -12,10 +12,14 @@ from flopcast.serving.requests import Requests
 
 
 class Arrivals(Protocol):
-    """The source of an engine's requests, which also learns when they have ended."""
+    """The interface of a source of requests for an engine, which reports the end of each request to the
+    source.
+    """
 
     def next_s(self) -> float:
-        """Return when the next request may arrive; infinity if none does before another one ends."""
+        """Return the time of the next possible arrival; infinity if no request arrives before another
+        one ends.
+        """
 
     def arrived(self, now_s: float) -> list[int]:
         """Return the requests that have arrived since the last call, the earliest first."""
@@ -25,7 +29,9 @@ class Arrivals(Protocol):
 
 
 class Source:
-    """Arrivals at fixed times, after the end of another request, or of a conversation (closed loop)."""
+    """Arrivals at fixed times, after the end of another request, or after the end of a conversation
+    (closed loop).
+    """
 
     def __init__(self, requests: Requests) -> None:
         self._times: list[float] = requests.arrival_s.tolist()
@@ -42,7 +48,7 @@ class Source:
             self._open(0.0)
 
     def next_s(self) -> float:
-        """Return when the next request arrives; infinity if none is due before another one ends."""
+        """Return the time of the next arrival; infinity if no request arrives before another one ends."""
         due_s = self._due[0][0] if self._due else math.inf
         if self._closed or self._next == len(self._first):
             return due_s
@@ -51,9 +57,9 @@ class Source:
     def arrived(self, now_s: float) -> list[int]:
         """Return the requests that have arrived since the last call, the earliest first.
 
-        Three kinds of requests arrive: those with a time of their own, turns of a conversation, whose time
-        follows from the end of the turn before, and first turns of a closed loop, which begin when another
-        conversation ends. `arrival_s` holds the times of all that have arrived.
+        There are three kinds of arrivals: requests with a given time, turns of a conversation, whose time
+        follows from the end of the previous turn, and first turns of a closed loop, which begin when
+        another conversation ends. `arrival_s` holds the times of all requests that have arrived.
         """
         found: list[int] = []
         while (at_s := self.next_s()) <= now_s:
@@ -67,7 +73,7 @@ class Source:
         return found
 
     def ended(self, request: int, now_s: float) -> None:
-        """Let the requests arrive that follow the end of a request."""
+        """Record the end of a request, after which the next requests can arrive."""
         followers = self._followers.get(request, ())
         for follower in followers:
             heappush(self._due, (now_s + self._times[follower], follower))

@@ -1,12 +1,13 @@
-"""Pipeline stages of an engine: which layers each has, what it sends, and the time of a pass through all.
+"""Pipeline stages of an engine: their layers, their messages, and the time of a pass through all stages.
 
-Answers: how many layers of each kind does a stage run, and how long is a pass while others are in flight?
+Answers: how many layers of each kind does a stage run, and how long is a pass while other passes are in
+flight?
 Elsewhere: stages of training (workload/stages.py), the seconds of one stage (pass_times.py).
 
-An engine with n stages keeps n passes in flight, each with sequences of its own (vLLM,
+An engine with n stages keeps n passes in flight, each with different sequences (vLLM,
 `max_concurrent_batches`; SGLang and TensorRT-LLM call them micro-batches). A sequence is in only one of
-them, because its next token depends on the last token. So a pass returns after the time of all stages, or
-later if the slowest stage is busy with the other passes until then.
+them, because its next token depends on the last token. A pass therefore returns after the time of all
+stages, or later if the slowest stage is still busy with other passes.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ AXES = "pp_inside", "pp"  # of a message inside a scale-up domain, and of one th
 
 
 def blocks_of_stages(blocks: int, stages: int) -> tuple[int, ...]:
-    """Return the blocks of each stage, as even as possible; extra blocks never go to the last stage.
+    """Return the number of blocks of each stage, as even as possible. The last stage gets no extra block.
 
     The last stage has the head. The stages before it take one block more each, the later ones first
     (vLLM, `get_pp_indices`).
@@ -106,7 +107,7 @@ def by_stage(
     priced : PricedPasses
         Layers of the whole model, then the messages between stages, in the order of `price_of`.
     model, deployment, cluster
-        They give the layers of each stage and the links between stages.
+        They determine the layers of each stage and the links between stages.
 
     Returns
     -------
@@ -133,7 +134,7 @@ def by_stage(
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StagedTimes:
-    """Seconds of passes through all stages: a function for the scheduler, as `PassTimes`."""
+    """Seconds of passes through all stages. Like `PassTimes`, it is a function for the scheduler."""
 
     stages: tuple[PassTimes, ...]  # those that differ
     counts: tuple[int, ...]  # how many stages are alike
@@ -162,14 +163,14 @@ def staged_times(
     tables : tuple of PassTimes
         Times of each stage; the first includes the host.
     model, deployment, cluster
-        They give the layers and messages that make two stages alike.
+        They determine the layers and messages of each stage.
     in_flight : int
         Passes that the engine keeps in the pipeline.
 
     Returns
     -------
     PassTimes or StagedTimes
-        Just the table of the stage if there is one stage.
+        With one stage, the result is the table of this stage.
     """
     stages = len(tables)
     if stages == 1:
@@ -188,12 +189,12 @@ def staged_times(
 def through_stages(each_s: Floats, counts: tuple[int, ...], in_flight: int) -> Floats:
     """Return the time between two passes of the same sequences, shape (passes,).
 
-    A ring of stages with `in_flight` passes of equal length turns once in the sum over its stages, or in
-    that many times its slowest stage.
+    With `in_flight` passes of equal length, a round takes the longer of two times: the sum over all stages,
+    and `in_flight` times the slowest stage.
 
     Parameters
     ----------
-    each_s : seconds of the stages that differ, shape (stages, passes)
+    each_s : seconds of each different stage, shape (stages, passes)
     counts : how many stages are alike
     """
     together_s: Floats = np.array(counts, dtype=np.float64) @ each_s

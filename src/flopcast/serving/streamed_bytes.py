@@ -15,7 +15,7 @@ from flopcast.spec.streaming import Streaming, fractions_of
 
 
 def copies_of(job: ServingJob, book: CurveBook) -> PassCopies | None:
-    """Return the copies of the passes of a job; None if it needs none and unpacks no weights."""
+    """Return the copies of the passes of a job; None if it copies nothing and unpacks no weights."""
     if job.plan.peer_weight_fraction:
         return PassCopies(weights_s=_peer_s(job, book))
     streaming = job.engine.streaming

@@ -78,10 +78,10 @@ def summarise(
     ----------
     served : Served
     slo : Slo or None
-        Limits of latency. Without them every request is good.
+        Limits of latency. Without limits, every request meets them.
     leave_out_share : float
-        Share of requests, below 0.5, at the beginning and at the end each, that is not judged. 0 judges
-        everything, from the first arrival to the last token, as benchmarks of engines do.
+        Share of requests, below 0.5, that is not counted at the beginning and again at the end. With 0,
+        everything counts from the first arrival to the last token, as in benchmarks of engines.
     """
     order = np.argsort(served.arrival_s, kind="stable")
     size = len(order)
@@ -147,9 +147,9 @@ def _judged_time(served: Served, order: Integers, out: int, stable: bool) -> tup
 def is_stable(served: Served) -> bool:
     """Return whether the engine keeps up with the arrivals.
 
-    It does not if, from the middle of the arrivals on, requests are left waiting in nearly every iteration,
-    and those of the last quarter of the arrivals wait longer than those of the third. Closed loops and
-    requests that all arrive at once are stable.
+    It does not keep up if, from the middle of the arrivals on, requests wait in nearly every iteration, and
+    the requests of the last quarter wait longer than those of the third quarter. Closed loops and requests
+    that all arrive at once are stable.
     """
     first, middle, third, last = np.quantile(served.arrival_s, (0.0, 0.5, 0.75, 1.0))
     if served.requests.concurrency or first == last:
@@ -169,17 +169,17 @@ def _has_backlog(table: Iterations, begin_s: float, end_s: float) -> bool:
 
 
 def saturation_per_s(requests: Requests, play: Callable[[Requests], Served]) -> float:
-    """Return the requests that engines end in a second when some always wait: the largest stable rate.
+    """Return the largest stable rate: the requests that end per second while other requests always wait.
 
-    The requests are served as if all conversations began at once. The rate is that from the end of the
-    first tenth of the requests until none waits any longer, or until nine tenths have ended. It counts
+    The requests are served as if all conversations began at once. The rate is measured from the end of the
+    first tenth of the requests until no request waits, or until nine tenths have ended. It is computed from
     output tokens, because requests that began together also end together.
 
     Parameters
     ----------
     requests : Requests
     play : callable
-        Serves requests, as `scheduler.run` does for given limits and pass times.
+        Serves requests, like `scheduler.run` with given limits and pass times.
     """
     at_once = np.where(requests.after < 0, 0.0, requests.arrival_s)
     served = play(replace(requests, arrival_s=at_once, concurrency=0))

@@ -15,9 +15,9 @@ NAMES = {"host": "host memory", "nvme": "drives"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierMemory:
-    """The bytes that all devices of one node keep in one memory outside the devices.
+    """The bytes of all devices of one node in one memory outside the devices.
 
-    `token_bytes` are those of one token of each instance on the node.
+    `token_bytes` is the number of bytes of one token of each instance on the node.
     """
 
     name: str  # "host" or "nvme"
@@ -33,7 +33,7 @@ class TierMemory:
 
     @property
     def cache_tokens(self) -> int:
-        """Return the tokens of one instance whose part in this memory fits."""
+        """Return the number of tokens of one instance for which this memory has room."""
         if self.room_bytes < 0:
             return 0
         return int(self.room_bytes / self.token_bytes) if self.token_bytes else UNLIMITED
@@ -54,7 +54,7 @@ def tier_memories(
 
     Parameters
     ----------
-    weight_bytes, token_bytes : of all blocks on one device, and of one token in them
+    weight_bytes, token_bytes : bytes of all blocks, and of one token in all blocks, on one device
     cache_fraction : of keys and values outside the devices
     """
     plan, node = job.plan, job.cluster.node

@@ -41,8 +41,8 @@ class Certainty:
     Attributes
     ----------
     log_sigma_factor, below_log_sigma_factor : float
-        Sigmas of the logarithm of the time: of times that are longer than predicted, and of shorter ones.
-        Factors are independent: the sigmas of the factors, each times its share, add up as squares.
+        Sigmas of the logarithm of the time, above and below the prediction. They are the root of the sum of
+        squares of the sigmas of independent factors, each times its share.
     factors : mapping of Factor
         Factors by name.
     shares : mapping of float
@@ -57,7 +57,7 @@ class Certainty:
 
     @classmethod
     def of(cls, factors: Mapping[str, Factor], shares: Mapping[str, float]) -> "Certainty":
-        """Return the certainty of a time whose shares the factors scale."""
+        """Return the certainty of a time, given the factors and the share that each scales."""
         above = math.hypot(*(share * factors[name].log_sigma_factor for name, share in shares.items()))
         below = math.hypot(*(share * factors[name].below for name, share in shares.items()))
         return cls(above, below, factors, shares)
@@ -75,10 +75,10 @@ class TimeShares:
     used : tuple of Used
         The curves that priced the kernels.
     experts_s : float
-        Seconds of the kernels of experts in iterations that only decode, at a ratio of 1: a mean over all
+        Seconds of expert kernels in iterations that only decode, at a ratio of 1, as a mean over all
         iterations.
     decode_kernels : float
-        Kernels of iterations that only decode: a mean over all iterations.
+        Number of kernels in iterations that only decode, as a mean over all iterations.
     power : DevicePower or None
         Watts of a device; None if its board power is not known.
     """
@@ -100,13 +100,13 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     book : CurveBook
     requests : Requests
     table : Iterations
-        The iterations that were played. They are summarised by a few mean passes with weights.
+        The simulated iterations, which are summarised by a few mean passes with weights.
 
     Returns
     -------
     TimeShares
-        Components that run beside others are shortened until the sum is the time of the pass. The time of a
-        pass in addition to its components is the wait for launches, copies, drafts or other stages.
+        Components that overlap with others are shortened, so that the sum is the time of the pass. The
+        remaining time of a pass is the wait for launches, copies, drafts or other stages.
     """
     mean, weights = mean_passes(requests, table, instances.limits.computed_tokens)
     job = instances.job
@@ -161,8 +161,8 @@ def _hide(seconds: dict[str, float], hidden_s: float) -> None:
 def mean_passes(requests: Requests, table: Iterations, computed: int) -> tuple[EnginePass, Counts]:
     """Return the mean of iterations that only decode and of those with prompts, and their shares.
 
-    Means of both together would have a few tokens of prompts in every pass. A kind that never runs is left
-    out. `computed` are the new tokens of a sequence that decodes.
+    A mean over both kinds would have a few prompt tokens in every pass. A kind that never runs is left out.
+    `computed` is the number of new tokens of a decoding sequence.
     """
     prompts = table.new_tokens > table.decoding * computed
     counts = np.array([float(table.passes[each].sum()) for each in (~prompts, prompts)])

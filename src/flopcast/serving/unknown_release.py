@@ -4,10 +4,10 @@ Answers: how uncertain are iterations of an older release, in addition to all ot
 Elsewhere: the entries of releases (library/engine_releases.py), the interval (serve.py), the fit of the
 sigmas (tests/release_fit.py).
 
-An entry of older releases states what is known to differ, such as the time of the host and CUDA graphs.
-Kernels of older releases were not measured, so that the doubt grows with the age of a release. Differences
-of successive releases add up like independent steps: the variance is proportional to the age. A release
-that is not known counts as one that is a year older.
+An entry of older releases states the known differences, such as the time of the host and CUDA graphs.
+Kernels of older releases were not measured, so the uncertainty grows with the age of a release. Differences
+between successive releases add up like independent steps, so the variance is proportional to the age. An
+unknown release counts as a year older.
 """
 
 import math

@@ -3,8 +3,9 @@
 Answers: which of two deployments has the shorter latencies and the lower cost, and how certain is that?
 Elsewhere: the same for steps of training (report/versus.py).
 
-Factors that both iterations depend on cancel in their ratio as far as their shares agree. A latency changes
-more than an iteration where requests wait: by the power of an iteration's time that its own interval shows.
+Factors of both iterations cancel in their ratio if their shares are equal. If requests wait, a latency
+changes more than an iteration: in proportion to a power of the iteration's time, which follows from the
+interval of the latency.
 """
 
 import math
@@ -41,7 +42,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServingComparison:
-    """Two reports, and ratios of the second's numbers to the first's, by name; 0.9 is 10 % less."""
+    """Two reports, and the ratio of each number of the second to that of the first; 0.9 means 10 % less."""
 
     first: ServingReport
     second: ServingReport

@@ -1,4 +1,4 @@
-"""Caches of layers with a window: how many tokens of a request they store, and how much memory they need.
+"""Caches of layers with a window: the number of tokens that they store, and their memory.
 
 Elsewhere: the memory of a device (memory.py), attention with a window (layers/attention.py).
 
@@ -20,7 +20,7 @@ def window_of(block: Block) -> int | None:
 
 
 def tokens_in_window(job: ServingJob, window: int | None) -> float:
-    """Return the tokens of a mean request that a layer with a window holds; a whole window for a trace."""
+    """Return the tokens of a mean request in a layer with a window. For a trace, this is a whole window."""
     return min(window or 0, sum(_lengths(job)) or UNLIMITED)
 
 
@@ -29,8 +29,8 @@ def share_of_windows(job: ServingJob, window_bytes: float, token_bytes: float) -
 
     Parameters
     ----------
-    window_bytes : of a request, in layers with a window
-    token_bytes : of each of its tokens, in layers without a window
+    window_bytes : bytes of a request in layers with a window
+    token_bytes : bytes of each of its tokens in layers without a window
     """
     prompt, output = _lengths(job)
     taken = window_bytes + token_bytes * (prompt + output / 2)

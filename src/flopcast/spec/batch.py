@@ -1,7 +1,9 @@
 """The batch: how long the sequences are, the documents in them, and whether micro-batches differ.
 
-Answers: tokens of a sequence; pairs of tokens that attention meets; which micro-batch of a step is of which
-kind. How many sequences form a micro-batch and a step is the plan's (`micro_batch`, `global_batch`).
+Answers: how many tokens does a sequence have, how many pairs of tokens does attention compute, and which
+kind is each micro-batch of a step?
+Elsewhere: the numbers of sequences of a micro-batch and of a step (plan.py, `micro_batch` and
+`global_batch`).
 """
 
 from collections.abc import Mapping
@@ -164,7 +166,7 @@ class Batch(StrictModel):
 
     @property
     def listed(self) -> bool:
-        """Return whether micro-batches are listed one by one, instead of being all equal."""
+        """Return whether micro-batches are listed one by one."""
         return bool(self.micro_batches or self.ranks)
 
     @property
@@ -289,7 +291,7 @@ class Batch(StrictModel):
         return tuple(zip(names, self.lists, strict=False))
 
     def text(self) -> str:
-        """Return lengths as text for a report: "seq=4096", and what differs.
+        """Return lengths as text for a report: "seq=4096", and differences between micro-batches.
 
         >>> Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {})).text()
         'seq=512 to 4096 in 2 kinds of micro-batches, 1408 on average'

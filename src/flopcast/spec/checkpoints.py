@@ -1,4 +1,4 @@
-"""How a run saves its state: "lazy file_system every=100".
+"""The checkpoints of a run, as in "lazy file_system every=100".
 
 Answers: with which method, where, how often and in how many files does a run write checkpoints?
 Elsewhere: the bytes of each rank (workload/saved_states.py), the time (economics/checkpoints.py), which
@@ -137,7 +137,7 @@ class Checkpoint(StrictModel):
         return METHODS[self.method]
 
     def text(self) -> str:
-        """Return the short form, which reads back as this checkpoint.
+        """Return the short form, from which the same checkpoint can be read.
 
         >>> Checkpoint(method="lazy", every_steps=100, files="layer").text()
         'lazy file_system every=100 files=layer'

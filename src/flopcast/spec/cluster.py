@@ -19,7 +19,7 @@ from flopcast.units import Hertz
 
 
 class Sustained(StrictModel):
-    """How much longer a GEMM takes in training than in a benchmark, because of the power limit.
+    """The ratio by which a GEMM takes longer in training than in a benchmark, because of the power limit.
 
     A benchmark times a GEMM for milliseconds. A training step keeps the device busy for seconds, and the
     power limit then lowers the clock (cost/kernels/sustained.py).
@@ -50,13 +50,14 @@ class Device(StrictModel):
     name : str
         Name of the device, as `flopcast catalog devices` lists it.
     generation : str
-        Architecture, such as "hopper"; constants that were fitted on one are less certain on another.
+        Architecture, such as "hopper". Constants that were fitted to one architecture are less certain on
+        another.
     memory_bytes : float
         Memory capacity as the driver reports it with error correction.
     memory_bytes_per_s : float
         Peak memory bandwidth, of which kernels reach the fraction that curves state.
     peak_flop_per_s : mapping of float
-        Peak rate of dense GEMMs for each dtype. Many data sheets state the sparse rate, twice this rate.
+        Peak rate of dense GEMMs for each dtype. Many data sheets state twice this rate, the sparse one.
     multiprocessors : int
         Number of streaming multiprocessors, on which the tiles of a GEMM run in waves.
     matrix_side : int

@@ -1,7 +1,7 @@
-"""Whole numbers that divide others, for degrees and stages that must be equal.
+"""Divisors, for degrees and stages that must be equal.
 
-Answers: which degrees divide a number of heads, blocks or devices, how is a list of them shown, and how are
-blocks divided over stages if their number is no multiple?
+Answers: which degrees divide a number of heads, blocks or devices, how is a list of degrees shown, and how
+are blocks divided over stages if the number of stages does not divide them?
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def listed(numbers: list[int]) -> str:
 
 
 def up_to(least: int, most: int) -> str:
-    """Return which whole numbers are allowed: ``a whole number from 0 to 3``, or ``only 0``."""
+    """Return a text with the allowed whole numbers: ``a whole number from 0 to 3``, or ``only 0``."""
     return f"a whole number from {least} to {most}" if most > least else f"only {least}"
 
 
@@ -43,17 +43,18 @@ def nearest_multiples(number: int, of: int) -> str:
 
 
 def nearest_divisor(number: int, wanted: int, least: int = 1) -> int:
-    """Return the nearest divisor of at least `least`; of two, the one that needs fewer devices."""
+    """Return the nearest divisor of at least `least`; if two are equally near, the smaller one."""
     return min((d for d in divisors(number) if d >= least), key=lambda d: (abs(d - wanted), d))
 
 
 def undivided(ranks: int, degrees: Mapping[str, int], more: str = "") -> tuple[str, str, str, str]:
-    """Return which degree keeps replicas from dividing the ranks, what is allowed, why, and how to fix it.
+    """Return the fault of a degree with which replicas do not divide the ranks: the degree, the allowed
+    values, the reason, and the fix.
 
     Parameters
     ----------
     degrees : degrees of a replica, by the names that their file gives them
-    more : another number of ranks that the fix proposes
+    more : number of ranks that the fix also proposes
 
     Examples
     --------
@@ -79,13 +80,15 @@ def undivided(ranks: int, degrees: Mapping[str, int], more: str = "") -> tuple[s
 
 
 def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
-    """Return blocks of each chunk: equal, or with embedding and head counted as a block each.
+    """Return the blocks of each chunk: equal numbers or, if this is impossible, with embedding and head
+    counted as blocks.
 
     Late stages get the remaining blocks, because earlier stages keep more micro-batches in flight.
 
     Examples
     --------
-    Llama 3 405B on 16 stages: one block less on the first and the last (arXiv:2407.21783, section 3.3.2).
+    Llama 3 405B on 16 stages: the first and the last stage have one block less (arXiv:2407.21783, section
+    3.3.2).
 
     >>> divided_over_chunks(126, 16)
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)

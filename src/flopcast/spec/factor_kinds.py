@@ -23,7 +23,7 @@ class FactorKind:
     label : str
         What is uncertain, in words of the field.
     rests_on : str
-        Where its sigma comes from if neither a site nor whole runs determine it.
+        Source of its sigma if neither a site nor whole runs determine it.
     is_lever : bool
         Whether faster hardware or software changes it.
     """
@@ -156,7 +156,7 @@ KINDS: Mapping[str, FactorKind] = {
 
 
 def kind_of(factor: str) -> FactorKind:
-    """Return the kind of a factor by its name; the label of an unknown kind is its own name.
+    """Return the kind of a factor by its name. The label of an unknown kind is the name of the factor.
 
     >>> kind_of("clock_spread[h100-sxm5-80gb]").is_lever, kind_of("of_mine").label
     (False, 'of mine')
@@ -185,7 +185,7 @@ def known_factor(name: str) -> str:
 
 
 def in_words(factor: str) -> str:
-    """Return what a factor is, with its name in brackets.
+    """Return the meaning of a factor, followed by its name in brackets.
 
     >>> in_words("fabric[infiniband]")
     'speed of collectives (fabric[infiniband])'

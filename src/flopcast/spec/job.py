@@ -106,7 +106,7 @@ class Job(StrictModel):
 
     @property
     def flop_note(self) -> str:
-        """Return how reports count the FLOP of masked attention; "" for exported graphs."""
+        """Return a note on how reports count the FLOP of masked attention; "" for exported graphs."""
         return ", with masked attention scores counted as FLOP" if self.batch_unit == "tokens" else ""
 
     @property
@@ -126,8 +126,7 @@ class Job(StrictModel):
 
     @property
     def by_kind(self) -> tuple[tuple[float, "Job"], ...]:
-        """Return a job for each kind of micro-batch, in which all micro-batches are of this kind, with its
-        share.
+        """Return, for each kind of micro-batch, a job with only this kind, and the share of this kind.
 
         The FLOP of the job are the mean over these jobs, weighted by share.
         """

@@ -129,13 +129,15 @@ class LinkMatrix(StrictModel):
 
     @property
     def bytes_per_s(self) -> Floats:
-        """Return the bandwidth of one device's share between nodes in the order that ranks fill them."""
+        """Return the bandwidth of one device between all pairs of nodes, in the order in which ranks
+        fill the nodes.
+        """
         found_bytes_per_s, _ = _arrays(self)
         return found_bytes_per_s
 
     @property
     def mean_bytes_per_s(self) -> float:
-        """Return the mean bandwidth of one device's share over all pairs."""
+        """Return the mean bandwidth of one device over all pairs of nodes."""
         _, mean_bytes_per_s = _arrays(self)
         return mean_bytes_per_s
 

@@ -29,8 +29,9 @@ WORD = re.compile(
 
 
 class LoaderStage(StrictModel):
-    """One stage of an input pipeline. It either processes each sample for some time, or moves some bytes of
-    each sample.
+    """One stage of an input pipeline.
+
+    It either processes each sample for some time, or moves some bytes of each sample.
 
     Attributes
     ----------
@@ -127,7 +128,7 @@ class Loader(StrictModel):
         return self
 
     def text(self) -> str:
-        """Return the short form, which reads back as this pipeline.
+        """Return the short form, from which the same pipeline can be read.
 
         >>> decode = LoaderStage(name="decode", sample_s=0.009)
         >>> copy = LoaderStage(name="copy", sample_bytes=5e5, overlapped=False)

@@ -26,7 +26,8 @@ class Memory(StrictModel):
     logit_bytes : float
         Memory for each logit while the loss is computed. The default is a 16-bit and an fp32 copy.
     sharded_logit_bytes : float, optional
-        The same where each tensor-parallel rank holds a part of the logits; `logit_bytes` by default.
+        Memory for each logit if each tensor-parallel rank holds a part of the logits. By default,
+        `logit_bytes`.
     gathers_logits : bool
         Whether each tensor-parallel rank holds all logits. The time to gather them is not predicted.
     stage_outputs : int

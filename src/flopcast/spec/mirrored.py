@@ -19,7 +19,7 @@ from flopcast.spec.plan import Plans
 
 
 def halved(plans: Plans) -> Plans:
-    """Return plans with the mirrored half of their stages as replicas; other plans unchanged.
+    """Return plans in which the mirrored half of the stages counts as replicas. Other plans do not change.
 
     Examples
     --------

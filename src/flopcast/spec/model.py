@@ -1,6 +1,6 @@
-"""The model: what is trained, as a sequence of (layer, count).
+"""The model, as a sequence of layers and their numbers.
 
-Answers: which layers does a model have, how many parameters, and how many FLOP does a token need?
+Answers: which layers and how many parameters does a model have, and how many FLOP does a token need?
 Elsewhere: layers (layers/), how a model is divided over devices (spec/plan.py).
 """
 
@@ -292,10 +292,10 @@ class Model(StrictModel):
         Parameters
         ----------
         sequence_length : tokens
-        causal : count half of the scores, as FlashAttention computes; the usual convention counts them all
-        windows : count only what lies inside of windows
-        documents : tokens of each document, where several are packed: no score lies between two of them
-        source_length : tokens of a sequence that an encoder reads, if there is one; by default as many
+        causal : count half of the scores, as FlashAttention computes, instead of all scores
+        windows : whether to count only scores inside of windows
+        documents : tokens of each packed document; there are no scores between documents
+        source_length : tokens of an encoder's sequence; by default `sequence_length`
 
         Returns
         -------
@@ -304,7 +304,7 @@ class Model(StrictModel):
 
         References
         ----------
-        arXiv:2104.04473, equation 3: with recompute, 4 times this less the head's fourth pass.
+        arXiv:2104.04473, equation 3: with recompute, 4 times this number, without the head's fourth pass.
         """
         lengths = documents or (sequence_length,)
         attention = sum(self.attention_flop(length, causal, windows, source_length) for length in lengths)

@@ -94,9 +94,10 @@ def whole_places(plan: Plan, cluster: Cluster) -> bool:
 
 
 def as_cluster(cluster: Cluster, group: NodeGroup, *, inside: bool = True) -> Cluster:
-    """Return the cluster that ranks of a group see: its devices, its own tiers, and the tier to the others.
+    """Return the cluster as ranks of one group use it: the devices and tiers of the group, and the tier to
+    other groups.
 
-    It has as many nodes as all groups: the slowest of all devices decides.
+    It has as many nodes as all groups together, because the slowest of all devices determines the time.
 
     Parameters
     ----------

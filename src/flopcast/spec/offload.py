@@ -171,8 +171,8 @@ Offload = Annotated[
 def placed(placements: tuple[Placement, ...], kind: str) -> tuple[Placement, ...]:
     """Return the placements of a kind of state.
 
-    Gradients without their own placement are where the host updates the optimizer. The optimizer's states
-    on peers are updated by the device, which keeps their gradients.
+    Gradients without a placement are in the memory from which the host updates the optimizer. If optimizer
+    states are on peers, the device updates them and keeps their gradients.
     """
     own = tuple(one for one in placements if one.kind == kind)
     if kind == "gradients" and not own:
@@ -196,5 +196,5 @@ def used_in_steps(placements: tuple[Placement, ...]) -> bool:
 
 
 def stride_of(placements: tuple[Placement, ...]) -> int:
-    """Return the stride of the optimizer's update; 0 if the host updates all that is placed."""
+    """Return the stride of the optimizer's update; 0 if the host updates all placed states."""
     return max((one.stride for one in placements if one.kind == "optimizer"), default=0)

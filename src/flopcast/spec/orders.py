@@ -1,4 +1,4 @@
-"""Properties that differ between the plans of one batch: their schedules, and their lists of blocks.
+"""Properties in which plans of one batch may differ: their schedules, and their lists of blocks.
 
 Answers: which schedule does each plan run, and which plans list the blocks of their chunks?
 Elsewhere: the batches (plan.py), the schedules (schedules/), the lists (divisors.py).
@@ -33,14 +33,18 @@ def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
 
 
 def filled_after(plans: Plans) -> Counts:
-    """Return after how many micro-batches the stages of each plan hold the most, (plans, 1)."""
+    """Return the number of micro-batches after which the memory of each plan's stages reaches its
+    maximum, (plans, 1).
+    """
     numbers = plans.pipeline_parallel, plans.num_micro_batches
     one, several = (rule.fills_after(*numbers) for rule in rules_of_rows(plans))
     return np.where(plans.virtual_stages > 1, several, one)
 
 
 def uneven(plans: Plans) -> np.ndarray:
-    """Return rows whose blocks are listed chunk by chunk, because they do not divide, (plans, 1)."""
+    """Return the rows with lists of blocks per chunk, because the blocks do not divide evenly, (plans,
+    1).
+    """
     if _listed(plans):
         return np.zeros(plans.virtual_stages.shape, dtype=bool)
     rows: np.ndarray = plans.uneven_blocks % (plans.pipeline_parallel * plans.virtual_stages) != 0

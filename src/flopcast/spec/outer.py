@@ -37,8 +37,8 @@ class Pattern:
     Attributes
     ----------
     sent, received : bytes that each of n peers sends and receives, for each byte of its own values
-    hops : how often latency counts, for each doubling of the peers; for a store, in all
-    sums : whether values are added up on the way, so that all peers must send the same positions
+    hops : number of latencies for each doubling of the number of peers or, for a store, in total
+    sums : whether values are summed on the way, so that all peers must send the same positions
     stored : whether a peer first uploads its values, and downloads those of others afterwards
     """
 
@@ -49,7 +49,7 @@ class Pattern:
     stored: bool = False
 
     def seconds(self, sending_s: Number, receiving_s: Number, latency_s: Number, peers: int) -> Number:
-        """Return the seconds of an exchange, given those in which the link only sends or only receives."""
+        """Return the seconds of an exchange, given the seconds of sending alone and of receiving alone."""
         if self.stored:
             return sending_s + receiving_s + self.hops * latency_s
         return max(sending_s, receiving_s) + self.hops * math.ceil(math.log2(peers)) * latency_s
@@ -72,7 +72,7 @@ def _or_ratio(schema: dict[str, Any]) -> None:
 
 
 class Outer(StrictModel):
-    """What peers exchange after `inner_steps` steps of their own, and how.
+    """The values that peers exchange after `inner_steps` steps, and the method of the exchange.
 
     A pseudo-gradient is the difference between the parameters before and after the inner steps. Each peer
     sends its pseudo-gradient, and the outer optimizer applies the mean of all of them.
@@ -131,7 +131,7 @@ class Outer(StrictModel):
 
     @property
     def pattern(self) -> Pattern:
-        """Return how peers exchange their values."""
+        """Return the method by which peers exchange values."""
         return PATTERNS[self.exchange or ("all_gather" if self.topk else "all_reduce")]
 
     @property
@@ -169,8 +169,8 @@ class Outer(StrictModel):
     def exposed_s(self, exchange_s: Number, inner_steps: int, step_s: Floats) -> Floats:
         """Return the seconds of a round's exchange that training waits for, given the time of a step.
 
-        The exchanges of the fragments follow each other on one link. Each of them may overlap with the
-        inner steps until the next begins, and with `overlap` inner steps at most.
+        The exchanges of all fragments use one link, one after the other. Each exchange may overlap with the
+        inner steps until the next exchange begins, but with at most `overlap` inner steps.
         """
         steps = min(self.overlap * self.fragments, inner_steps)
         hidden_s = steps * step_s if steps else np.zeros_like(step_s)  # a step may be infinite
@@ -178,7 +178,7 @@ class Outer(StrictModel):
         return exposed_s
 
     def text(self) -> str:
-        """Return the short form, which reads back as these settings; "" if all have their defaults.
+        """Return the short form, from which the same settings can be read; "" if all have their defaults.
 
         >>> Outer(topk=64, bits=2, exchange="store", window_s=1200).text()
         'topk:64/4096,bits:2,exchange:store,window:1200s'

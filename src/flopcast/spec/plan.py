@@ -1,7 +1,7 @@
 """The plan: how the work of a step is divided over devices and micro-batches.
 
 Answers: which degrees, sizes and modes can a user choose, and which of them does a layer read (`Split`)?
-Elsewhere: whether they are possible (spec/checks.py), which ranks form an axis (cost/placement.py).
+Elsewhere: the rules for plans (spec/checks.py), the ranks of an axis (cost/placement.py).
 
 A `Plan` is what a user writes: scalars. `Plans` is what the core computes with: many plans of one
 structure, with degrees as arrays of shape (plans, 1). A single plan is computed as a batch of one.
@@ -194,16 +194,16 @@ class Plan(StrictModel):
 
     @property
     def pipeline_schedule(self) -> str | OwnSchedule:
-        """Return the name of the schedule, or the user's own one; "auto" is (interleaved) 1F1B."""
+        """Return the name of the schedule, or the schedule of the user; "auto" means (interleaved) 1F1B."""
         return resolved(self.schedule, self.virtual_stages)
 
     @property
     def order_rule(self) -> AbstractSchedule:
-        """Return the schedule itself, with its properties."""
+        """Return the schedule object."""
         return schedule_of(self.pipeline_schedule)
 
     def short(self) -> str:
-        """Return the plan in short form without defaults; `--plan` reads it back as this plan.
+        """Return the plan in the short form of `--plan`, without defaults.
 
         Examples
         --------
@@ -225,7 +225,7 @@ class Plan(StrictModel):
 class Plans:
     """Plans of one structure; degrees have shape (plans, 1).
 
-    The structure (schedule, ZeRO, recompute, precision, flags) determines the items, degrees their sizes.
+    The structure (schedule, ZeRO, recompute, precision, flags) determines items; degrees scale them.
     """
 
     structure: Plan  # the fields that all share
@@ -255,15 +255,15 @@ class Plans:
 
     @property
     def replicas(self) -> Counts:
-        """Return ranks of a stage that hold the same parameters and sum their gradients, shape (plans, 1).
+        """Return the number of ranks of a stage with the same parameters, which sum gradients, (plans, 1).
 
-        Ranks that share a sequence hold all parameters and process other tokens, like data-parallel ranks.
+        Ranks that share a sequence hold all parameters but process different tokens, as with dp.
         """
         return self.data_parallel * self.context_parallel
 
     @property
     def state_shards(self) -> Counts:
-        """Return replicas that share the optimizer's states, shape (plans, 1): each updates its part.
+        """Return the number of replicas that share the optimizer's states, (plans, 1).
 
         From ZeRO-1 on, these are all replicas (arXiv:1910.02054, section 5.1), or those of a group of
         `data_shard` data-parallel ranks, with the ranks that share their sequences. Otherwise, it is 1.
@@ -276,12 +276,12 @@ class Plans:
 
     @property
     def shard_groups(self) -> Counts:
-        """Return groups of replicas that hold all shards, (plans, 1): HSDP sums gradients over them."""
+        """Return the number of groups of replicas with all shards, (plans, 1); HSDP sums over them."""
         return self.replicas / self.state_shards
 
     @property
     def expert_replicas(self) -> Counts:
-        """Return ranks of a stage that hold the same experts and sum their gradients, shape (plans, 1).
+        """Return the number of ranks of a stage with the same experts, which sum gradients, (plans, 1).
 
         It is the number of ranks of a stage, divided by ep · etp: the data-parallel ranks if experts are
         divided like the model's other weights (arXiv:2504.14960, section 3.2).
@@ -291,7 +291,7 @@ class Plans:
 
     @property
     def expert_state_shards(self) -> Counts:
-        """Return how many ranks share the optimizer's states of the same experts; as `state_shards`.
+        """Return the number of ranks that share the optimizer's states of the same experts.
 
         Experts are distributed inside a shard group, so each group holds all of them.
         """
@@ -336,7 +336,7 @@ def structure_of(plan: Plan) -> Plan:
 
 
 def batch_plans(plans: Sequence[Plan]) -> Plans:
-    """Return plans of one structure, at least one, as arrays: row i of every degree is that of plan i."""
+    """Return at least one plan of one structure as arrays. Row i of every degree belongs to plan i."""
     structures = {structure_of(plan) for plan in plans}
     if len(structures) != 1:
         raise InternalError(f"a batch needs plans of one structure, got {len(structures)}")

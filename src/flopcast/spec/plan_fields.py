@@ -1,4 +1,5 @@
-"""Types of plan fields: degrees with two names, lists and modes that can be written as one text, schedules.
+"""Types of plan fields: degrees with two names, schedules, and lists and modes that can be written as one
+text.
 
 Answers: which forms of a field do files and the command line accept, and how does the schema describe them?
 Elsewhere: the fields themselves (plan.py), the forms of recompute (recompute.py), the schedules
@@ -67,9 +68,10 @@ def _listed(given: object) -> object:
 
 
 def with_runs(values: Sequence[int]) -> str:
-    """Return a list of numbers as a text in which three or more equal neighbours are one word.
+    """Return a list of numbers as a text in which a word such as "3x8" stands for three or more equal
+    neighbours.
 
-    A plan reads the text back as the same list. Zeros are written one by one, because YAML reads "0x3" as a
+    A plan reads the text as the same list. Zeros are written one by one, because YAML reads "0x3" as a
     hexadecimal number.
 
     >>> with_runs((6,) * 11 + (5,)), with_runs((0, 1, 1, 2, 2, 2, 0))
@@ -86,7 +88,7 @@ def with_runs(values: Sequence[int]) -> str:
 
 
 def written_list(values: Sequence[int]) -> str:
-    """Return a list of numbers for an error message: in full unless it is long, then as `with_runs`.
+    """Return a list of numbers for an error message. A long list has the form of `with_runs`.
 
     >>> written_list((0, 2, 2, 2, 0)), written_list((2,) * 32)
     ('0,2,2,2,0', '2x32')
@@ -98,13 +100,13 @@ Numbers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_li
 
 
 def degree(long_name: str, short_name: str, least: int = 1) -> int:
-    """Return a field that counts from `least` and has two names, with the type of its values."""
+    """Return a field for whole numbers from `least` on, with two names."""
     info: int = Field(default=least, ge=least, validation_alias=AliasChoices(long_name, short_name))
     return info
 
 
 def numbers() -> Numbers:
-    """Return a field that lists whole numbers, as an array or with commas, with the type of its values."""
+    """Return a field for a list of whole numbers, which users write as an array or with commas."""
     info: Numbers = Field(default=(), json_schema_extra=_or_commas)
     return info
 

@@ -1,6 +1,6 @@
 """Precision recipes: which GEMMs run in 8 or 4 bits, in which format, and what the casts cost.
 
-Answers: what does a plan's `precision` mean, and what can a stack do differently?
+Answers: what does a plan's `precision` mean, and which details depend on the stack?
 Elsewhere: the formats (operators/formats.py), the rewrite that applies a recipe
 (workload/rewrites/quantise.py), how fast low-precision GEMMs run (cost/kernels/fallback_classes.py), the
 rules (rules_precision.py).
@@ -59,7 +59,7 @@ class Recipe:
         ranks have updated them. This is false for recipes whose second layout is cast from 16-bit elements:
         these parameters are gathered in 16 bits and then cast.
     source : str
-        Where these facts stand; `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine;
+        Source of these facts. `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine;
         `low_precision_updates`: Megatron-Core, core/distributed: buffers of 8-bit parameters hold their
         bytes, but those of MXFP8 bf16 (`reuse_grad_buf_for_mxfp8_param_ag`).
     """

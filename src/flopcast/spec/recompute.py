@@ -18,12 +18,12 @@ PATTERN = r"^(full:(uniform|block|every)(:[1-9][0-9]*)?|selective:[a-z_]+(,[a-z_
 
 
 def split_word(given: Mapping[object, object]) -> dict[object, object]:
-    """Return a plan's data with the short forms of its recompute expanded; anything else unchanged.
+    """Return a plan's data with the short forms of its recompute expanded. Other values do not change.
 
     Raises
     ------
     ValueError
-        The value is a number or a list, or the word says what a separate field says too.
+        The value is a number or a list, or the short form sets a field that is also set separately.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
 
 
 def one_word(mode: str, method: str, layers: int, modules: tuple[str, ...]) -> str:
-    """Return the short form that `split_word` expands, without defaults.
+    """Return the short form, without defaults; `split_word` expands it.
 
     Examples
     --------

@@ -32,9 +32,10 @@ WORTH_GROUPS = 2  # plans for each split, on average
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EqualRows:
-    """Groups of rows: `first` is a row of each group, (groups,); `group` that of every row, (rows,).
+    """Groups of equal rows: `first`, (groups,), is one row of each group, and `group`, (rows,), the group
+    of each row.
 
-    `values[first][group]` has the values of the group's first row in every row.
+    `values[first]` selects one row of each group, and `values[first][group]` restores all rows.
     """
 
     first: Integers
@@ -46,7 +47,10 @@ class EqualRows:
         return len(self.first)
 
     def holds(self, values: np.ndarray) -> bool:
-        """Return whether an array over rows, or with one row for all, is constant in every group."""
+        """Return whether an array is constant in every group.
+
+        It has one value for each row, or one row for all.
+        """
         return len(values) == 1 or bool((values == values[self.first][self.group]).all())
 
 
@@ -81,7 +85,7 @@ def _places(column: np.ndarray) -> tuple[Integers, int]:
 
 
 def of_equal_numbers(number: Integers, size: int) -> EqualRows:
-    """Return groups of rows with equal whole numbers from 0 on, all below `size`, in their order.
+    """Return groups of rows with equal whole numbers from 0 to `size` - 1, in the order of these numbers.
 
     Examples
     --------
@@ -134,7 +138,7 @@ def of_equal_program(plans: Plans) -> EqualRows:
 
 
 def distinct_splits(plans: Plans) -> EqualRows | None:
-    """Return `of_equal_split` if it saves time to compute layers once for each group, or None."""
+    """Return `of_equal_split` if computing layers once for each group saves time; otherwise None."""
     if plans.size < WORTH_ROWS:
         return None
     rows = of_equal_split(plans)
@@ -147,7 +151,7 @@ def rows_of(plans: Plans, rows: Integers) -> Plans:
 
 
 def of_rows(values: Counts, rows: Integers) -> Counts:
-    """Return some rows of an array; a single row that applies to all rows is kept."""
+    """Return the chosen rows of an array. A single row that applies to all rows does not change."""
     return values if len(values) == 1 else values[rows]
 
 
@@ -164,7 +168,7 @@ def arrays_of(value: object) -> Iterator[np.ndarray]:
 
 
 def taken(value: Value, rows: Integers, made: dict[int, tuple[object, object]] | None = None) -> Value:
-    """Return `value` with some rows of its arrays; parts without such arrays are kept.
+    """Return `value` with the chosen rows of its arrays. Parts without such arrays do not change.
 
     `made` contains the results by the identity of the originals, which share arrays and items.
 

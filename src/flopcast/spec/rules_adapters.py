@@ -31,7 +31,7 @@ def _unknown(case: Case) -> list[str]:
 
 
 def stores_fewer_bits(case: Case) -> bool:
-    """Return whether frozen weights are stored in a separate dtype."""
+    """Return whether frozen weights are stored in a different dtype."""
     return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
 
 

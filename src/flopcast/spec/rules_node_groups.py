@@ -1,6 +1,6 @@
 """The rules about groups of unequal nodes.
 
-Answers: which groups contradict each other or the plan; why, and which edit fixes it?
+Answers: which groups contradict each other or the plan, why, and which edit fixes this?
 Elsewhere: which ranks run on a group (node_groups.py), what a rule is (checks.py).
 """
 

@@ -1,7 +1,7 @@
 """The rules about operating a cluster: prices, power, clocks and caches must be those of its device.
 
-Answers: which prices, limits and clocks contradict the cluster, why, and which edit fixes it?
-Elsewhere: what can be stated (operations.py), what a rule is (checks.py).
+Answers: which prices, limits and clocks contradict the cluster, why, and which edit fixes this?
+Elsewhere: prices, power and failures (operations.py), what a rule is (checks.py).
 """
 
 from flopcast.spec.checks import Case, Rule

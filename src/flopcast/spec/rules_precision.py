@@ -23,7 +23,7 @@ PER_TENSOR_MULTIPLE = (
 
 
 def precisions(case: Case) -> list[str]:
-    """Return precisions that the device computes in."""
+    """Return the precisions in which the device can compute."""
     return [name for name in (*SIXTEEN_BITS, WIDE, *RECIPES) if _has_engine(case, name)]
 
 

@@ -25,7 +25,7 @@ def read_count(text: str, field: str) -> float:
     Raises
     ------
     NotAllowedError
-        The text is no number; the fix keeps its size, or is an example.
+        The text is not a number. The fix is a number of about this size, or an example.
     """
     try:
         return parse_tokens(text, "samples?|sequences?" if field == "samples" else "tok(?:en)?s?")
@@ -108,7 +108,7 @@ class RunLength(StrictModel):
         return self
 
     def total_tokens(self, sample_tokens: Number) -> Number:
-        """Return the tokens of the whole run, padding included."""
+        """Return the number of tokens of the whole run, including padding."""
         of_epoch = self.tokens or (self.samples or 0) * sample_tokens
         return of_epoch * (self.epochs or 1.0)
 

@@ -55,8 +55,9 @@ class ServingJob(StrictModel):
 
     @property
     def replicas(self) -> int:
-        """Return the number of instances that share the traffic. By default, it is the largest number that
-        fits on the cluster.
+        """Return the number of instances that share the traffic.
+
+        By default, it is the largest number that fits on the cluster.
 
         A prefill pool and a decode pool together count as one instance.
         """
@@ -110,7 +111,7 @@ class ServingJob(StrictModel):
 
     @property
     def overlap(self) -> Overlap | None:
-        """Return which kernels of a pass run concurrently, as in the engine or with ladder residuals."""
+        """Return the overlap of kernels in a pass, which comes from the engine or from ladder residuals."""
         return LADDER if self.plan.residual == "ladder" else self.engine.overlap
 
     @property

@@ -45,7 +45,7 @@ def axis_of(plans: Plans, kind: str, axis: str = "dp") -> str:
 
 
 def level_of(axis: str) -> tuple[str, bool]:
-    """Return the kind of state of one of LEVEL_AXES, and whether the axis joins equal parts.
+    """Return the kind of state of one of LEVEL_AXES, and whether the ranks of the axis hold the same shard.
 
     >>> level_of("dp_gradients_apart")
     ('gradients', True)

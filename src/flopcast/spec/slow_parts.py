@@ -1,7 +1,7 @@
 """Devices, hosts and links that are slower than the others: "device=3:0.8,host=1:0.7,link=12:0.5".
 
-Answers: which devices, hosts and links are slow, how slow, and how is this written?
-Elsewhere: which of them a cluster has (rules_speeds.py), which stages wait for them (cost/parts.py), what
+Answers: which devices, hosts and links are slow, how slow are they, and how is this written?
+Elsewhere: the rules (rules_speeds.py), the stages that wait for slow parts (cost/parts.py), the time that
 they cost (report/stragglers.py).
 
 A device has the number of its rank, and a host has the number of its node.
@@ -67,7 +67,7 @@ class SlowPart(StrictModel):
         return f"{self.kind if self.kind == LINK else f'{self.kind} link'} of device {self.index}"
 
     def word(self) -> str:
-        """Return the part as one word, as options are written.
+        """Return the part as one word, in the form of the option.
 
         >>> SlowPart(kind="device", index=3, speed_fraction=0.8).word()
         'device=3:0.8'

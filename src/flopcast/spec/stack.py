@@ -6,7 +6,7 @@ it have?
 Elsewhere: the rewrites themselves (workload/rewrites), the hardware (spec/cluster.py).
 
 To reproduce a run, describe its software by a stack, a release and the settings in its log, and never by a
-factor of its own.
+factor for this run.
 """
 
 from typing import Annotated, Literal
@@ -177,7 +177,8 @@ class Derate(StrictModel):
     ratio : float
         Time of a GEMM in training divided by the time of this GEMM in a benchmark.
     own : bool
-        Whether the mean of other stacks' constants does not apply: kernels were measured in training.
+        Whether kernels were measured in training, so that the mean of other stacks' constants does not
+        apply.
     log_sigma_factor : float
         Uncertainty of `ratio` before fitting, as the standard deviation of its logarithm. By default, the
         difference between two sources that timed GEMMs on one device (docs/accuracy/kernels.md).

@@ -1,6 +1,6 @@
-"""One tier of the network: how fast its links are, and what shares them.
+"""One tier of the network: the speed of its links, and the devices that share them.
 
-Answers: what does a message find on this level of the network?
+Answers: which properties does this tier have?
 Elsewhere: the tiers of a cluster (cluster.py), measured pairs of nodes (link_matrix.py), the time of a
 message (cost/collectives/collective_time.py).
 """

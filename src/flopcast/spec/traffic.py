@@ -226,7 +226,7 @@ class Traffic(StrictModel):
         return max(DEFAULT_REQUESTS, LEAST_TURNS * (self.concurrency or 0))
 
     def text(self) -> str:
-        """Return the traffic in short form without defaults; `--traffic` reads it back as this traffic."""
+        """Return the traffic in the short form of `--traffic`, without defaults."""
         words = []
         for name, field in Traffic.model_fields.items():
             value = getattr(self, name)
@@ -285,7 +285,7 @@ class Slo(StrictModel):
     end_to_end_percentile: Percentile = 99.0
 
     def text(self) -> str:
-        """Return the objectives in short form; `--slo` reads them back as these."""
+        """Return the objectives in the short form of `--slo`."""
         words = []
         for name in SLO_METRICS:
             limit_s, percentile = getattr(self, f"{name}_s"), getattr(self, f"{name}_percentile")

@@ -1,8 +1,8 @@
 """Lists that a user writes as words, as a mapping or as a list.
 
-Answers: which entries does "optimizer:host,activations:nvme", or a YAML list of the same, consist of, and
-what does the schema say of such fields?
-Elsewhere: what an entry means (offload.py, slow_parts.py).
+Answers: which entries does "optimizer:host,activations:nvme", or the corresponding YAML list, have, and how
+does the schema describe such fields?
+Elsewhere: the meaning of an entry (offload.py, slow_parts.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +19,12 @@ def entries_of(
     of_word: Callable[[str], object],
     of_mapping: Callable[[Mapping[object, object]], Iterable[object]],
 ) -> object:
-    """Return the entries of a list as a tuple; other values unchanged.
+    """Return the entries of a list as a tuple. Other values do not change.
 
     Parameters
     ----------
     given : words separated by commas, where "" and "none" are no entries, a mapping, or a list
-    of_word, of_mapping : the entry that a word stands for, and the entries of a mapping
+    of_word, of_mapping : functions that return the entry of a word, and the entries of a mapping
 
     Examples
     --------
@@ -46,12 +46,12 @@ def entries_of(
 def meanings(
     words: Sequence[str], of_word: Callable[[str], Meaning], text: str, separator: str = ","
 ) -> list[Meaning]:
-    """Return what each word of a text means.
+    """Return the meaning of each word of a text.
 
     Raises
     ------
     NotAllowedError
-        Words are wrong; the fix of several is the whole text with a correction of each.
+        Words are wrong. The fix is the whole text with all corrections.
     """
     found, faults = list[Meaning](), dict[str, NotAllowedError]()
     for word in words:
@@ -83,7 +83,7 @@ def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, 
     text = {"type": "string", "examples": [example]}
 
     def accept(schema: dict[str, Any]) -> None:
-        """Keep the part that the schema accepts: the entries of a list, or an object."""
+        """Restrict the schema to the entries of a list, or to an object."""
         array = [{key: schema.pop(key) for key in ("type", "items")}] if "items" in schema else []
         schema["anyOf"] = [*array, text, *others, *schema.get("anyOf", [])]
 

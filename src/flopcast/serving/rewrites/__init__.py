@@ -1,7 +1,8 @@
-"""The rewrites from the forward pass of a layer to the kernels of a serving engine, in order. Each rewrite
-has one file, and one line in this module.
+"""The rewrites from the forward pass of a layer to the kernels of a serving engine, in order.
 
-Each has one signature, `(items, seen) -> items`, and changes nothing where a layer lacks its pattern.
+Each rewrite has one file, and one line in this module.
+
+Each rewrite has the signature `(items, seen) -> items`, and changes nothing if a layer lacks its pattern.
 """
 
 from collections.abc import Callable

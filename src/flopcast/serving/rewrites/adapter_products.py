@@ -1,9 +1,9 @@
-"""The small GEMMs of adapters in addition to the linear layers of a layer.
+"""The small GEMMs of adapters, which run in addition to the linear layers.
 
 Answers: which kernels do adapters add to a pass?
 
-Each token is multiplied with the two matrices of its own adapter: one kernel for all tokens narrows them to
-the rank, another one widens them again. It reads the adapters of all sequences: at most one adapter for
+Each token is multiplied by the two matrices of its adapter. One kernel projects all tokens to the rank, and
+another one projects them back. Each kernel reads the adapters of all sequences: at most one adapter for
 each new token, and at most one for each slot.
 """
 
@@ -22,10 +22,10 @@ from flopcast.serving.seen import Seen
 def adapter_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Add two kernels for each product whose linears have adapters.
 
-    Linears that one product computes together (queries, keys and values) have adapters of their own, which
-    one kernel computes side by side: its inner width is the rank times their number. `seen` gives the pass,
-    whose new tokens bound how many different adapters are read, and the slots of the engine. Items of other
-    layers, and of deployments without adapters, stay the same.
+    If one product computes several linears (queries, keys and values), each has an adapter. One kernel
+    computes these adapters; its inner width is the rank times their number. `seen` states the pass, whose
+    new tokens limit the number of different adapters, and the slots of the engine. Items of other layers,
+    and of deployments without adapters, stay the same.
     """
     rank, layer = seen.deployment.adapter_rank, seen.layer
     if rank is None or not isinstance(layer, Block):

@@ -24,8 +24,8 @@ def cached_attention(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace the core of attention by the write to the cache and the two kernels that read it.
 
     One kernel computes the queries of prompts, the other those of decoding sequences. Items that only move
-    heads of a training layer (`VIEWS`) disappear, because engines write the cache in the layout that the
-    kernels read. Other layers are returned unchanged.
+    heads in training (`VIEWS`) are removed, because engines write the cache in the layout that the kernels
+    read. Other layers are returned unchanged.
     """
     mixer = seen.layer.mixer if isinstance(seen.layer, Block) else None
     if not isinstance(mixer, Attention):

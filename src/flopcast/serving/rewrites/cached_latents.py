@@ -1,10 +1,10 @@
 """Latent attention with a cache of latents: absorbed while decoding, with heads written out for prompts.
 
-Answers: which kernels run between the latents and the output projection of a layer of latent attention?
+Answers: which kernels run between the latents and the output projection of latent attention?
 
-A decoding query is multiplied by the up-projection of keys, and the result of attention by that of values
-("absorbed", arXiv:2405.04434, section 2.1.2), so that the kernel reads latents alone. For the tokens of
-prompts the latents are projected up instead, which costs less for many queries.
+A decoding query is multiplied by the up-projection of keys, and the result of attention by the
+up-projection of values ("absorbed", arXiv:2405.04434, section 2.1.2), so that the kernel reads only
+latents. For the tokens of prompts the latents are projected up instead, which costs less for many queries.
 
 If ranks split the latents (TPLA), each rank has the queries and the outputs of all heads for a decoding
 token. The sum over ranks after the output projection combines their results. Prompts are computed with the

@@ -40,9 +40,10 @@ def cached_states(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
 
 
 def prompts_of(run: EnginePass) -> EnginePass:
-    """Return the prompts of passes as equally long ones: `sequences` of them, `new_tokens` in each.
+    """Return the prompts of passes as prompts of equal length, with their number as `sequences` and their
+    length as `new_tokens`.
 
-    A prompt that is computed whole has half as many pairs for each token as it has tokens. Chunks have more
+    In a whole prompt, the number of pairs per token is half of the number of tokens. Chunks have more
     pairs, but no more tokens than the pass.
 
     >>> from flopcast.dtypes import constant

@@ -12,11 +12,11 @@ ACTIVATION = "mlp.activation"
 
 
 def fused_norms(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Leave the addition to the next norm, which reads and writes the residual stream as well.
+    """Move the addition into the next norm, which then also reads and writes the residual stream.
 
-    The last addition of a block belongs to the first norm of the next block, or to the final norm, so that
-    all norms that read the stream are of the fused kind. With `fused_epilogues`, the products add the
-    residual instead, so that norms are plain, and apply the activation function.
+    The last addition of a block belongs to the first norm of the next block, or to the final norm, so all
+    norms that read the residual stream are fused. With `fused_epilogues`, the products add the residual
+    instead, so that norms are plain, and apply the activation function.
     """
     layer, engine = seen.layer, seen.engine
     if not isinstance(layer, Block) or layer.norm_placement == "after":

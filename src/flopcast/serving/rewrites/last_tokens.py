@@ -14,10 +14,10 @@ from flopcast.serving.seen import Seen
 
 
 def last_tokens(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Compute the logits of one token for each sequence, or of all drafted ones, gather them, and sample.
+    """Compute and gather the logits of one token, or of all drafted tokens, for each sequence, and sample.
 
     To sample, every rank casts all logits of the vocabulary to fp32 and reads them once more to find the
-    best. Some engines sort the logits first.
+    largest. Some engines sort the logits first.
     """
     if not isinstance(seen.layer, Head):
         return items

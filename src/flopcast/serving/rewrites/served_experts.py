@@ -1,12 +1,12 @@
-"""Experts as an engine runs them: one call for all experts of a rank, and one sum over ranks.
+"""Experts in a serving engine: one call for all experts of a rank, and one sum over ranks.
 
-Answers: what do the experts of a layer run in one pass, on one rank?
+Answers: which kernels and messages do the experts of a layer need in one pass, on one rank?
 
-Ranks of one group hold the same tokens. Each multiplies the rows of its own experts, or of its share of
-each expert, and one all-reduce adds the results of all ranks, those of shared experts included. Groups that
-share experts gather the tokens of all groups before, and scatter the sums after. If experts are distributed
-over more than the eight ranks of a node, engines send a token only to the ranks of its experts (DeepEP; the
-all-to-all over NVLink of TensorRT-LLM), whose kernels sort and add these tokens alone.
+Ranks of one group hold the same tokens. Each rank multiplies the rows of its experts, or of its share of
+each expert. One all-reduce adds the results of all ranks, including shared experts. Groups that share
+experts gather the tokens of all groups before, and scatter the sums after. If experts are distributed over
+more than the eight ranks of a node, engines send a token only to the ranks of its experts (DeepEP; the
+all-to-all over NVLink of TensorRT-LLM), whose kernels sort and add only these tokens.
 """
 
 import numpy as np

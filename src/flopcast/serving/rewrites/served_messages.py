@@ -16,9 +16,9 @@ from flopcast.spec.engine import Engine
 def served_messages(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace all-reduces by those of the engine, and leave out messages that only a backward pass sends.
 
-    Engines have all-reduces of their own for small messages: custom kernels over peer memory
-    (`own_all_reduce`), or one device that adds all parts (`star_all_reduce`). Their curves differ from
-    those of NCCL. `Replicate` sends nothing forward.
+    Engines have special all-reduces for small messages: custom kernels over peer memory (`own_all_reduce`),
+    or one device that adds all parts (`star_all_reduce`). Their curves differ from those of NCCL.
+    `Replicate` sends nothing in a forward pass.
     """
     kind = _kind_of(seen.engine)
     kept: list[Item] = []

@@ -14,9 +14,11 @@ ACTIVATIONS = "bf16"  # routers that train in fp32 are served in 16 bits too
 
 
 def served_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Replace every product; routers, most engines' heads and absorbed projections keep 16 bits.
+    """Replace every product.
 
-    The GEMM adds its bias or, after a sum over ranks, the norm adds the bias.
+    Routers, absorbed projections and the heads of most engines stay in 16 bits.
+
+    The GEMM adds its bias. If a sum over ranks follows, the norm adds the bias.
     """
     narrow = served_format(seen.deployment.weights)
 

@@ -1,13 +1,14 @@
-"""Sparse attention of engines: an indexer scores cached tokens, and attention reads the best of them.
+"""Sparse attention of engines: an indexer scores cached tokens, and attention reads those with the best
+scores.
 
 Answers: which kernels choose the tokens of a pass, and how many tokens does the core of attention read?
 Elsewhere: the indexer (layers/sparse_index.py), the core (cached_latents.py).
 
 For prompts, the indexer computes scores, but no product with values. The scores therefore have half of the
-FLOP of attention with the same heads, and the FLOP are in 8 bits, so that the scores take a quarter of the
-time of attention in 16 bits. A decoding query reads the keys of all tokens before it once. The selection
-writes the scores in fp32 and reads them twice; if a query has fewer tokens before it than the indexer
-selects, there is no selection.
+FLOP of attention with the same heads. They are computed in 8 bits, so they take a quarter of the time of
+attention in 16 bits. A decoding query reads the keys of all tokens before it once. The selection writes the
+scores in fp32 and reads them twice; if a query has fewer tokens before it than the indexer selects, there
+is no selection.
 """
 
 import numpy as np
@@ -24,12 +25,15 @@ ATTENTION_RATIO = 4.0  # attention with a context product in 16 bits, over score
 
 
 def read_keys(index: SparseIndex | None, cached: Counts, sequences: Counts) -> Counts:
-    """Return the tokens that decoding sequences read: the chosen ones, if there is an indexer."""
+    """Return the number of tokens that decoding sequences read.
+
+    With an indexer, these are the chosen tokens.
+    """
     return cached if index is None else np.minimum(cached, sequences * index.top_k)
 
 
 def is_sparse(index: SparseIndex, run: EnginePass) -> Flags:
-    """Return whether queries of prompts have more earlier tokens, on average, than are chosen."""
+    """Return whether queries of prompts have, on average, more earlier tokens than the indexer chooses."""
     return run.prompt_pairs > run.prompt_tokens * index.top_k
 
 
