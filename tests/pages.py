@@ -21,8 +21,9 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -41,6 +42,7 @@ _NAMED = re.compile(r"# ([\w.-]+\.yaml)\n")
 _NUMBER = re.compile(r"\d[\d.,]*")
 _ANY_NUMBER = re.compile(r"\d(?:\d|\\\.|,)*")  # in a pattern, where "." is escaped
 _ELLIPSIS = doctest.OutputChecker()
+Server = Callable[[], tuple[str, int]]  # starts a server when it is first called; its host and port
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,11 @@ def run_page(text: str, folder: Path) -> list[Shown]:
     """Run every block of a page in a folder, in order."""
     found: list[Shown] = []
     printed = ""
-    with chdir(folder):
+    with chdir(folder), ExitStack() as ends:
+        server = cache(lambda: ends.enter_context(served()))  # one for all requests of the page
         for block in blocks(text):
             if block.language == "console":
-                found += _console(block)
+                found += _console(block, server)
             elif block.language == "python":
                 printed = _python(block)
             elif "output" in block.words:
@@ -135,13 +138,13 @@ def faults(text: str, folder: Path) -> list[str]:
     return [shown.fault for shown in run_page(text, folder) if shown.fault]
 
 
-def _console(block: Block) -> list[Shown]:
+def _console(block: Block, server: Server) -> list[Shown]:
     """What each command of a block prints."""
     found = []
     for command, shown in steps(block.text):
         if not command.startswith(NOT_RUN):
             wanted = int(block.words.get("exit", "in the input" in shown))
-            printed, code = output_of(command)
+            printed, code = output_of(command, server)
             found.append(Shown(block.line, command, shown, printed, code, wanted))
     return found
 
@@ -152,13 +155,16 @@ def _python(block: Block) -> str:
     return _printed(lambda: exec(code, {"__name__": "page"}))  # the page's own code
 
 
-def output_of(command: str) -> tuple[str, int]:
-    """What `flopcast ...` prints on stdout and behind it on stderr, and its exit code."""
+def output_of(command: str, server: Server | None = None) -> tuple[str, int]:
+    """What `flopcast ...` prints on stdout and behind it on stderr, and its exit code.
+
+    `server` starts a server at its first call and returns its address, for `curl`.
+    """
     from flopcast.cli.main import main
 
     program, *arguments = shlex.split(command)
-    if program == "curl":
-        return _answer_of(*arguments), 0
+    if program == "curl" and server is not None:
+        return _answer_of(server, *arguments), 0
     if os.path.basename(program) != "flopcast":
         return f"not a command of flopcast: {program}", -1
     before, codes = sys.argv, [0]
@@ -176,13 +182,12 @@ def output_of(command: str) -> tuple[str, int]:
         sys.argv = before
 
 
-def _answer_of(silent: str, url: str, data: str, body: str) -> str:
+def _answer_of(server: Server, silent: str, url: str, data: str, body: str) -> str:
     """What a server of our own answers to `curl -s URL -d BODY`."""
     place = url.removeprefix("http://127.0.0.1:8000")
     if (silent, data) != ("-s", "-d") or place == url:
         return f"not a request that a page may show: {url}"
-    with served() as server:
-        return asked(server, place, "POST", body)[2] + "\n"
+    return asked(server(), place, "POST", body)[2] + "\n"
 
 
 def _printed(run: Callable[[], None]) -> str:

@@ -10,6 +10,7 @@ from server_at_hand import LIMIT_S
 sync_api = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 EMPTY = "about:blank"
+FEW_PROCESSES = ("--in-process-gpu", "--renderer-process-limit=1", "--disable-site-isolation-trials")
 SHIFTS = """
 window.shifted = 0;
 new PerformanceObserver((list) => {
@@ -25,7 +26,7 @@ def running_browser():
     if found is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     with sync_api.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        running = driver.chromium.launch(executable_path=found, args=["--no-sandbox", *FEW_PROCESSES])
         running.kept = []
         yield running
         running.close()
