@@ -8,29 +8,11 @@ user must name one.
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.package_table import read_table, read_text
 from flopcast.files.yaml_text import Document, decoded, read_yaml
-from flopcast.interop.configs import (
-    axolotl,
-    deepspeed,
-    gpt_neox,
-    internevo,
-    llama_factory,
-    llm_foundry,
-    maxtext,
-    megatron_bridge,
-    nanotron,
-    nemo,
-    nemo_rl,
-    openrlhf,
-    swift,
-    torchtitan,
-    torchtune,
-    trl,
-    verl,
-)
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
@@ -50,6 +32,7 @@ FEWEST_SIGNS = 2
 LEAST_KNOWN_FRACTION = 0.4  # of a file's keys, from which a format is proposed
 MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program
 NO_FIT = (-2.0, 0)
+FUNCTIONS = ("read", "renamed", "prepared", "merged")  # of a format's module
 RESULTS = {"mean_ttft_ms", "time_to_first_token"}  # keys of the results of benchmarks of servers
 
 
@@ -73,31 +56,15 @@ class ConfigFormat:
     keys: Keys | None = None
 
 
-_TABLE = read_table(__package__, "tables/formats.yaml")
+def _format(name: str, row: Mapping[str, str]) -> ConfigFormat:
+    """Return a format, whose functions stand in the module of its name."""
+    module = import_module(f"{__package__}.{name.replace('-', '_')}")
+    functions = {each: getattr(module, each) for each in FUNCTIONS if hasattr(module, each)}
+    return ConfigFormat(**row, **functions)
+
+
 KINDS: Mapping[str, ConfigFormat] = {
-    "deepspeed": ConfigFormat(**_TABLE["deepspeed"], read=deepspeed.read),
-    "gpt-neox": ConfigFormat(
-        **_TABLE["gpt-neox"], read=gpt_neox.read, renamed=gpt_neox.underscored, merged=gpt_neox.merged
-    ),
-    "torchtitan": ConfigFormat(**_TABLE["torchtitan"], read=torchtitan.read, prepared=torchtitan.prepared),
-    "axolotl": ConfigFormat(**_TABLE["axolotl"], read=axolotl.read),
-    "llama-factory": ConfigFormat(
-        **_TABLE["llama-factory"], read=llama_factory.read, prepared=trl.launched, merged=trl.merged
-    ),
-    "torchtune": ConfigFormat(**_TABLE["torchtune"], read=torchtune.read),
-    "llm-foundry": ConfigFormat(**_TABLE["llm-foundry"], read=llm_foundry.read),
-    "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, prepared=trl.prepared, merged=trl.merged),
-    "nanotron": ConfigFormat(**_TABLE["nanotron"], read=nanotron.read),
-    "internevo": ConfigFormat(**_TABLE["internevo"], read=internevo.read),
-    "openrlhf": ConfigFormat(**_TABLE["openrlhf"], read=openrlhf.read),
-    "ms-swift": ConfigFormat(**_TABLE["ms-swift"], read=swift.read),
-    "verl": ConfigFormat(**_TABLE["verl"], read=verl.read),
-    "maxtext": ConfigFormat(**_TABLE["maxtext"], read=maxtext.read),
-    "megatron-bridge": ConfigFormat(**_TABLE["megatron-bridge"], read=megatron_bridge.read),
-    "nemo": ConfigFormat(**_TABLE["nemo"], read=nemo.read, prepared=nemo.prepared),
-    "nemo-rl": ConfigFormat(
-        **_TABLE["nemo-rl"], read=nemo_rl.read, prepared=nemo_rl.prepared, merged=nemo_rl.merged
-    ),
+    name: _format(name, row) for name, row in read_table(__package__, "tables/formats.yaml").items()
 }
 
 

@@ -71,7 +71,7 @@ def read(reader: JobReader) -> None:
     reader.put(("stack",), _stack(reader, kind, stage, stages, precision))
 
 
-def underscored(document: Document) -> Document:
+def renamed(document: Document) -> Document:
     """Return the document with underscores in its keys, as NeoX reads them.
 
     Raises
@@ -82,15 +82,15 @@ def underscored(document: Document) -> Document:
     data = document.data
     if not isinstance(data, dict):
         return document
-    renamed: dict[str, object] = {}
+    by_name: dict[str, object] = {}
     for key, value in data.items():
         name = key.replace("-", "_")
-        if name in renamed:
+        if name in by_name:
             raise SpecError([_twice(document, key, name)])
-        renamed[name] = value
+        by_name[name] = value
     lines = {_renamed(path): line for path, line in document.lines.items()}
     places = {_renamed(path): place for path, place in document.places.items()}
-    return replace(document, data=renamed, lines=lines, places=places)
+    return replace(document, data=by_name, lines=lines, places=places)
 
 
 def _renamed(path: Path) -> Path:
@@ -108,15 +108,15 @@ def merged(documents: Sequence[Document]) -> Document:
     SpecError
         Two files have the same key.
     """
-    whole = underscored(documents[0])
+    whole = renamed(documents[0])
     data = dict(whole.data) if isinstance(whole.data, dict) else {}
     places, problems = dict(whole.places), []
     for document in documents[1:]:
         given = document.data if isinstance(document.data, dict) else {}
         problems += [_twice(document, key, key) for key in given if key in data]
-        renamed = underscored(document)
-        data |= renamed.data if isinstance(renamed.data, dict) else {}
-        places |= {path: f"{document.name}:{line}" for path, line in renamed.lines.items() if path}
+        other = renamed(document)
+        data |= other.data if isinstance(other.data, dict) else {}
+        places |= {path: f"{document.name}:{line}" for path, line in other.lines.items() if path}
     if problems:
         raise SpecError(problems)
     return replace(whole, data=data, places=places)

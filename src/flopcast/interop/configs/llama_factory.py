@@ -9,15 +9,24 @@ hiyouga/LLaMA-Factory: src/llamafactory/hparams (names, defaults), examples/ (fi
 gradient checkpointing is on unless switched off (model/model_utils/checkpointing.py).
 """
 
+from flopcast.files.yaml_text import Document
 from flopcast.fixes import set_to
+from flopcast.interop.configs import trl
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, JobReader
 from flopcast.interop.configs.trainers import read_adapters, read_training, refuse_frozen
-from flopcast.interop.configs.trl import check_launch, ranks_of_launch
 from flopcast.library import catalog
 
 CHECKPOINTING = "fsdp_config.fsdp_activation_checkpointing"
 ON_HOST = "use_unsloth_gc"  # Unsloth keeps checkpoints on the host
 STAGES = {name: name for name in ("sft", "pt", "dpo", "kto", "rm")}
+merged = trl.merged  # a file of accelerate may stand beside both
+
+
+def prepared(document: Document, _options: ImportOptions) -> Document:
+    """Return the document with accelerate's precision, if a file of accelerate is given with it."""
+    data = document.data
+    return trl.with_precision(document) if isinstance(data, dict) and "accelerate" in data else document
 
 
 def read(reader: JobReader) -> None:
@@ -40,8 +49,8 @@ def read(reader: JobReader) -> None:
     reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
     reader.note_lengths("packing" if reader.has("packing") else "cutoff_len", packed)
-    check_launch(reader)
-    read_training(reader, ranks_of_launch(reader), PAIR if stage in ("dpo", "rm") else 1)
+    trl.check_launch(reader)
+    read_training(reader, trl.ranks_of_launch(reader), PAIR if stage in ("dpo", "rm") else 1)
     if reader.flag("use_muon"):
         reader.put_optimizer("muon", "use_muon")
     _method(reader)

@@ -2,7 +2,7 @@
 
 Answers: which trainer does a script start, and with which settings?
 Elsewhere: the expansion of a script (interop/shell/script.py), the meaning of settings (openrlhf.py,
-swift.py, verl.py), ranks of launchers (interop/megatron/training_command.py).
+ms_swift.py, verl.py), ranks of launchers (interop/megatron/training_command.py).
 
 Settings are flags, `--lora_rank 8`, or overrides, `data.max_length=2048`. The lines of the document are
 those of the values in the script. The key `launcher.ranks` is the number of ranks that the launcher starts.

@@ -214,12 +214,6 @@ def prepared(document: Document, _options: ImportOptions) -> Document:
     return with_precision(with_defaults(document))
 
 
-def launched(document: Document, _options: ImportOptions) -> Document:
-    """Return the document with accelerate's precision, if a file of accelerate is given with it."""
-    data = document.data
-    return with_precision(document) if isinstance(data, dict) and "accelerate" in data else document
-
-
 def ranks_of_launch(reader: JobReader) -> int | None:
     """Return the ranks that accelerate or the launcher of a command starts; None if neither is given."""
     if reader.has("launch"):
