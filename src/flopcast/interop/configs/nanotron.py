@@ -25,12 +25,6 @@ from flopcast.spec.model import Model
 
 CONFIG = ("model", "model_config")
 FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_starcoder_config": "starcoder2"}
-OWN = {  # what no config of transformers has: it changes no step
-    "_attn_implementation", "_fused_rotary_emb", "_fused_rms_norm", "_use_qkv_packed", "_use_doc_masking",
-    "interleaved_rotary", "rope_interleaved", "z_loss_coefficient", "z_loss_enabled", "moe_config",
-    "no_rope_layer",
-    "log_attn_probs", "ring_attn_heads_k_stride", "sliding_window_size", *FAMILIES,
-}  # fmt: skip
 DOCUMENTS = "_use_doc_masking"
 REQUIRED = {f"{part}_parallel": f"parallelism.{part[0]}p" for part in ("data", "tensor", "pipeline")}
 DEGREES = REQUIRED | {
@@ -115,7 +109,7 @@ def _model(reader: JobReader, stages: int) -> None:
         what = "mixture-of-experts models in nanotron" if experts else "other model families of nanotron"
         reader.refuse(f"{key}.moe_config" if experts else key, what, "use a Llama or Qwen2 config")
         return
-    known = {name: value for name, value in config.items() if name not in OWN}
+    known = {name: value for name, value in config.items() if name not in (*FAMILIES, *reader.words("own"))}
     if config.get(DOCUMENTS):
         reader.assume("each sequence is predicted as one document", f"{key}.{DOCUMENTS}")
     biased = bool(known.pop("attention_bias", False))

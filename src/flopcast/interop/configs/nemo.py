@@ -19,40 +19,17 @@ from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import JobReader
+from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
 from flopcast.interop.configs.nemo_stack import stack_of
 from flopcast.interop.configs.unsupported_programs import BY_HAND
-from flopcast.interop.megatron.programs import BOTH, ENCODER, STATE, other_class, other_model
+from flopcast.interop.megatron.programs import other_class, other_model
 from flopcast.records import replace
 
 PRODUCT = re.compile(r"\$\{multiply:\s*([0-9]{1,6})\s*,\s*\$\{\.([a-z_]+)\}\s*\}")
 SUM = re.compile(r"\$\{sum:\s*\$\{\.([a-z_]+)\}\s*,\s*(-?[0-9]{1,6})\s*\}")
 WHOLE = "adam"
-OTHERWISE = (  # fields of Megatron-Core that NeMo fills from keys of other names, or has not
-    "normalization", "vocab_size", "seq_length", "rotary_percent", "recompute_granularity",
-    "recompute_method", "recompute_num_layers", "recompute_modules", "distribute_saved_activations",
-    "tp_comm_overlap", "add_bias_linear", "bias_dropout_fusion", "transformer_impl", "softmax_type",
-    "window_attn_skip_freq", "moe_flex_dispatcher_backend", "moe_shared_expert_gate",
-    "overlap_moe_expert_parallel_comm", "masked_softmax_fusion", "cross_entropy_loss_fusion",
-    "cross_entropy_fusion_impl", "disable_parameter_transpose_cache",
-)  # fmt: skip
-RENAMED = {  # a key of `model` → the flag that it fills under another name
-    "encoder_seq_length": "--seq-length",
-    "rotary_percentage": "--rotary-percent",
-    "override_vocab_size": "--padded-vocab-size",
-}
 NEEDED = ("global_batch_size", "ffn_hidden_size")  # beside those that Megatron-LM needs too
-MISSED = (  # keys that faults and assumptions name where they are not given
-    "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "global_batch_size",
-    "hidden_dropout", "attention_dropout",
-)  # fmt: skip
-OTHER_KEYS = {  # a key of `model` → the kind of model that has it
-    "mm_cfg": "a language model with a vision encoder", "hyena": STATE, "ngroups_mamba": STATE,
-    "mamba_ssm_ngroups": STATE, "mamba_state_dim": STATE, "hybrid_override_pattern": STATE,
-    "hybrid_attention_ratio": STATE, "encoder": BOTH, "decoder": BOTH, "bert_binary_head": ENCODER,
-    "retro": "a retrieval-augmented decoder",
-}  # fmt: skip
-UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
 
 
 def read(reader: JobReader) -> None:
@@ -66,14 +43,14 @@ def read(reader: JobReader) -> None:
     for key in NEEDED:
         if not reader.has(f"model.{key}"):
             reader.required(f"model.{key}")
-    flags.section("model", skipped=OTHERWISE)
+    flags.section("model", skipped=tuple(reader.words("filled_otherwise")))
     flags.section("model", "train")
     flags.section("model", "dist", skipped=("use_torch_fsdp2",))
     flags.offloading()
-    for name in MISSED:
+    for name in reader.words("missed"):
         flags.name_key({**VALUES["model"], **VALUES["train"]}[name], f"model.{name}")
     flags.name_key("--vocab-size", "model.override_vocab_size")
-    for key, flag in RENAMED.items():
+    for key, flag in reader.words("renamed").items():
         flags.name_key(flag, f"model.{key}")
         if reader.has(f"model.{key}"):
             flags.add(flag, f"model.{key}", reader.raw(f"model.{key}"))
@@ -84,7 +61,7 @@ def read(reader: JobReader) -> None:
     if reader.has("model.normalization"):
         norm = reader.choice("model.normalization", reader.words("norms"), "LayerNorm")
         flags.add("--normalization", "model.normalization", norm)
-    for key, flag in UNSET.items():
+    for key, flag in reader.words("unset").items():
         if reader.has(f"model.{key}") and not reader.flag(f"model.{key}", True):
             flags.add(flag, f"model.{key}")
     _activation(reader, flags)
@@ -111,7 +88,9 @@ def _refuse_other_models(document: Document) -> None:
     model: dict[str, object] = section if isinstance(section, dict) else {}
     name, target = str(data.get("name", "")), str(model.get("target", ""))
     signs: list[tuple[tuple[str, ...], str]] = [
-        (("model", key), what) for key, what in OTHER_KEYS.items() if model.get(key) not in (None, False, 0)
+        (("model", key), what)
+        for key, what in keys_of("nemo").words["other_models"].items()
+        if model.get(key) not in (None, False, 0)
     ]
     if name.startswith(("megatron_", "nemo_")) and (trained := other_model(name)):
         signs.append((("name",), trained))

@@ -35,23 +35,13 @@ from flopcast.interop.hugging_face.decoder_facts import (
 )
 from flopcast.interop.hugging_face.experts import layers_called_dense
 from flopcast.interop.hugging_face.families import FAMILIES, ConfigFact, Family
-from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPINGS, SILENT
+from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPINGS, SILENT, TYPES
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
 from flopcast.interop.hugging_face.vision import tower_of_config
 from flopcast.interop.hugging_face.windows import runs
 from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.model import Model
 
-TYPES = {  # other names of a family
-    "gemma3": "gemma3_text", "llama4": "llama4_text", "yi": "llama", "refinedwebmodel": "falcon",
-    "mistral3": "mistral", "code_llama": "llama", "gpt-sw3": "gpt2",
-    "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
-    "qwen3_vl": "qwen3", "qwen3_vl_text": "qwen3", "qwen3_vl_moe": "qwen3_moe",
-    "qwen3_vl_moe_text": "qwen3_moe", "glm4v": "glm4", "glm4v_text": "glm4", "glm4v_moe": "glm4_moe",
-    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-    "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
-    "llava": "llama",
-}  # fmt: skip
 OF_BLOCK = ("norm", "norm_scale", "norm_placement", "residual")  # facts that fields of a block repeat
 OF_MODEL = (  # facts that fields of a model repeat
     "hidden", "vocabulary", "relative_positions", "embedding_norm", "embedding_dropout", "head_bias", "mtp"

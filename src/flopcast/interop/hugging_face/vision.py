@@ -12,23 +12,12 @@ from typing import Any
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.hugging_face.towers import FAMILIES, Tower
-from flopcast.interop.hugging_face.unsupported import SILENT
+from flopcast.interop.hugging_face.unsupported import OF_VISION, SILENT
 from flopcast.interop.hugging_face.values import Reader, flattened
 
 KEY = "vision_config"
-IGNORED = frozenset({  # keys of vision parts that change neither time nor memory
-    "tokens_per_second", "projection_dim", "logit_scale_init_value", "initializer_factor",
-    "spatial_patch_size", "vocab_size", "layer_scale_init_value",
-})  # fmt: skip
-BESIDE = frozenset({  # the same beside the parts; sizes of the decoder are repeated there
-    "projector_hidden_act", "image_seq_length", "boi_token_index", "eoi_token_index", "ignore_index",
-    "vocab_size", "text_config", "tie_word_embeddings",
-})  # fmt: skip
-BUILT: dict[str, object] = {  # keys of vision parts, and the value whose cost is counted
-    **dict.fromkeys(("in_channels", "in_chans", "num_channels"), 3),
-    **dict.fromkeys(("attention_dropout", "dropout", "projector_dropout"), 0),
-    "vision_use_head": False,
-}
+IGNORED, BESIDE = (frozenset(OF_VISION[name].split()) for name in ("inside", "beside"))
+BUILT: dict[str, object] = OF_VISION["counted"]
 
 
 def tower_of_config(

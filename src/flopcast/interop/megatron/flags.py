@@ -32,6 +32,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {  # a flag → what each of its words 
     for flags, words in _TABLE["words"].items()
     for flag in flags.split()
 }
+OTHER_MODELS = meanings(_TABLE["other_models"])  # a part of a name → what is trained
 MODELLED = SWITCHES | VALUED | LISTED
 KNOWN = MODELLED | SILENT | REFUSED.keys() | NOT_MODELLED.keys()
 (

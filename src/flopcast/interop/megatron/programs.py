@@ -9,21 +9,8 @@ megatron_mamba` in examples/nlp/language_modeling/conf, `name: nemo_neva` in exa
 """
 
 import re
-from collections.abc import Mapping
 
-ENCODER = "an encoder, whose attention is not causal"
-BOTH = "an encoder and a decoder"
-VISION = "a vision model"
-STATE = "state-space or recurrent layers"
-OTHER_MODELS: Mapping[str, str] = {  # a part of a name → what is trained
-    "bert": ENCODER, "vit": VISION, "vision": VISION, "dino": VISION, "clip": VISION, "imagen": VISION,
-    "t5": BOTH, "bart": BOTH, "ul2": BOTH, "nmt": BOTH, "ict": "two encoders for retrieval",
-    "biencoder": "two encoders for retrieval", "realm": "two encoders for retrieval",
-    "retro": "a retrieval-augmented decoder", "mamba": STATE, "hybrid": STATE, "hyena": STATE,
-    "griffin": STATE, "recurrentgemma": STATE, "neva": "a language model with a vision encoder",
-    "vlm": "a language model with a vision encoder", "mimo": "a language model with other encoders",
-    "llava": "a language model with a vision encoder", "vl": "a language model with a vision encoder",
-}  # fmt: skip
+from flopcast.interop.megatron.flags import OTHER_MODELS
 
 
 def other_model(name: str) -> str:
@@ -49,4 +36,4 @@ def other_class(target: str) -> str:
     """
     words = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", target.rpartition(".")[2])
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
-    return STATE if "_h_" in words else other_model(words)
+    return OTHER_MODELS["mamba"] if "_h_" in words else other_model(words)
