@@ -9,6 +9,7 @@ user must name one.
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.package_table import read_table, read_text
@@ -56,7 +57,7 @@ class ConfigFormat:
     keys: Keys | None = None
 
 
-def _format(name: str, row: Mapping[str, str]) -> ConfigFormat:
+def _format(name: str, row: Mapping[str, Any]) -> ConfigFormat:
     """Return a format, whose functions stand in the module of its name."""
     module = import_module(f"{__package__}.{name.replace('-', '_')}")
     functions = {each: getattr(module, each) for each in FUNCTIONS if hasattr(module, each)}
