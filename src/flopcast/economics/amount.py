@@ -3,8 +3,8 @@
 Answers: how does a sum or a product of uncertain numbers depend on the factors that they share?
 Elsewhere: factors of a step (timeline/uncertainty.py), of prices, powers and failures (step.py, run.py).
 
-An amount carries `d amount / d log(factor)` for each factor. Slopes of a sum add, those of a product follow
-the product rule, so that what two parts have in common is never counted as independent. The interval is
+An amount contains `d amount / d log(factor)` for each factor. Slopes of a sum are added, and slopes of a
+product follow the product rule, so common factors of two parts never count as independent. The interval is
 that of a log-normal number.
 """
 
@@ -19,10 +19,12 @@ from flopcast.units import Number
 
 
 class Slope(NamedTuple):
-    """The slope of an amount in one factor: `change` is d amount / d log(factor), in the amount's unit.
+    """The slope of an amount in one factor.
+
+    `change` is d amount / d log(factor), in the unit of the amount.
 
     `log_sigma_factor` is the sigma of the factor's logarithm, so that their product is the share of the
-    amount's sigma that this factor causes. `below_log_sigma_factor` is as that of a `Sensitivity`.
+    amount's sigma that this factor causes. `below_log_sigma_factor` is that of `Sensitivity`.
     """
 
     log_sigma_factor: float
@@ -32,7 +34,7 @@ class Slope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number, in the unit that the name of its field states, and its slopes by the name of a factor.
+    """A number in the unit of its field's name, with its slopes by the names of factors.
 
     Examples
     --------
@@ -50,7 +52,7 @@ class Amount:
 
     @property
     def by_factor(self) -> Mapping[str, Slope]:
-        """Return the slopes by factor; empty for a number that is certain."""
+        """Return the slopes by factor; empty for a certain number."""
         return self.slopes or {}
 
     @property
@@ -79,7 +81,7 @@ class Amount:
 
     @property
     def difference_bounds(self) -> tuple[float, float]:
-        """Return the 90 % interval of an amount that may be negative, as far on both sides."""
+        """Return the symmetric 90 % interval of an amount that may be negative."""
         changes = [slope.change * slope.log_sigma_factor for slope in self.by_factor.values()]
         reach = NINETY_PERCENT * math.hypot(*changes)
         return self.value - reach, self.value + reach
@@ -97,8 +99,9 @@ class Amount:
         return Amount(1 / self.value, turned)
 
     def hanging_on(self, name: str, log_sigma_factor: float, change: Number | None = None) -> "Amount":
-        """Return the amount with one more factor. The amount is proportional to the factor unless `change`
-        is given.
+        """Return the amount with one more factor.
+
+        The amount is proportional to the factor unless `change` is given.
         """
         moved = self.value if change is None else change
         slope = Slope(log_sigma_factor=log_sigma_factor, change=moved)
@@ -142,6 +145,6 @@ def total(parts: Sequence[Amount]) -> Amount:
 
 
 def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:
-    """Return an amount, given the share of it that each factor scales."""
+    """Return an amount, given the share of the amount that each factor scales."""
     slopes = {f.name: Slope(f.log_sigma_factor, f.share * value, f.below_log_sigma_factor) for f in factors}
     return Amount(value, slopes)

@@ -30,12 +30,14 @@ class CheckpointCost:
 
     Attributes
     ----------
-    checkpoint : as the job states it
+    checkpoint : the checkpoint settings of the job
     saved : bytes of every rank
     times : of one checkpoint
     step_s : of one step without a checkpoint
-    interval_s : of steps between two checkpoints, as stated, or the interval that loses the least time
-    reliability : of the cluster, with the times of these checkpoints and of reading them after a failure
+    interval_s : seconds of steps between two checkpoints: the stated interval, or the one that loses the
+        least time
+    reliability : reliability of the cluster, with the times of saving these checkpoints and of reading them
+        after a failure
     """
 
     checkpoint: Checkpoint
@@ -47,7 +49,9 @@ class CheckpointCost:
 
     @property
     def interval_steps(self) -> float:
-        """Return the steps between two checkpoints; a fraction where seconds are stated."""
+        """Return the steps between two checkpoints, which may be a fraction if the interval is stated in
+        seconds.
+        """
         return self.interval_s / self.step_s
 
     @property
@@ -61,7 +65,7 @@ class CheckpointCost:
         Raises
         ------
         InfeasibleError
-            As `lost_time`.
+            See `lost_time`.
         """
         return lost_time(self.reliability, cluster.num_devices, cluster.name)
 
@@ -75,8 +79,8 @@ def checkpoint_cost(
     ----------
     checkpoint : how the job saves; `job.checkpoint`, or another method to compare with it
     programs : of the job
-    step_s, update_s : seconds of a step, and of them the optimizer's update
-    rates : speeds of software that saves
+    step_s, update_s : seconds of a step, and of the optimizer's update in it
+    rates : speeds of the software that saves
 
     Returns
     -------
@@ -115,13 +119,13 @@ def checkpoint_cost(
 def by_method(
     job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number, rates: SaveRates
 ) -> dict[str, CheckpointCost]:
-    """Return the cost of the checkpoints with each method, and with the other settings of `checkpoint`.
+    """Return the cost of the checkpoints with each method; all other settings are those of `checkpoint`.
 
     Parameters
     ----------
     job : Job
     checkpoint : Checkpoint
-        Target and interval; its own method is replaced.
+        Target and interval; its method is replaced.
     programs : Programs
         Give the saved states of each rank.
     step_s, update_s : Number

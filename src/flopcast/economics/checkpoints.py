@@ -6,7 +6,8 @@ Elsewhere: methods (spec/checkpoints.py), bytes of each rank (workload/saved_sta
 loses the least time (failures.py).
 
 A checkpoint is copied from the devices to the host, serialised, and written to storage. Methods differ in
-what of this training waits for. Most also wait until the ranks have agreed on the files of a checkpoint.
+the parts of this work for which training waits. Most also wait until the ranks have agreed on the files of
+a checkpoint.
 """
 
 import math
@@ -46,26 +47,26 @@ class SaveRates:
 
     Attributes
     ----------
-    serialised_bytes_per_s : of one rank that pickles its state (torch.save)
-    allocated_bytes_per_s : of one rank that copies to memory which it allocates anew
-    chunked_bytes_per_s : the same, where chunks are written and freed while others are copied
-    file_s : until all ranks have agreed on one more file and opened it, on a usual node
-    handover_s : until the ranks of a usual node have listed their tensors, pickled the rest and met
-    most_files : files of the largest of the measured runs; more of them take no longer, for want of
-        measurements
-    node_log_sigma_factor : spread of copies and of handing over between nodes; a checkpoint waits for the
-        slowest of them
-    pinned_fraction : of the link to the host that copies of many tensors from all devices of a node reach
+    serialised_bytes_per_s : rate of one rank that pickles its state (torch.save)
+    allocated_bytes_per_s : rate of one rank that copies to newly allocated memory
+    chunked_bytes_per_s : rate of such copies if chunks are written and freed while others are copied
+    file_s : seconds for each file until all ranks have agreed on it and opened it, on a typical node
+    handover_s : seconds until the ranks of a typical node have listed their tensors, pickled all other
+        objects and synchronised
+    most_files : number of files of the largest measured run; more files are assumed to take no longer
+    node_log_sigma_factor : spread of the times of copies and of the handover between nodes; a checkpoint
+        waits for the slowest node
+    pinned_fraction : fraction of the link to the host that copies of many tensors from all devices of a
+        node reach
     background_fraction : training speed that is lost to an asynchronous write in Python
-    log_sigma_factor : uncertainty of these numbers, beyond that of the method
+    log_sigma_factor : uncertainty of these numbers, in addition to that of the method
 
     References
     ----------
-    The spread between nodes: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), which agree with
-    any value between 0.2 and 0.4.
-    The constant of the handover: logs of DataStates-LLM with State Providers, which opens files in the
-    background (github.com/mauryaavinash95/llm-restart-perf, models of 3B and 7B on Polaris, October 2025):
-    34 and 65 ms on one node, 36 and 84 ms on two.
+    The spread between nodes: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), which are
+    compatible with every value from 0.2 to 0.4. The constant of the handover: logs of DataStates-LLM with
+    State Providers, which opens files in the background (github.com/mauryaavinash95/llm-restart-perf,
+    models of 3B and 7B on Polaris, October 2025): 34 and 65 ms on one node, 36 and 84 ms on two.
     """
 
     serialised_bytes_per_s: float = UNPINNED_BYTES_PER_S
@@ -81,7 +82,8 @@ class SaveRates:
 
     @classmethod
     def of(cls, levels: Mapping[str, FittedLevel]) -> "SaveRates":
-        """Return the speeds with fitted constants, and uncertain estimates if nothing was fitted.
+        """Return the speeds with fitted constants, or uncertain estimates for constants that were not
+        fitted.
 
         >>> SaveRates.of({}) == SaveRates()
         True
@@ -105,15 +107,16 @@ class SaveTimes:
 
     Attributes
     ----------
-    copy_s : of the slowest rank, from its device to the host
-    serialise_s : of the rank with the most bytes, where training waits for it; 0 in the host's memory
-    files_s : until the ranks have agreed on the files, if training waits for that
-    handover_s : until the ranks have handed over what is to be saved
-    write_s : of the slowest node, to storage
-    blocked_s : while training stands still
-    background_s : while the write goes on beside training
-    background_fraction : share of the speed of training that is lost during this time
-    restore_s : while all ranks read the checkpoint again
+    copy_s : copy of the slowest rank from its device to the host
+    serialise_s : serialisation of the rank with the most bytes, if training waits for it; 0 if the
+        checkpoint stays in host memory
+    files_s : seconds until the ranks have agreed on the files, if training waits for this
+    handover_s : seconds until the ranks have handed over their states
+    write_s : write of the slowest node to storage
+    blocked_s : seconds in which training waits
+    background_s : seconds of the write in the background
+    background_fraction : share of the training speed that is lost during the background write
+    restore_s : seconds in which all ranks read the checkpoint
     """
 
     copy_s: float
@@ -133,7 +136,9 @@ class SaveTimes:
 
     @property
     def least_work_s(self) -> float:
-        """Return the least time of steps between two checkpoints: a write ends before the next begins."""
+        """Return the least time of steps between two checkpoints, in which a write can end before the
+        next one begins.
+        """
         return (1.0 - self.background_fraction) * self.background_s
 
     def cycle_s(self, work_s: float) -> float:
@@ -152,10 +157,10 @@ def save_times(
 
     Parameters
     ----------
-    saved : what each rank writes
-    cluster : with the storage that the checkpoint names
-    window_s : forward and backward passes of a step, beside which a lazy copy runs: the state does not
-        change before the update
+    saved : bytes that each rank writes
+    cluster : cluster with the storage that the checkpoint names
+    window_s : seconds of the forward and backward passes of a step, with which a lazy copy overlaps,
+        because the state changes only in the update
     """
     method, storage = checkpoint.how, storage_of(cluster, checkpoint.to)
     write_s = 0.0 if storage is None else transfer_s(saved, saved.written_bytes, storage, cluster, "write")
@@ -192,7 +197,7 @@ def files_time_s(num_files: int, nodes: int, rates: SaveRates) -> float:
 
 
 def slowest_of(nodes: int, log_sigma_factor: float) -> float:
-    """Return how much longer the slowest of this number of nodes takes than a typical node.
+    """Return the time of the slowest of this number of nodes divided by that of a typical node.
 
     This is the median of a log-normal maximum: the quantile n / (n + 1).
 
@@ -253,7 +258,7 @@ def transfer_s(
 ) -> float:
     """Return the seconds in which each rank reads or writes its bytes, (ranks,).
 
-    Drives belong to a node; the rates of shared storage hold for all nodes, each with its own limit.
+    Drives belong to a node. All nodes together have the rates of shared storage, and each node has a limit.
     """
     rate = storage.read_bytes_per_s if direction == "read" else storage.write_bytes_per_s
     of_nodes = saved.of_nodes(rank_bytes)

@@ -1,11 +1,11 @@
 """Energy of devices during a step: the time of each kind of work, times the power during this work.
 
-Answers: how many joules does a step take, and which factors does this energy depend on?
+Answers: how many joules does a step take, and on which factors does this energy depend?
 Elsewhere: the power of each kind (spec/operations.py), the timeline of the work (timeline/).
 
 Energy is the integral of power over the step. Every second of a device is spent on matrix products,
 attention, memory-bound kernels, exposed communication, or waiting for other stages or launches. Hidden
-communication draws no additional power, because the board is at its limit or near it.
+communication draws no additional power, because the board is at or near its limit.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ SUSTAINED = {kind.power_class for kind in KINDS if kind.is_product}
 def power_class(item: Item | None) -> str:
     """Return the kind of work of an item, a name in spec.operations.POWER_CLASSES.
 
-    Host work, and launches that the device waits for (`item` is None), count as waiting.
+    Host work, and launches for which the device waits (`item` is None), count as waiting.
     """
     work = item.work if item is not None else None
     if isinstance(work, AbstractOperator):
@@ -70,16 +70,17 @@ def device_energy(
 
     Parameters
     ----------
-    whole : what scales the whole step and all that is done in it: jitter, and what nothing explains
+    whole : factors of the whole step: jitter and the unexplained difference
 
     Returns
     -------
     joules : Amount
         It depends on the factors of the items' times, on those of the step, which determine how long the
-        device waits, and on `power_CLASS[DEVICE]`. Slopes are exact as long as the critical path stays and
-        the backward hides all reductions; otherwise the hidden part of a reduction is assumed to stay.
+        device waits, and on `power_CLASS[DEVICE]`. Slopes are exact as long as the critical path does not
+        change and the backward pass hides all reductions. Otherwise, the hidden part of a reduction is
+        assumed to stay the same.
     busy : dict from kind of work to the share of the step that it takes
-        They sum to 1, the most first.
+        The shares sum to 1 and are sorted, the largest first.
     """
     device = cluster.node.device
     each_w = watts_by_class(device, site)

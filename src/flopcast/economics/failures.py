@@ -59,14 +59,14 @@ def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> floa
 
     Parameters
     ----------
-    checkpoint_s : what a checkpoint takes, above 0
-    time_between_failures_s : mean, of the whole job
+    checkpoint_s : seconds of a checkpoint, above 0
+    time_between_failures_s : mean time between failures of the whole job
 
     Returns
     -------
     float
         Seconds t that solve `1 - t / M = exp(-(t + C) / M)`, by Newton's method from Young's
-        `sqrt(2 C M)`, which is their limit where C is much shorter than M.
+        `sqrt(2 C M)`, which is the limit if C is much shorter than M.
 
     References
     ----------
@@ -99,7 +99,8 @@ def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> LostT
     Raises
     ------
     InfeasibleError
-        A restart and a checkpoint take as long as the job runs between two failures: there is no progress.
+        A restart and a checkpoint take as long as the mean time between two failures, so the job makes no
+        progress.
     """
     mean_s = reliability.device_time_between_failures_s / num_devices
     restart_s, checkpoint_s = reliability.restart_s, reliability.checkpoint_s

@@ -40,13 +40,13 @@ class PowerDraw:
     peak_w : float
         The highest mean power in any window of `WINDOW_S`, on the stage that draws most.
     limit_w : float
-        What a device may draw: the site's limit, at most the board power.
+        Largest power of a device: the limit of the site, at most the board power.
     at_limit_fraction : float
         The part of the step in which a device runs at its power limit.
     least_energy_limit_w : float
-        The limit, in steps of a twentieth of the board power, at which a step takes the fewest joules with
-        the rest of the node included; and the step's time and joules there, over those at full power. They
-        are estimates that assume an unchanged critical path.
+        The limit, in steps of a twentieth of the board power, at which a step takes the least energy,
+        including the rest of the node; and the time and energy of the step at this limit, divided by those
+        at full power. These are estimates, which assume that the critical path does not change.
     least_energy_time_ratio, least_energy_ratio : float
     """
 
@@ -148,7 +148,7 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
     Returns
     -------
     array of shape (passes,)
-        Waiting power, plus for each item its power above that of waiting times its share of the task.
+        The power of waiting plus, for each item, its additional power times its share of the task.
     """
     kind_of: dict[Item | None, int] = {
         item: number

@@ -4,9 +4,9 @@ Answers: how many days does a run take, how much of this time is useful, what do
 energy does it take?
 Elsewhere: one step (step.py), lost time (failures.py), text and JSON (render/training_run.py).
 
-A phase trains a number of tokens with one batch and one sequence length. A growing batch, or a stage with
-long contexts, is a sequence of phases, and so are other numbers of data-parallel ranks during an elastic
-run. The amounts of phases add up and depend on the factors of all phases.
+A phase trains a number of tokens with one batch and one sequence length. A growing batch, a final phase
+with long contexts, or changing numbers of data-parallel ranks in an elastic run are sequences of phases.
+The amounts of phases add up and depend on the factors of all phases.
 """
 
 from functools import reduce
@@ -96,19 +96,19 @@ def phase_of(
     ----------
     phase_tokens : tokens to train; the last step may be a part of one
     cost : of the phase's step on that cluster
-    resized : whether the phase before has another number of devices; the run then saves a checkpoint and
+    resized : whether the previous phase has another number of devices; the run then saves a checkpoint and
         starts again
 
     Returns
     -------
     Phase
-        Devices are paid for all the time. Devices draw the power of a step while steps run, including steps
-        that are repeated after a failure, and idle power while they save and restart.
+        The user pays for all devices during the whole time. Devices draw the power of a step while steps
+        run, including steps that are repeated after a failure, and idle power while they save and restart.
 
     Raises
     ------
     InfeasibleError
-        The job fails faster than it starts.
+        The job fails faster than it can start.
     """
     reliability = cost.reliability or cluster.reliability
     lost = lost_time(reliability, cost.num_devices, cluster.name)

@@ -32,7 +32,7 @@ ENERGY_INCLUDES = "with hosts and cooling"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Energy:
-    """Energy of a step; a device's power is what its own sensor would show.
+    """Energy of a step. The power of a device is that which its sensor shows.
 
     `step_j` is the energy of the whole cluster, including cooling and power conversion. `stopped_w` is the
     power that the cluster draws while nothing runs. `busy` contains the fraction of the step that a device
@@ -50,8 +50,9 @@ class StepCost:
     """The cost and energy of a step.
 
     `step_usd` is None if the price of a device is unknown, `energy` if no data sheet states its power.
-    `reliability` is the cluster's with the checkpoints of the job, None if it does not describe them. The
-    time of the step is an amount, too, so that the time of a run depends on the same factors.
+    `reliability` is that of the cluster with the checkpoints of the job; None if the job describes no
+    checkpoints. The time of the step is an amount, too, so that the time of a run depends on the same
+    factors.
     """
 
     step_s: Amount
@@ -91,15 +92,16 @@ def step_cost(
 
     Parameters
     ----------
-    step_s : seconds of the step, jitter included
-    whole : what scales the whole step
+    step_s : seconds of the step, including jitter
+    whole : factors of the whole step
     energy : whether to compute the energy
 
     Returns
     -------
     StepCost
-        Amounts depend on the step's own factors and, by name, on `price[...]`, `power_...[DEVICE]`,
-        `node_power[CLUSTER]` and `pue[CLUSTER]`: what two predictions share cancels in their ratio.
+        Amounts depend on the factors of the step and on `price[...]`, `power_...[DEVICE]`,
+        `node_power[CLUSTER]` and `pue[CLUSTER]`. Factors of the same name in two predictions cancel in
+        their ratio.
     """
     cluster = job.cluster
     described = described_checkpoint(job, step_s.value, timeline, priced)

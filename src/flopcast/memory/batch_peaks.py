@@ -1,6 +1,7 @@
 """The memory of stages at the possible peak times, for whole batches of plans.
 
-Answers: what does memory contain when it is fullest, for every stage class, and how many bytes?
+Answers: which categories does memory contain at its peak, for every stage class, and how many bytes has
+each?
 Elsewhere: the times at which memory can be fullest (in_flight.py), the bytes of a micro-batch
 (categories.py), all other memory (peak.py).
 
@@ -64,7 +65,8 @@ def held_bytes(
     ----------
     programs : Programs
     weights : CategoryBytes
-        Bytes of one micro-batch in flight, waiting and at work, (plans, stage classes, chunk classes).
+        Bytes of one micro-batch that is in flight, waits for weight gradients, or runs its backward pass,
+        (plans, stage classes, chunk classes).
     plan : array of int, shape (pairs,)
         Plan of each pair.
     micro_batches : array of shape (pairs,)
@@ -72,7 +74,7 @@ def held_bytes(
     Returns
     -------
     dict of arrays of shape (pairs, stage classes)
-        0 where a class only pads the batch.
+        The bytes are 0 for a class that only pads the batch.
     """
     shape = (len(plan), *weights.shape[1:])
     flying, waits, work = np.zeros(shape), np.zeros(shape), np.zeros(shape)

@@ -1,4 +1,4 @@
-"""Bytes by category: a function for each category, in a dict that states how long the memory is in use.
+"""Bytes by category. Each category is a function in a dict that states how long the memory is in use.
 
 Answers: which categories are there, and how large is each on a rank of every stage class?
 Elsewhere: when memory is fullest (peak.py), how many micro-batches are then in flight (in_flight.py), what
@@ -52,7 +52,10 @@ Category = Callable[[Programs], Floats]
 
 
 def parameters(programs: Programs) -> Floats:
-    """Return the weights in the precision of the plan, or in their own; sharded only with ZeRO-3."""
+    """Return the weights in the precision of the plan, or in a separate dtype.
+
+    They are sharded only with ZeRO-3.
+    """
     if programs.plans.structure.zero == 3:
         return parameter_shards(programs)
     wide_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
@@ -66,8 +69,8 @@ def parameters(programs: Programs) -> Floats:
 def low_precision_weights(programs: Programs) -> Floats:
     """Return copies of weights in 8 or 4 bits, in each layout that products read, in addition to 16 bits.
 
-    Under ZeRO-3, only one layer has these copies: they are cast when the layer has been gathered, and are
-    freed with it.
+    Under ZeRO-3, only one layer has these copies at a time: they are cast after the layer has been
+    gathered, and are freed with it.
     """
     held, one_layer = programs.stages.stage_counts, programs.plans.structure.zero == 3
     held = np.minimum(held, 1.0) if one_layer else held
@@ -78,7 +81,7 @@ def low_precision_weights(programs: Programs) -> Floats:
 
 
 def gradients(programs: Programs) -> Floats:
-    """Return gradients that exist during the whole step: in a buffer, or sums over micro-batches."""
+    """Return the gradients that exist during the whole step, in a buffer or as sums over micro-batches."""
     return all_gradients(programs) * (1.0 - born_late(programs))
 
 
@@ -88,7 +91,7 @@ def late_gradients(programs: Programs) -> Floats:
 
 
 def born_gradients(programs: Programs) -> Floats:
-    """Return the late gradients that exist when the backward pass is at its fullest layer."""
+    """Return the late gradients that exist when the backward pass is at the layer with the most memory."""
     return at_fullest(programs).gradients_bytes
 
 
@@ -103,10 +106,12 @@ def workspace(programs: Programs) -> Floats:
 
 
 def placeholder_gradients(programs: Programs) -> Floats:
-    """Return one tensor per shape among a stage's linear weights, if the stack keeps placeholders.
+    """Return one tensor for each different shape of a stage's linear weights, if the stack keeps
+    placeholders.
 
     Autograd requires a gradient of every weight, even if the GEMM has already added it to the sum. For
-    this, Transformer Engine returns one tensor per shape that is never read; each expert has its own.
+    this, Transformer Engine returns one tensor per shape that is never read; each expert has a separate
+    tensor.
     """
     if programs.stack.memory.writes_weight_gradients:
         return ZERO
@@ -129,7 +134,9 @@ def placeholder_gradients(programs: Programs) -> Floats:
 
 
 def buffers(programs: Programs) -> Floats:
-    """Return reused buffers: scores of the largest attention, activations received from other stages."""
+    """Return buffers that are reused: scores of the largest attention, and activations from other
+    stages.
+    """
     memory = programs.stack.memory
     scores_bytes = ZERO
     for part, layer in enumerate(programs.layers):
@@ -177,7 +184,7 @@ def logits(programs: Programs) -> Floats:
 
 
 def gradient_buckets(programs: Programs) -> Floats:
-    """Return copies of the gradient buckets that are being reduced."""
+    """Return the copies of gradient buckets during their reduction."""
     stack = programs.stack
     bucket = np.minimum(programs.trained_parameters, bucket_elements(stack, programs.plans))
     return stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype]

@@ -1,13 +1,12 @@
-"""Communicators: in how many groups of ranks a rank communicates.
+"""Communicators: the number of groups in which a rank communicates.
 
 Answers: which axes of a plan have their own communicator, whose buffers take device memory?
 Elsewhere: where the ranks of an axis are (cost/placement.py), what is sent along it (workload/).
 
-A library opens a communicator when the first message is sent, so axes are those of messages with bytes.
-Axes with the same members count as one, although a framework may create a group for each. Examples are the
-ranks that share a set of shards and all replicas, if there is only one set; replicas of experts and of all
-parameters, if experts are not distributed; and neighbouring stages and the ends of a pipeline with two
-stages.
+A library opens a communicator when it sends the first message, so only axes with messages count. Axes with
+the same members count as one, although a framework may create a group for each. Examples are the ranks that
+share a set of shards and all replicas, if there is only one set; replicas of experts and of all parameters,
+if experts are not distributed; and neighbouring stages and the ends of a pipeline with two stages.
 """
 
 import numpy as np
@@ -22,15 +21,14 @@ from flopcast.workload.program import Programs
 def communicators_opened(programs: Programs) -> Counts:
     """Return the number of groups in which a rank sends; (plans, stage classes), or (plans, 1).
 
-    Per axis: The groups are "tp", "cp", "ep", "pp" and "stage"; "model" if both tensor parallelism and a
-    pipeline divide it; "embedding" on stages that sum a tied table; "dp", or the groups of its shards and
-    replicas; and the same groups for experts. The ranks that share an expert count as tensor-parallel
-    ranks.
+    The groups are "tp", "cp", "ep", "pp" and "stage"; "model" if both tensor parallelism and a pipeline
+    divide it; "embedding" on stages that sum a tied table; "dp", or the groups of its shards and replicas;
+    and the same groups for experts. The ranks that share an expert count as tensor-parallel ranks.
     """
     plans, sends = programs.plans, _axes(programs)
 
     def on(axis: str, *conditions: np.ndarray) -> Counts:
-        """Return 1 if messages are sent along the axis and all conditions hold, and 0 otherwise."""
+        """Return 1 if messages are sent along the axis and all conditions hold, otherwise 0."""
         opened = sends.get(axis, ZERO)
         for condition in conditions:
             opened = opened * condition

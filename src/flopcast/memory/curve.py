@@ -1,11 +1,11 @@
-"""Memory over one step: what a stage holds before and after each of its tasks, by category.
+"""Memory over one step: the bytes of a stage before and after each task, by category.
 
 Answers: how does the memory of a stage change over time, and in which task is it fullest?
 Elsewhere: the peaks of many plans (peak.py), the times of tasks (timeline/; a curve contains only their
 order).
 
-Sizes are those of categories.py and counts those of in_flight.py, so that the peak of the curve is the one
-that `peak_memory` finds for the fullest stage of a class; other stages of the class hold less.
+Sizes come from categories.py and counts from in_flight.py. The peak of the curve therefore equals the
+result of `peak_memory` for the fullest stage of a class. Other stages of the class hold less.
 """
 
 from collections.abc import Iterable, Iterator
@@ -77,7 +77,8 @@ class StagePeak:
     """The fullest moment of one stage.
 
     `moment` is the pass that runs at this moment, or "update", which belongs to no chunk and no micro-batch
-    (-1). `by_category` contains what exists at this moment; its sum is the allocated memory.
+    (-1). `by_category` contains the bytes of each category at this moment; their sum is the allocated
+    memory.
     """
 
     allocated_bytes: float

@@ -5,10 +5,10 @@ and allocated until then?
 Elsewhere: what a layer keeps (workload/backward.py) and needs (workload/backward_memory.py), the categories
 made of these sizes (categories.py).
 
-While a backward pass frees activations, it makes gradients. A stack without a buffer for gradients, whose
-step has a single micro-batch, has none before (`zero_grad` of PyTorch frees them), and has all of them only
-at the end of the pass. In a run of equal layers, the fullest layer is the first layer if the gradients of a
-layer are smaller than its kept tensors, and the last layer otherwise.
+A backward pass frees activations and creates gradients. If a stack has no buffer for gradients and a step
+has a single micro-batch, no gradients exist before the pass (`zero_grad` of PyTorch frees them), and all
+gradients exist only at its end. In a run of equal layers, the fullest layer is the first layer if the
+gradients of a layer are smaller than its kept tensors, and the last layer otherwise.
 
 References
 ----------
@@ -27,10 +27,11 @@ from flopcast.workload.program import Programs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FullestLayer:
-    """Bytes at the fullest layer of the backward of each chunk, (plans, 1, chunk classes).
+    """Bytes at the layer of each chunk's backward pass that needs the most memory, (plans, 1, chunk
+    classes).
 
-    `freed_bytes`: activations of layers whose backward has run. `gradients_bytes`: gradients of these
-    layers, of plans that are `born_late`.
+    `freed_bytes`: activations of layers whose backward pass has ended. `gradients_bytes`: gradients of
+    these layers, for plans that are `born_late`.
     """
 
     freed_bytes: Floats
@@ -58,10 +59,10 @@ def born_late(programs: Programs) -> Counts:
 
 @lru_cache(maxsize=1)  # four categories in turn ask for the same programs
 def at_fullest(programs: Programs) -> FullestLayer:
-    """Return what is freed, created and needed at the fullest moment of a chunk's backward pass.
+    """Return the bytes that are freed, created and needed at the fullest moment of a chunk's backward pass.
 
-    Of a run of equal layers, only the first and the last in the backward pass are considered, because the
-    layers between them never need more than both.
+    In a run of equal layers, only the first and the last layer of the backward pass are considered, because
+    the layers between them never need more memory.
     """
     counts = programs.stages.chunk_counts[:, None]
     kept_bytes = _stacked([layer.kept_bytes[:, :, None] for layer in programs.layers])

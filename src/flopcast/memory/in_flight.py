@@ -2,14 +2,15 @@
 
 Answers: how many micro-batches of every chunk does a stage hold before and after each task, and at which of
 these moments can memory be fullest?
-Elsewhere: in which order a stage runs its tasks (schedules/), the memory of a micro-batch (categories.py).
+Elsewhere: the order of the tasks of a stage (schedules/), the memory of a micro-batch (categories.py).
 
-Between its forward and its backward a micro-batch of a chunk is *in flight*; between its B and its W, where
-these are two tasks, it *waits*. While a chunk's backward runs, its layers are at work.
+Between its forward and its backward pass, a micro-batch of a chunk is *in flight*. If B and W are separate
+tasks, it *waits* between them. While the backward pass of a chunk runs, the chunk is *at work*.
 
 A moment is *dominated* if at another moment the same chunk is at work and every count is at least as large.
-For any sizes of chunks, a dominated moment never needs more memory. Few moments are left: one under 1F1B,
-and under interleaved 1F1B one for each way to divide the same sum over chunks.
+For any sizes of chunks, a dominated moment never needs more memory. Few moments are not dominated: one
+under 1F1B and, under interleaved 1F1B, one for each way to divide the number of micro-batches in flight
+over chunks.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ NOTHING = -1  # no chunk is at work
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class InFlight:
-    """Moments of one stage; counts of shape (moments, classes), the class at work of shape (moments,).
+    """Moments of one stage: counts of shape (moments, classes), and the class at work, (moments,).
 
     `task` is the position in the stage's order of the task to which a moment belongs: the start of the task
     if a chunk is running, and otherwise its end.
@@ -52,13 +53,13 @@ def depths(
     held : the class of each chunk, from 0 to `classes` - 1. Chunks of one class have equal sizes and are
         counted together
     rows : the kind of every micro-batch, if micro-batches differ. Each of the `kinds` of a class then has a
-        column of its own, and the columns of one class are next to each other
+        separate column, and the columns of one class are adjacent
 
     Returns
     -------
     InFlight
-        Twice as many moments as tasks, in the order of time. Before a forward pass or a weight gradient,
-        the stage holds the same as after the previous task, and no chunk is at work.
+        Two moments for each task, in the order of time. Before a forward pass or a weight gradient, the
+        stage holds as much as after the previous task, and no chunk is at work.
     """
     kind, column = order.kind[stage], np.array(held)[order.chunk[stage]]
     columns = classes * kinds
@@ -86,7 +87,7 @@ class Moments:
     """Moments of every stage class of a pipeline; counts of shape (stage classes, moments, columns).
 
     A class with fewer moments than another class repeats its last moment. `at_work` is 1 for the class of
-    the chunk whose backward pass runs.
+    the chunk at work.
     """
 
     in_flight: Counts

@@ -3,9 +3,9 @@
 Answers: how large is a category if blocks differ in tensor parallelism, ZeRO or recompute?
 Elsewhere: each category (categories.py), the layouts (workload/layer_strategies.py).
 
-States of a layout are those of its blocks, and add up; so do the buffers of communicators, which layouts of
-the same degrees share. For temporarily gathered units of parameters, and for buckets, only the largest
-counts. What layers keep and need is added up layer by layer in any case.
+The states of all layouts are added, and so are the buffers of communicators, which layouts of the same
+degrees share. For temporarily gathered units of parameters, and for buckets, only the largest counts. The
+kept and temporary tensors of layers are summed layer by layer in any case.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ OF_GROUPS = "communicators"  # layouts of equal degrees have the same groups of 
 
 
 def size_of(name: str, size: Callable[[Programs], Floats], programs: Programs) -> Floats:
-    """Return the bytes of a category by its name: of the programs, or of all layouts together."""
+    """Return the bytes of a category by its name, for the programs or for all layouts together."""
     if not programs.legs or name not in SUMMED | LARGEST | {OF_GROUPS}:
         return size(programs)
     each = [size(leg) for leg in programs.legs]

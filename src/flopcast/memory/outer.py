@@ -1,7 +1,7 @@
 """States of the outer round of plans with peers: outer parameters, buffers and pseudo-gradients.
 
-Answers: what does a rank keep for the outer optimizer, all the time and during an exchange?
-Elsewhere: which states there are (spec/outer.py), the sizes of other states (categories.py).
+Answers: which states does a rank keep for the outer optimizer, permanently and during an exchange?
+Elsewhere: the settings of the exchange (spec/outer.py), the sizes of other states (categories.py).
 
 Each rank keeps the states of the parameters that its own optimizer updates, so that ZeRO shards them too
 (arXiv:2603.08163, section 3). All are in fp32.
@@ -15,12 +15,14 @@ from flopcast.workload.program import Programs
 
 
 def outer_states(programs: Programs) -> Floats:
-    """Return outer parameters, their buffers, and pseudo-gradients whose exchange overlaps with steps."""
+    """Return the outer parameters, their buffers, and pseudo-gradients whose exchange overlaps with
+    steps.
+    """
     return all_outer_states(programs) * on_device(programs, OUTER)
 
 
 def all_outer_states(programs: Programs) -> Floats:
-    """Return the same states, including offloaded ones."""
+    """Return all outer states, including offloaded states."""
     plan = programs.plans.structure
     if plan.peers == 1:
         return ZERO
@@ -29,7 +31,7 @@ def all_outer_states(programs: Programs) -> Floats:
 
 
 def pseudo_gradients(programs: Programs) -> Floats:
-    """Return the pseudo-gradients of an exchange that training waits for, including those outside."""
+    """Return the pseudo-gradients of an exchange for which training waits, including offloaded ones."""
     plan = programs.plans.structure
     if plan.peers == 1 or plan.outer.overlap > 0:
         return ZERO

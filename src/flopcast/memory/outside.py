@@ -21,7 +21,7 @@ def with_placements_in_memory(programs: Programs, placements: tuple[Placement, .
 
     Parameters
     ----------
-    programs : of one layout, without any placement
+    programs : programs of one layout, without any placement
     placements : of the result
     """
     own = programs.workload
@@ -42,14 +42,14 @@ def on_device(programs: Programs, kind: str) -> float:
 
 
 def outside_of_chunks(programs: Programs) -> Floats:
-    """Return a chunk's bytes of one micro-batch outside the device, (plans, 1, chunk classes)."""
+    """Return the offloaded bytes of one micro-batch of a chunk, (plans, 1, chunk classes)."""
     held = programs.stages.chunk_counts[:, None]
     each = (held[..., part] * layer.outside_bytes[:, :, None] for part, layer in enumerate(programs.layers))
     return sum(each, ZERO[:, :, None])
 
 
 def returned_activations(programs: Programs) -> Floats:
-    """Return activations that are back on the device while a backward runs: those of a few layers."""
+    """Return the activations of the few layers that are back on the device during a backward pass."""
     held = np.minimum(programs.stages.chunk_counts[:, None], 1.0)
     each = [held[..., part] * layer.outside_bytes[:, :, None] for part, layer in enumerate(programs.layers)]
     largest_bytes: Floats = np.max(np.broadcast_arrays(*each), axis=0)

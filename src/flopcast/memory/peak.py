@@ -1,19 +1,19 @@
 """Peak memory of every stage, with an interval.
 
 Answers: how much memory does a rank of each stage class need, and when?
-Elsewhere: whether it fits (verdict.py), each category by itself (categories.py: a new one is added there),
-the moments of a step (in_flight.py), memory over the whole step of one plan (curve.py).
+Elsewhere: the verdict (verdict.py), single categories (categories.py), the moments of a step
+(in_flight.py), memory over the whole step of one plan (curve.py).
 
 A stage is fullest at a moment of its order of tasks ("forward", "backward" or "weight": the pass that runs
 then), or at the end of the step ("update": activations are gone, gradients are copied and applied). Sizes
 are linear in the counts of in_flight.py, so the fullest moment is found without the times of tasks, and
 without a loop over all tasks. All arrays: (plans, stage classes).
 
-Conventions. Stages with equal layers form one class, which has the memory of its fullest stage. There are
-four sizes: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
-*reserved* by the allocator with its cache, *used* as the driver shows it, with the context and the buffers
-of communicators. Memory that is needed before the first step counts too (`sharding.built_whole`).
-Whether a plan fits is decided in verdict.py.
+Stages with equal layers form one class, which has the memory of its fullest stage. There are four sizes:
+*resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`), *reserved* by the
+allocator with its cache, and *used*, which the driver shows, with the context and the buffers of
+communicators. Memory that is needed before the first step also counts (`sharding.built_whole`). Whether a
+plan fits is decided in verdict.py.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,8 +41,8 @@ class PeakMemory:
     The sum of `by_category` is `allocated_bytes`; a category that is empty at the fullest moment is 0.
     `resident_bytes` includes gradients if the stack keeps them in a permanent buffer (Megatron-LM), and
     does not include them if they are freed between steps (PyTorch). It includes copies of gradients in
-    fp32. All of these are computed from the sizes `standing`, `updating` and `of_chunks` (categories.py):
-    during the whole step, in addition while gradients are applied, and for each chunk.
+    fp32. All numbers are computed from three sizes (categories.py): `standing` during the whole step,
+    `updating` in addition while gradients are applied, and `of_chunks` for each chunk.
     """
 
     by_category: dict[str, Floats]  # at the fullest moment
@@ -66,7 +66,7 @@ class PeakMemory:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FullestMoment:
-    """Bytes of one rank at its fullest moment, as `PeakMemory` has them; (plans, stage classes).
+    """Bytes of one rank at its fullest moment, as in `PeakMemory`; (plans, stage classes).
 
     A search needs only these five sizes for each plan, without categories and moments.
     """
@@ -91,14 +91,14 @@ def peak_memory(programs: Programs) -> PeakMemory:
 
 
 def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestMoment:
-    """Return the peaks of every stage class, for plans with their own and with other micro-batches.
+    """Return the peaks of every stage class, for pairs of a plan and a number of micro-batches.
 
     These are the peaks of `peak_memory`, without categories.
 
     Parameters
     ----------
     plan : array of shape (pairs,)
-        Which plan of the programs.
+        Index of the plan in the programs.
     micro_batches : array of shape (pairs,)
         Number of micro-batches after which the stages hold the most memory (`schedules.filled_after`).
 
@@ -114,13 +114,14 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestM
 
 
 def memory_on(programs: Programs, stages: Iterable[int]) -> Iterator[FullestMoment]:
-    """Yield the peaks of every stage class of one plan, as if it were on each of these pipeline stages.
+    """Yield the peaks of every stage class of one plan, for each of these pipeline stages on which it might
+    be.
 
     The stage classes of these programs are slices (workload/candidate_stages.py) and form no pipeline.
 
     Examples
     --------
-    Slices like the stages of a pipeline need what its stages need: tests/memory/test_slices.py.
+    tests/memory/test_slices.py shows that slices equal to the stages of a pipeline need the same memory.
     """
     weights = CategoryBytes.of(programs)
     standing, update = (sum(sizes(part, programs).values(), ZERO) for part in (STANDING, UPDATE))
@@ -216,7 +217,7 @@ def _peak(
 def fits(memory: PeakMemory | FullestMoment, cluster: Cluster) -> np.ndarray:
     """Return whether every stage of a plan fits its device, tightly or not; shape (plans,).
 
-    The expected need is compared with the capacity in the data sheet (verdict.py). The cache of PyTorch's
+    The expected need is compared with the capacity of the device (verdict.py). The cache of PyTorch's
     allocator does not count: before the allocator reports that it is out of memory, it frees its cached
     blocks and tries again (c10/cuda/CUDACachingAllocator.cpp).
     """
@@ -226,8 +227,8 @@ def fits(memory: PeakMemory | FullestMoment, cluster: Cluster) -> np.ndarray:
 def seen_bytes(memory: PeakMemory | FullestMoment, cluster: Cluster) -> Floats:
     """Return the memory that the driver shows, (plans, stage classes).
 
-    The allocator's cache fills up to the capacity and is given back when memory is short. A stage that fits
-    therefore never shows more than the capacity, even if its cache would need more.
+    The cache of the allocator grows up to the capacity, and is released when memory is short. A stage that
+    fits therefore never shows more than the capacity, even if its cache would need more.
     """
     capacity = cluster.node.device.memory_bytes
     shown_bytes: Floats = np.where(
@@ -246,7 +247,7 @@ def level_bytes(
     Parameters
     ----------
     flying_bytes, waiting_bytes, work_bytes : arrays of shape (plans, columns)
-        Bytes of one micro-batch of each class of chunks, in flight and waiting, and of each at work.
+        Bytes of one micro-batch of each chunk class in flight, waiting, and at work.
     """
     working = np.where(moments.at_work == NOTHING, 0.0, work_bytes[:, moments.at_work])
     for column in range(flying_bytes.shape[1]):  # one by one: a plan gets the same beside any others

@@ -10,7 +10,8 @@ stage classes, 1), because a unit is gathered once, whichever chunk is at work.
 
 References
 ----------
-What each ZeRO stage keeps: arXiv:1910.02054, section 5. Two units at once: arXiv:2304.11277, section 3.4.
+What each ZeRO stage keeps: arXiv:1910.02054, section 5. Two gathered units at the same time:
+arXiv:2304.11277, section 3.4.
 """
 
 from functools import reduce
@@ -31,9 +32,10 @@ from flopcast.workload.unit_sizes import UnitSize, trained_elements, whole_eleme
 
 
 def parameter_shards(programs: Programs) -> Floats:
-    """Return the 16-bit shard of ZeRO-3, if it exists besides the fp32 shard in the optimizer states.
+    """Return the 16-bit shard of ZeRO-3, if it exists in addition to the fp32 shard in the optimizer
+    states.
 
-    Frozen weights have no such state, so that their 16-bit shard is the only one.
+    Frozen weights have no optimizer states, so they have only the 16-bit shard.
     """
     return all_parameter_shards(programs) * on_device(programs, "parameters")
 
@@ -65,7 +67,7 @@ def _all_elements(programs: Programs) -> Counts:
 
 
 def secondary_copy(programs: Programs) -> Floats:
-    """Return the shard of the second copy of parameters, from which backward passes gather, in 16 bits."""
+    """Return the 16-bit shard of the second copy of parameters, from which backward passes gather."""
     plans = programs.plans
     if plans.structure.zero < 3 or group_of(plans.structure.shards, "secondary") is None:
         return ZERO
@@ -74,7 +76,8 @@ def secondary_copy(programs: Programs) -> Floats:
 
 
 def gradient_shards(programs: Programs) -> Floats:
-    """Return gradients summed over micro-batches: shards if each micro-batch is reduced, otherwise all.
+    """Return the gradients that are summed over micro-batches: shards if each micro-batch is reduced,
+    otherwise whole gradients.
 
     Both have the dtype of `stack.sharding`: FSDP2 accumulates whole gradients in the dtype of their
     reduction (`to_accumulated_grad_if_needed`). For gradients that are copied to the host layer by layer,
@@ -114,7 +117,8 @@ def gathered_parameters(programs: Programs) -> Floats:
 
 
 def unreduced_gradients(programs: Programs) -> Floats:
-    """Return one unit's gradients, in 16 bits as its backward writes them and in the dtype that is sent.
+    """Return the gradients of one unit, both in the 16 bits of the backward pass and in the dtype of the
+    reduction.
 
     With ZeRO-2 and ZeRO-3, they exist for one unit at a time, until its reduction has ended. The largest
     unit counts. Below ZeRO-2, ranks keep whole gradients, and the result is 0.

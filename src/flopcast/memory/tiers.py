@@ -1,10 +1,10 @@
-"""Memory outside the devices: which states of a plan are on the host, on drives and in the file system.
+"""Memory outside the devices: the states of a plan on the host, on drives and in the file system.
 
 Answers: how many bytes of which state does a node keep in each tier, and does the tier hold them?
 Elsewhere: placements (spec/offload.py), the memory of devices (peak.py), copies (workload/offload.py).
 
-Each rank of a node is counted as one of the fullest stage. Beside states, a host holds the buffers through
-which states on storage pass (`stack.offload.buffer_bytes`).
+Each rank of a node counts as a rank of the fullest stage. In addition to states, a host holds the buffers
+through which states on storage are copied (`stack.offload.buffer_bytes`).
 """
 
 import math
@@ -50,7 +50,7 @@ TIER_NAMES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierMemory:
-    """Bytes of one tier: of a node's memory and drives, or of the whole file system.
+    """Bytes of one tier: the memory or the drives of a node, or the whole file system.
 
     `by_category` adds up to `expected_bytes`; `low_bytes` and `high_bytes` are a 90 % interval.
     """
@@ -175,7 +175,7 @@ def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
     """Yield the memory of every tier outside the devices that the first plan uses.
 
     Sizes are those of a node for the host and its drives, and those of the job for a file system. Every
-    rank counts as one of the fullest stage, so that the expectation is an upper estimate for pipelines with
+    rank counts as a rank of the fullest stage, so the expectation is an upper estimate for pipelines with
     uneven stages. The interval is that of `OUTSIDE_HIGH_RATIO` in both directions.
     """
     for tier in TIERS if placements_of(programs) else ():
@@ -199,11 +199,13 @@ def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
 def outside_ratio(
     programs: Programs, cluster: Cluster, pairs: tuple[Integers, Counts] | None = None
 ) -> Floats:
-    """Return the upper end of the fullest tier's bytes over its capacity, (pairs,); 0 without a tier.
+    """Return the upper end of the bytes of the fullest tier divided by its capacity, (pairs,); 0 without a
+    tier.
 
     Parameters
     ----------
-    pairs : of plans and micro-batches, as for `outside_bytes`; None takes every plan with its own
+    pairs : pairs of plans and micro-batches, as for `outside_bytes`; None means every plan with its number
+        of micro-batches
     """
     plan, micro_batches = pairs or _each_plan(programs)
     most_ratio: Floats = np.zeros(len(plan))

@@ -1,8 +1,7 @@
 """The rule that decides whether memory fits, for one plan and for many.
 
-Answers: how far off may a predicted peak be, and does it fit a device of a given size?
-Elsewhere: the predicted peak itself (peak.py), what a search does with tight plans
-(search/memory_limit.py).
+Answers: how large may the error of a predicted peak be, and does the peak fit into a device?
+Elsewhere: the predicted peak itself (peak.py), tight plans in a search (search/memory_limit.py).
 
 A stage *fits* if the high end of its interval is within the device's memory, is *tight* if only the
 expected need is, and *does not fit* if the expected need is larger than the device's memory.
@@ -64,7 +63,7 @@ def allocated_interval(
 
 
 def within(size_bytes: Floats, capacity_bytes: float) -> Flags:
-    """Return whether the bytes of all stages are within a device; (plans,) from (plans, stage classes)."""
+    """Return whether the bytes of all stages, (plans, stage classes), fit into a device, (plans,)."""
     return np.asarray((size_bytes <= capacity_bytes).all(axis=-1))
 
 
@@ -73,7 +72,7 @@ def verdict(expected_bytes: float, high_bytes: float, capacity_bytes: float) -> 
 
     Parameters
     ----------
-    expected_bytes : memory that cannot be freed: allocated by the framework, and the driver's own
+    expected_bytes : memory that cannot be freed: that of the framework and that of the driver
     high_bytes : high end of the memory that the driver may show, including the allocator's cache
 
     Examples

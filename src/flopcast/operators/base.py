@@ -6,8 +6,8 @@ Elsewhere: how long it takes (cost/), how it is sharded (layers/), when it runs 
 Shapes are local to one rank; sizes count elements unless the name ends in `_bytes`. FLOP count the
 multiply-adds of matrix products only: everything else is bound by memory and counts its bytes.
 
-Operators and messages are linear maps, or treated as such: a message's backward is its adjoint, and an
-operator's backward is a list of operators, so that no second set of formulas exists.
+The backward pass of a message is its adjoint, and that of an operator is a list of operators, so no second
+set of formulas exists.
 """
 
 from abc import ABCMeta, abstractmethod
@@ -22,16 +22,17 @@ from flopcast.records import dataclass, field
 class Work:
     """The work of one kernel on a device.
 
-    `flop` on the matrix engine at precision `unit`; `moved_bytes` between memory and compute units, reads
-    plus writes, each tensor once: a lower bound, which no cache can undercut for tensors that do not fit
-    it. `after_bytes` move after the products, so that nothing hides them. `result_bytes` are written in 16
-    bits by 8- and 4-bit GEMMs of experts; some devices write them after the products. `cycles` are the
-    cycles of one multiprocessor for instructions that take longer than the bytes; all multiprocessors share
-    this work. `after_cycles` are cycles that nothing hides. `chain_cycles` are those of instructions that
-    wait for one another, which more multiprocessors do not shorten. `saved_bytes` are the part of the moved
-    bytes that the forward pass saved for this kernel, so that no cache holds them any more. `narrow_side`
-    is the side that all products have in common, if a matrix engine may be wider; None if measured curves
-    already contain its effect. Arrays of shape (plans, 1), or (plans, stage classes) for work on a rank.
+    `flop` run on the matrix engine at precision `unit`. `moved_bytes` are the reads and writes between
+    memory and compute units, with each tensor counted once. They are a lower bound for tensors that do not
+    fit into a cache. `after_bytes` move after the products, so that nothing hides them. `result_bytes` are
+    written in 16 bits by 8- and 4-bit GEMMs of experts; some devices write them after the products.
+    `cycles` are the cycles of one multiprocessor for instructions that take longer than the bytes; all
+    multiprocessors share this work. `after_cycles` are cycles that nothing hides. `chain_cycles` are cycles
+    of instructions that wait for one another, which more multiprocessors do not shorten. `saved_bytes` are
+    the part of the moved bytes that the forward pass saved for this kernel. They are no longer in a cache.
+    `narrow_side` is the common side of all products, if a matrix engine may be wider; None if measured
+    curves already contain its effect. Arrays of shape (plans, 1), or (plans, stage classes) for work on a
+    rank.
     """
 
     flop: Floats
@@ -81,13 +82,13 @@ class AbstractOperator(metaclass=_Interface):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the coordinates of the kernel class's curve, in the order of its axes.
 
-        By default, the bytes that the kernel moves. Coordinates are positive, except for the bytes of a
-        kernel that moves nothing (views, a bias that a GEMM adds).
+        By default, the only coordinate is the number of bytes that the kernel moves. Coordinates are
+        positive, except for the bytes of a kernel that moves nothing (views, a bias that a GEMM adds).
         """
         return (self.work().moved_bytes,)
 
     def kernels(self) -> Counts:
-        """Return how many kernels of equal size do this work."""
+        """Return the number of kernels of equal size that do this work."""
         return ONE
 
     def in_turn(self) -> Counts:
@@ -96,7 +97,7 @@ class AbstractOperator(metaclass=_Interface):
 
     @abstractmethod
     def saves(self) -> tuple[Saved, ...]:
-        """Return tensors kept from the forward until the backward pass."""
+        """Return the tensors that are kept from the forward until the backward pass."""
 
     @abstractmethod
     def gradients(self) -> "tuple[tuple[str, AbstractOperator], ...]":
@@ -104,7 +105,8 @@ class AbstractOperator(metaclass=_Interface):
         first.
 
         "dgrad" is the gradient of an input, on the critical path of the backward pass; "wgrad" is the
-        gradient of a weight, for which nothing in the pass waits. The result is empty if no kernel runs.
+        gradient of a weight, for which nothing in the pass waits. The result is empty if the backward pass
+        runs no kernel.
         """
 
 

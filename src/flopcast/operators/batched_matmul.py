@@ -1,7 +1,8 @@
 """The two batched products of attention: scores `Q @ K.T` and context `P @ V`.
 
-Answers: FLOP, bytes and saved tensors of attention whose score matrix is written to memory.
-Elsewhere: attention that never writes it (operators/flash_attention.py).
+Answers: how many FLOP and bytes does attention need, and which tensors does it save, if its score matrix is
+written to memory?
+Elsewhere: attention that never writes the scores (operators/flash_attention.py).
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
@@ -13,12 +14,12 @@ from flopcast.records import dataclass, replace
 class BatchedMatmul(AbstractOperator):
     """`batch` independent products, one per sequence and head.
 
-    Role "scores" is `Q[s, d] @ K[t, d].T` (large output, short sum), role "context" is
-    `P[s, t] @ V[t, d]` (small output, long sum): two shapes, two speeds. The gradients of either
-    are made of the same two shapes.
+    Role "scores" is `Q[s, d] @ K[t, d].T` (large output, short sum), and role "context" is `P[s, t] @ V[t,
+    d]` (small output, long sum). These two shapes have different speeds. The gradients of either role
+    consist of the same two shapes.
 
-    With fewer key/value heads than query heads, K and V are repeated first: `batch` counts query heads
-    for all three matrices.
+    If there are fewer key/value heads than query heads, K and V are first repeated, so `batch` counts query
+    heads for all three matrices.
 
     Examples
     --------
@@ -55,7 +56,7 @@ class BatchedMatmul(AbstractOperator):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return keys, head size, number of products."""
+        """Return the number of keys, the head size and the number of products."""
         return self.keys, self.head_size, self.batch
 
     def saves(self) -> tuple[Saved, ...]:

@@ -1,12 +1,13 @@
-"""Convolutions as products: each output place is a row, each output channel a column (implicit GEMM).
+"""Convolutions as products: each output position is a row, and each output channel a column (implicit
+GEMM).
 
 Answers: what are the FLOP, bytes, gradients and kept tensors of a convolution (also grouped, depthwise or
 transposed)?
 Elsewhere: products of plain matrices (matmul.py), the graph that contains convolutions (graph/).
 
-No matrix of patches is written: a kernel reads the input itself (cuDNN, arXiv:1410.0759, section 3). Bytes
-are therefore those of input, filters and output, although the sum of a place has more terms. With one
-input channel in each group, no matrix engine helps; such kernels have a class of their own.
+No matrix of patches is written, because kernels read the input directly (cuDNN, arXiv:1410.0759, section
+3). Bytes are therefore those of input, filters and output. Kernels with one input channel per group do not
+use matrix engines, and have a separate class.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ class Convolution(AbstractOperator):
 
     Examples
     --------
-    The first convolution of ResNet-50 has 64 filters of 7 · 7 places in 3 channels, at 112 · 112 places:
+    The first convolution of ResNet-50 has 64 filters of 7 · 7 pixels in 3 channels, at 112 · 112 positions:
 
     >>> from flopcast.dtypes import constant
     >>> first = Convolution(rows=constant(112 * 112), columns=constant(64), terms=constant(3 * 7 * 7),
@@ -75,7 +76,7 @@ class Convolution(AbstractOperator):
         return entered * ELEMENT_BYTES[self.dtype]
 
     def work(self) -> Work:
-        """Return the work: the same products and the same three tensors in every layout."""
+        """Return the work. Every layout has the same products and the same three tensors."""
         elements = self.read + self.weight_elements + self.rows * self.columns
         return Work(
             flop=2 * self.rows * self.columns * self.terms,
@@ -84,7 +85,7 @@ class Convolution(AbstractOperator):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return rows over all groups, columns of one group and terms, as the layout multiplies them.
+        """Return rows of all groups, columns of one group, and terms, in the order of the layout.
 
         The coordinate of a depthwise kernel is its bytes, as for memory-bound kernels.
         """

@@ -2,10 +2,10 @@
 
 Answers: how many FLOP and bytes does one layer's attention need while an engine generates tokens?
 Elsewhere: prompts (flash_attention.py), attention against cached latents (latent_decode.py), how long it
-takes (cost/), how many tokens a window leaves (serving/rewrites/cached_attention.py).
+takes (cost/), the tokens inside a window (serving/rewrites/cached_attention.py).
 
-The kernel reads every cached key and value once and multiplies little: it is bound by memory. It splits the
-tokens of a sequence over multiprocessors, because there are fewer sequences and heads than these.
+The kernel reads every cached key and value once and has few FLOP, so it is memory-bound. It divides the
+tokens of a sequence over multiprocessors, because there are fewer sequences and heads than multiprocessors.
 """
 
 import numpy as np

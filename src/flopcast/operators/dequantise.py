@@ -1,8 +1,9 @@
-"""Weights that are stored in few bits, written out for a product (QLoRA, arXiv:2305.14314, section 3).
+"""Conversion of weights that are stored in 4 bits to 16 bits for a product (QLoRA, arXiv:2305.14314,
+section 3).
 
 Answers: how many bytes does a 4-bit weight with its scales have, and how many bytes move before a GEMM
 reads it?
-Elsewhere: which weights are stored so (layers/adapters.py).
+Elsewhere: the weights that are stored in 4 bits (layers/adapters.py).
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
@@ -34,7 +35,7 @@ class Dequantise(AbstractOperator):
         return "dequantise"
 
     def work(self) -> Work:
-        """Return the work: codes and their scales read, weights written."""
+        """Return the work: codes and scales are read, and weights are written."""
         each_bytes = STORED_BYTES[self.stored] + ELEMENT_BYTES[self.dtype]
         return Work(flop=ZERO, moved_bytes=self.elements * each_bytes, unit=self.dtype)
 
@@ -43,5 +44,5 @@ class Dequantise(AbstractOperator):
         return ()
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return the same pass again, for the product of the backward pass."""
+        """Return another dequantisation, for the product of the backward pass."""
         return (("dgrad", self),)

@@ -1,8 +1,8 @@
 """Messages between ranks of experts, which send tokens to experts and results back.
 
 Answers: how many copies of a token are sent, with how many bytes, and by which library?
-Elsewhere: all other messages and their conventions (messages.py), which library a stack has
-(spec/expert_software.py), how long it takes (cost/collectives).
+Elsewhere: all other messages and their conventions (messages.py), the library of a stack
+(spec/expert_software.py), seconds (cost/collectives).
 """
 
 from typing import TypeVar
@@ -37,8 +37,9 @@ class Routing:
     top_k : array of shape (plans, 1)
         Experts that each token chooses.
     groups, top_groups : int
-        Groups into which experts are divided, and how many of them a token may choose from (DeepSeek-V3: 4
-        of 8, arXiv:2412.19437, section 2.1.2). This limits how many nodes a token is sent to.
+        Groups into which experts are divided, and the number of groups from which a token may choose
+        (DeepSeek-V3: 4 of 8, arXiv:2412.19437, section 2.1.2). This limits how many nodes a token is sent
+        to.
     """
 
     tokens: Counts
@@ -69,13 +70,13 @@ class Routing:
 class AbstractExchange(AbstractMessage):
     """Tokens that are sent to the ranks of their experts, or back, once for each of these ranks.
 
-    `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`. `rows_bytes` is the same
-    with a row for each pick. A library sends these rows if it does not detect which rows are copies. Tokens
-    may be sent to the experts in 8 or 4 bits with scales, and back in 16 bits. `library` is the library in
-    DISPATCH whose kernels send the tokens; `routing` determines how many copies leave a scale-up domain.
-    `dual_ratio` is the bytes of the other direction, divided by those of this direction. `with_scores`:
-    each copy of a token is sent with the token's scores for all experts of the scale-up domain, as in
-    HybridEP's dispatch in the forward pass and its combine in the backward pass.
+    `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`. `rows_bytes` counts a row
+    for each chosen expert of each token. A library sends these rows if it does not detect which rows are
+    copies. Tokens may be sent to the experts in 8 or 4 bits with scales, and back in 16 bits. `library` is
+    the library in DISPATCH whose kernels send the tokens; `routing` determines how many copies leave a
+    scale-up domain. `dual_ratio` is the bytes of the other direction, divided by those of this direction.
+    `with_scores`: each copy of a token is sent with the token's scores for all experts of the scale-up
+    domain, as in HybridEP's dispatch in the forward pass and its combine in the backward pass.
     """
 
     rows_bytes: Floats = field(default_factory=lambda: ZERO)
@@ -126,7 +127,7 @@ Way = TypeVar("Way", bound=AbstractExchange)
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Dispatch(AbstractExchange):
-    """Every token is sent once to each rank that holds some of its experts."""
+    """Tokens are sent once to each rank that holds at least one of their experts."""
 
     @property
     def collective(self) -> str:
@@ -134,22 +135,22 @@ class Dispatch(AbstractExchange):
         return DISPATCH[self.library]
 
     def cast(self, ratio: float) -> "Dispatch":
-        """Return the dispatch of tokens that were cast before; the bytes of gradients do not change.
+        """Return the dispatch of tokens that were cast before. The bytes of gradients do not change.
 
         Parameters
         ----------
-        ratio : bytes of a token that was cast over those of one that was not
+        ratio : bytes of a cast token divided by those of the original token
         """
         return self._scaled(Dispatch, ratio, 1.0 / ratio)
 
     def dual(self) -> "Combine":
-        """Return the message of the gradients of the copies, which return and are summed."""
+        """Return the message that sends the gradients of the copies back and sums them."""
         return self._other_way(Combine)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Combine(AbstractExchange):
-    """The results of a token's copies return to its own rank and are summed there."""
+    """The results of a token's copies are sent back to its rank and are summed there."""
 
     @property
     def collective(self) -> str:
@@ -157,7 +158,7 @@ class Combine(AbstractExchange):
         return COMBINE[self.library]
 
     def dual(self) -> Dispatch:
-        """Return the message of the sum's gradient, which goes to every rank that sent a summand."""
+        """Return the message that sends the gradient of the sum to every rank of a summand."""
         return self._other_way(Dispatch)
 
 
@@ -168,15 +169,15 @@ def expected_copies(
     broadcast.
 
     Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank gets
-    no copy if all k experts are among the other E − E / n experts, with the probability C(E − E/n, k) /
-    C(E, k), the product over i < k of (E − E/n − i) / (E − i). The expectation is n times the rest. Because
-    all ranks are equal, 1 / n of the copies stay on their own rank: (n − 1) / n crosses the links, as in an
-    all-to-all.
+    no copy if all k experts are among the E − E / n experts of other ranks. This has the probability C(E −
+    E/n, k) / C(E, k), the product over i < k of (E − E/n − i) / (E − i). The expectation is n times one
+    minus this probability. Because all ranks are equal, 1 / n of the copies stay on their rank, and (n − 1)
+    / n cross the links, as in an all-to-all.
 
-    Group-limited routing (arXiv:2405.04434, section 2.2.2; arXiv:2412.19437, section 2.1.2) makes it
-    smaller: experts form `groups` equal groups of neighbours, a token chooses `top_groups` of them, each
-    set equally likely, and its experts inside. The experts of a rank are then in one group, or fill several
-    groups.
+    Group-limited routing (arXiv:2405.04434, section 2.2.2; arXiv:2412.19437, section 2.1.2) reduces this
+    number: experts form `groups` equal groups of neighbours, and a token chooses its experts from
+    `top_groups` groups, where all sets of groups are equally likely. The experts of a rank are then in one
+    group, or fill several groups.
 
     Parameters
     ----------
@@ -185,13 +186,13 @@ def expected_copies(
 
     Examples
     --------
-    DeepSeek-V3's eight of 256 over one node, and one rank, which keeps its tokens:
+    Eight of 256 experts, as in DeepSeek-V3, over one node, and on a single rank, which sends no tokens:
 
     >>> one = np.ones(1)
     >>> expected_copies(256 * one, 8 * one, np.array([1.0, 8.0])).round(2).tolist()
     [1.0, 5.29]
 
-    The same over 64 ranks of eight nodes, of which a token may use four:
+    The same experts over 64 ranks of eight nodes, if a token may use only four nodes:
 
     >>> expected_copies(256 * one, 8 * one, 64 * one, groups=8, top_groups=4).round(2).tolist()
     [7.36]

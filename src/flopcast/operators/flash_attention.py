@@ -1,17 +1,17 @@
 """Attention in one kernel that never writes its score matrix (FlashAttention, arXiv:2205.14135).
 
-Answers: FLOP, bytes and saved tensors. Convention: a causal kernel skips the upper triangle, so it needs
-half of the FLOP. A kernel with a window also skips the scores outside the window. Such a band is priced as
-causal squares whose queries have the same mean number of keys: these squares have as many tiles of queries,
-and as many tiles of keys for each tile of queries. The band's second ragged edge, one tile more, is left
-out: 4 to 8 % of the time for windows of 1024 and 128 tokens, by how speed on H100 grows with the length. No
-kernel with a window was measured, so that they are a class of their own.
+Answers: how many FLOP and bytes does the kernel need, and which tensors does it save? A causal kernel skips
+the upper triangle, so it needs half of the FLOP. A kernel with a window also skips the scores outside the
+window. The time of such a band is that of causal squares whose queries have the same mean number of keys.
+These squares have as many tiles of queries, and as many tiles of keys for each tile of queries. The partly
+filled tiles at the second edge of the band are ignored. They take 4 to 8 % of the time for windows of 1024
+and 128 tokens, according to the growth of speed with length on H100. No kernel with a window was measured,
+so these kernels have a separate class.
 
 Latent attention (arXiv:2405.04434, section 2.1) also uses this kernel for training and prefill, after the
 keys and values of every head have been computed from the latents. Its queries and keys have more elements
-than its values, as rotated ones come on top (DeepSeek: 128 + 64, and 128). Such kernels are a class of
-their own. In decoding, queries are multiplied with the latents themselves. Modules of serving describe
-this.
+than its values, because rotated elements are added (DeepSeek: 128 + 64, and 128). Such kernels have a
+separate class. In decoding, queries are multiplied by the latents directly (latent_decode.py).
 """
 
 import numpy as np
@@ -25,12 +25,13 @@ from flopcast.records import dataclass, replace
 class FlashAttention(AbstractOperator):
     """The kernel computes `softmax(Q @ K.T) @ V` for every sequence and every head of this rank.
 
-    Key/value heads that several query heads share are read once: with grouped queries the kernel moves
-    fewer bytes, but multiplies as much.
+    Key/value heads that several query heads share are read once, so grouped queries move fewer bytes but
+    need as many FLOP.
 
     Examples
     --------
-    Two products of 2 · s² · d FLOP for a head, half of that if causal; 2.5 times as much backward:
+    A head needs two products of 2 · s² · d FLOP, or half of this if causal, and 2.5 times as many FLOP in
+    the backward pass:
 
     >>> from flopcast.dtypes import constant
     >>> head = FlashAttention(batch=constant(1), kv_batch=constant(1), queries=constant(1024),
@@ -55,7 +56,7 @@ class FlashAttention(AbstractOperator):
     >>> (local.work().flop / head.work().flop).item(), local.kernel
     (0.234375, 'flash_attention.window')
 
-    A block of other keys, half as many as queries, costs what the rank's own causal block does:
+    A block of another rank's keys, half as many as queries, costs as much as the rank's own causal block:
 
     >>> block = replace(head, causal=False, keys=constant(512), partial=True)
     >>> (block.work().flop / head.work().flop).item()
@@ -77,7 +78,11 @@ class FlashAttention(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve per pass, for equal heads, for others, and for windows; one for all in fp32."""
+        """Return the name of the curve.
+
+        Each pass has separate curves for equal head sizes, for different head sizes and for windows. In
+        fp32, all kernels share one curve.
+        """
         latent = "" if self.value_head_size is None else ".latent"
         window = "" if self.mean_keys is None else ".window"
         kind = ".fp32" if is_wide(self.dtype) else latent or window
@@ -147,7 +152,7 @@ class FlashAttention(AbstractOperator):
         return length, 0.5 * (self.head_size + self.output_size), squares
 
     def saves(self) -> tuple[Saved, ...]:
-        """Return q, k, v, the output and one fp32 log-sum of each row.
+        """Return q, k, v, the output, and one fp32 log-sum for each row.
 
         The backward kernel computes the scores again from these tensors. A kernel over one block of a ring
         (`partial`) keeps no log-sums of its own, because the blocks of a row share theirs. Keys and values

@@ -1,13 +1,13 @@
 """Low-precision number formats: operands of GEMMs in 8 or 4 bits, including their scales.
 
-Answers: how many bytes has an element of a format, and which matrix engine multiplies it?
+Answers: how many bytes does an element of a format have, and which matrix engine multiplies it?
 Elsewhere: which products run in which format (spec/precision.py), which tensors are cast
 (workload/rewrites).
 
-A format is elements, and scales that blocks of elements share. Wide formats (fp16, bf16, fp32) have no
-scales and are dtypes (dtypes.py).
+A format consists of elements, and of scales that blocks of elements share. 16-bit and 32-bit formats (fp16,
+bf16, fp32) have no scales and are dtypes (dtypes.py).
 
-Serving engines keep weights in more formats than training multiplies (`SERVED_FORMATS`).
+Serving engines support more formats of weights than training (`SERVED_FORMATS`).
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class NumberFormat:
 
     @property
     def size_bytes(self) -> float:
-        """Return bytes of one element with its share of a scale.
+        """Return the bytes of one element with its share of a scale.
 
         >>> FORMATS["fp8"].size_bytes, FORMATS["mxfp8"].size_bytes, FORMATS["nvfp4"].size_bytes
         (1.0, 1.03125, 0.5625)
@@ -92,7 +92,7 @@ class ServedFormat:
         return weights * self.shared_bytes / SHARED_BYTES_PER_CYCLE
 
     def engine_of(self, dtype: str) -> str:
-        """Return the matrix engine that multiplies them."""
+        """Return the matrix engine that multiplies elements of this format."""
         return self.engine or dtype
 
 
@@ -122,7 +122,7 @@ class MixedEngine:
     scale_instructions: int
 
     def flop_per_s(self, peaks: Mapping[str, float], fp32_flop_per_s: float) -> float:
-        """Return the FLOP/s of the slower of the engines, one after another, and the fp32 units.
+        """Return the FLOP/s, which either the engines, one after another, or the fp32 units limit.
 
         >>> mixed = MixedEngine(shares=(("int4", 0.5), ("int8", 0.5)), sum_terms=128, scale_instructions=3)
         >>> round(mixed.flop_per_s({"int4": 1200e12, "int8": 600e12}, 20e12) / 1e12)
@@ -197,7 +197,7 @@ def engines_of(name: str) -> tuple[str, ...]:
 class CachedFormat:
     """The format in which an engine keeps keys and values.
 
-    `element_bytes` are the bytes of one element with its share of scales; 0 means those of the queries.
+    `element_bytes` are the bytes of one element with its share of scales; 0 means as many as in queries.
     `engine` is the matrix engine that multiplies keys and values; "" means that of the queries.
     """
 
@@ -209,7 +209,7 @@ class CachedFormat:
         return self.element_bytes or ELEMENT_BYTES[dtype]
 
     def engine_of(self, dtype: str) -> str:
-        """Return the matrix engine that multiplies them by queries of a dtype."""
+        """Return the matrix engine that multiplies keys and values by queries of a dtype."""
         return self.engine or dtype
 
 

@@ -1,4 +1,4 @@
-"""The routed experts of one layer as serving engines run them: one call for all experts of a rank.
+"""The routed experts of one layer in serving engines: one call for all experts of a rank.
 
 Answers: how many FLOP and bytes do the experts of one layer need on one rank in one iteration of an engine?
 Elsewhere: products of experts of training (grouped_matmul.py), how many experts get a row and how uneven
@@ -6,17 +6,17 @@ the rows are (layers/expert_load.py), exchanges between ranks (exchanges.py), ho
 (cost/kernels).
 
 The call sorts rows by expert, multiplies by the gate and up weights, applies the activation, multiplies by
-the down weights, and adds each token's results with their weights; in formats in which both operands are
-multiplied it casts them as well. With few tokens, most of its time is needed to read the weights of the
-experts that have rows.
+the down weights, and adds each token's results with their weights; if both operands are multiplied in a
+low-precision format, it also casts the inputs. With few tokens, most of its time is needed to read the
+weights of the experts that have rows.
 
 Some engines run separate kernels instead, which need to know the number of rows before the pass runs
 (`padded_rows`). DeepGEMM's grouped products compute a multiple of 128 rows for each expert that the rank
 holds. vLLM 0.11 and 0.12 allocate as many rows for all of them, and every kernel runs over all these rows
-(compute_aligned_M in vllm/model_executor/layers/fused_moe/deep_gemm_utils.py). We assume that rows of no
-expert read as many weights as the others. No table measures all these kernels together, so that they have
-no curve: a data-sheet estimate counts 0.6 of their bound. The two products alone reach 0.57 to 0.67 of it
-on H800 with 128 rows for each of 8 to 64 experts (data/peers/infersim).
+(compute_aligned_M in vllm/model_executor/layers/fused_moe/deep_gemm_utils.py). flopcast assumes that rows
+without an expert read as many weights as other rows. No table measures all these kernels together, so they
+have no curve; a data-sheet estimate assumes 0.6 of their bound. The two products alone reach 0.57 to 0.67
+of the bound on H800 with 128 rows for each of 8 to 64 experts (data/peers/infersim).
 """
 
 import numpy as np
@@ -33,18 +33,18 @@ PADDED_ROWS = 128
 class FusedExperts(AbstractWithoutBackward):
     """The experts of one layer on a rank of a serving engine.
 
-    `tokens` is the number of tokens that enter the layer on this rank. `rows` is the number of their picks
-    for experts of this rank: tokens times experts per token, if the rank holds all experts. `touched` is
-    the number of experts that get at least one row, so that their weights are read. `imbalance` is the rows
-    of the fullest expert, divided by the mean rows of the touched experts. `inner` is the width of one
-    expert on this rank; a `gated` expert has two products of that width before its activation. `weights` is
-    as of a `ServedMatmul`.
+    `tokens` is the number of tokens that enter the layer on this rank. `rows` is the number of rows for
+    experts of this rank: tokens times experts per token, if the rank holds all experts. `touched` is the
+    number of experts that get at least one row, so that their weights are read. `imbalance` is the rows of
+    the fullest expert, divided by the mean rows of the touched experts. `inner` is the width of one expert
+    on this rank; a `gated` expert has two products of that width before its activation. `weights` is that
+    of `ServedMatmul`.
 
     Bytes count the weights of the touched experts, the tokens and their results once each. With few tokens,
     intermediate results stay in the cache, so they are not counted, and the bytes are a lower bound.
-    `padded` experts run in separate kernels over many rows, so that the rows between them move as well:
-    inputs are gathered and read, the results of gate and up weights are written and read, activated rows
-    are written and read, and results are written.
+    `padded` experts run in separate kernels over many rows, so the intermediate rows also move: inputs are
+    gathered and read, the results of gate and up weights are written and read, activated rows are written
+    and read, and results are written.
 
     Examples
     --------
@@ -96,7 +96,8 @@ class FusedExperts(AbstractWithoutBackward):
         return (3 if self.gated else 2) * self.inner
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return rows, columns and length of an expert's weights, touched experts, imbalance and tokens.
+        """Return the coordinates: rows, columns and length of an expert's weights, touched experts,
+        imbalance, and tokens.
 
         The first five coordinates are those of a single `GroupedMatmul` for all products, whose curve is
         used if the class was not measured.

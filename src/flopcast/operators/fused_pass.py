@@ -1,7 +1,8 @@
 """One kernel over several tensors, which fuses consecutive elementwise operators of a trace.
 
-Answers: what does a run of norms, sums, activations and copies move where it is one kernel?
-Elsewhere: passes of known kinds (memory_bound.py), how runs are found (interop/tracing/fusing.py).
+Answers: how many bytes do consecutive norms, sums, activations and copies move if they are one kernel?
+Elsewhere: passes of known kinds (memory_bound.py), the search for such operators
+(interop/tracing/fusing.py).
 
 Intermediate results of its passes are never written to memory. The backward pass reads the gradients of the
 outputs and the kept tensors, and writes the gradients of the inputs.
@@ -38,7 +39,7 @@ class FusedPass(AbstractOperator):
         return "fused_pass.backward" if self.is_gradient else "fused_pass"
 
     def work(self) -> Work:
-        """Return the work: no matrix product, and each tensor moved once."""
+        """Return the work: no matrix product, and each tensor moves once."""
         again = sum((elements for _, elements in self.kept), ZERO) if self.is_gradient else ZERO
         return Work(
             flop=ZERO, moved_bytes=(self.moved + again) * ELEMENT_BYTES[self.dtype], unit=self.dtype

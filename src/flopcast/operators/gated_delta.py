@@ -1,22 +1,22 @@
 """Mixers whose heads keep a state instead of a cache: gated delta rule, KDA, Mamba, Mamba-2, GLA and RWKV.
 
-Answers: how many FLOP and bytes does its core need over the tokens of sequences, forward and backward, and
-for one new token of each sequence that decodes? What does the backward pass keep?
-Elsewhere: projections, convolution and norm around it (layers/gated_delta_net.py, layers/selective_scan.py,
-layers/time_mix.py), how long it takes (cost/).
+Answers: how many FLOP and bytes does the core of such a mixer need in training and decoding, and which
+tensors are kept for the backward pass?
+Elsewhere: projections, convolution and norm around the core (layers/gated_delta_net.py,
+layers/selective_scan.py, layers/time_mix.py), how long it takes (cost/).
 
 A head keeps a state S of key size times value size. A token with query q, key k, value v, decay a and
 strength b changes it to a·S + b·k·(v - a·Sᵀk)ᵀ and reads Sᵀq: three products with the state (Gated Delta
-Networks, arXiv:2412.06464, section 3). Prompts are divided into chunks. Inside a chunk, tokens meet by
-products of their queries, keys and values, and the state is read and written once for each chunk (section
-3.3; arXiv:2406.06484, section 3). Mamba-2 (arXiv:2405.21060, section 6) changes the state to a·S + b·k·vᵀ;
-heads of a group share queries and keys, whose products are computed once for the group.
+Networks, arXiv:2412.06464, section 3). Prompts are divided into chunks. Inside a chunk, tokens interact
+through products of their queries, keys and values. The state is read and written once for each chunk
+(section 3.3; arXiv:2406.06484, section 3). Mamba-2 (arXiv:2405.21060, section 6) changes the state to a·S +
+b·k·vᵀ; heads of a group share queries and keys, whose products are computed once for the group.
 
 The backward kernels of Mamba-2 (`_mamba_chunk_scan_combined_bwd` of state-spaces/mamba) compute the states
-of all chunks again, and the gradients of these states, of values, keys and queries: five products with the
-state for two forward. Inside a chunk, they compute the products of queries with keys again, and three
-products of the size of results with values for one. Those of the gated delta rule
-(`chunk_gated_delta_rule_bwd` of fla-org/flash-linear-attention) also compute each product again and two
+of all chunks again, and the gradients of these states, of values, keys and queries. They need five products
+with the state instead of two. Inside a chunk, they compute the products of queries with keys again, and
+need three products of results with values instead of one. The kernels of the gated delta rule
+(`chunk_gated_delta_rule_bwd` of fla-org/flash-linear-attention) compute each product again, and two
 gradients of it.
 
 Gated linear attention (GLA, arXiv:2312.06635) changes the state to diag(a)·S + k·vᵀ: each element of a key
@@ -39,7 +39,7 @@ with which the published models were trained compute one token after another, wi
 (wkv6/cuda/wkv6_cuda_v1a.cu in BlinkDL/RWKV-CUDA; rwkv7/backstepping_smallhead in johanwind/wind_rwkv).
 `RECURRENCES` counts their instructions. RWKV-7 writes the states of every 16th token, from which the
 backward pass starts. A thread sums over the keys of a token, and each addition waits for the previous one.
-With few heads and sequences, no other work fills this time.
+With few heads and sequences, no other work hides this time.
 
 The kernels of all rules are limited by their instructions: their time follows the multiprocessors' clock.
 
@@ -116,10 +116,10 @@ FLOP_PER_CYCLE = {  # of a multiprocessor, forward and backward: References
 class Recurrence(NamedTuple):
     """A kernel that computes the state of one token after another, without matrix products.
 
-    Cycles of a multiprocessor for an element of the states of a token, forward and backward; how many
-    tensors of a row for each token are read or written, forward and backward; how many of them are inputs;
-    of how many tokens the last state is kept for the backward pass; how many results in fp32; and how many
-    sums over the keys of a token wait for one another, forward and backward.
+    Its fields are the cycles of a multiprocessor for each state element of a token, and the numbers of
+    tensors that are read or written (each forward and backward); the number of inputs; the tokens between
+    two states that are kept for the backward pass; the number of fp32 results; and the number of sums over
+    keys that wait for one another, forward and backward.
     """
 
     cycles: tuple[float, float]
@@ -143,8 +143,8 @@ RECURRENCES = {
 class GlaPasses(NamedTuple):
     """Number of times that GLA's kernels read or write an element, in the inputs' format ("low") or fp32.
 
-    Elements of the keys of a token (and of its queries and decays), of its values, of the state of a chunk,
-    and of the products of queries with keys of a chunk.
+    The elements are those of the keys of a token (and of its queries and decays), of its values, of the
+    state of a chunk, and of the products of queries with keys of a chunk.
     """
 
     low_keys: int
@@ -167,8 +167,8 @@ class GatedDelta(AbstractOperator):
 
     Examples
     --------
-    A head of 128 by 128 with chunks of 64 tokens needs 98,304 FLOP a token for its state and 81,920 inside
-    the chunk:
+    A head of 128 by 128 with chunks of 64 tokens needs 98,304 FLOP per token for its state and 81,920
+    inside the chunk:
 
     >>> from flopcast.dtypes import constant
     >>> core = GatedDelta(sequences=constant(2), tokens=constant(4096), heads=constant(16),
@@ -197,15 +197,15 @@ class GatedDelta(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for all kernels of a rule and a pass together."""
+        """Return the name of the curve, which covers all kernels of a rule and a pass."""
         return KERNELS[self.rule] + (".backward" if self.is_gradient else "")
 
     def work(self) -> Work:
         """Return the work.
 
-        They are the products with the state and, inside a chunk, products of keys with keys, of queries
-        with keys, and of their results with keys, values and changes. Queries, keys and values are read and
-        results written; each state is read and written once for a sequence.
+        It consists of products with the state and, inside a chunk, products of keys with keys, of queries
+        with keys, and of their results with keys, values and changes. Each state is read and written once
+        for a sequence.
         """
         if self.rule == "gated":
             return self._work_of_gla()
@@ -270,7 +270,7 @@ class GatedDelta(AbstractOperator):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return the tokens of a sequence, which run one chunk after another, and the states.
+        """Return the tokens of a sequence, whose chunks run one after another, and the states.
 
         For GLA and recurrences, it is the number of moved bytes, as for a memory-bound kernel.
         """
@@ -311,7 +311,7 @@ class GatedDelta(AbstractOperator):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class DeltaDecode(AbstractWithoutBackward):
-    """The gated delta rule for the new tokens of sequences that decode: `computed_tokens` of each.
+    """The gated delta rule for `computed_tokens` new tokens of each decoding sequence.
 
     The state of every sequence is read once. It is written after each new token, so that drafted tokens can
     be rejected. Products with a vector do not run on matrix engines, so only bytes count.
@@ -342,7 +342,7 @@ class DeltaDecode(AbstractWithoutBackward):
         return "state_space_decode" if self.rule == "additive" else "delta_decode"
 
     def work(self) -> Work:
-        """Return the work: states read and written, queries, keys and values read, results written."""
+        """Return the work: read and written states, read queries, keys and values, and written results."""
         states_bytes = STATE_BYTES * self.sequences * self.heads * self.key_size * self.value_size
         row = 2.0 * (self.key_heads * self.key_size + self.heads * self.value_size)
         rows_bytes = self.sequences * self.computed_tokens * row * ELEMENT_BYTES[self.dtype]

@@ -1,8 +1,8 @@
 """Memory-bound kernels of an exported graph: passes, norms, pooling, look-ups, sorts, scans.
 
-Answers: which bytes does such a kernel move in both passes, and what does it keep?
-Elsewhere: which operator becomes which kernel (graph/steps.py), how fast each family moves its bytes
-(cost/kernels/fallback_classes.py), how a compiler fuses them (workload/rewrites/compiled_graph.py).
+Answers: how many bytes does such a kernel move in both passes, and which tensors does it keep?
+Elsewhere: the kernels of each operator (graph/steps.py), their bandwidth
+(cost/kernels/fallback_classes.py), their fusion by a compiler (workload/rewrites/compiled_graph.py).
 
 Sizes count elements of the activation dtype; a mask of one byte per element counts half of its elements.
 """
@@ -52,7 +52,7 @@ class GraphKernel(AbstractOperator):
 
     @property
     def is_joined(self) -> bool:
-        """Return whether a compiler made the kernel of several operators."""
+        """Return whether a compiler fused several operators to this kernel."""
         return self.family == JOINED
 
     @property

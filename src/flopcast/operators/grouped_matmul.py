@@ -24,13 +24,13 @@ class GroupedMatmul(AbstractOperator):
 
     `layout` names the pass of a linear layer: "forward", "input_gradient" (dx = dout @ w.T, so n and k are
     exchanged) or "weight_gradient" (dw = x.T @ dout). A weight gradient keeps the n and k of the forward
-    product: its result has the weight's shape and its sum runs over the rows of a group. All three read or
-    write the same three tensors, so they need the same FLOP and bytes.
+    product: its result has the weight's shape and its sum runs over the rows of a group. All three layouts
+    read or write the same three tensors, so they need the same FLOP and bytes.
 
     `imbalance` is the rows of the fullest group, divided by the mean rows of a group: 1 if all groups are
     equal, and at most `groups`. `narrow` is the format of both operands, as of a `Matmul`, and
     `cast_kernels` the number of kernels that cast the operand of a group. `separate` products are dense
-    GEMMs with one kernel for each group, on a few concurrent streams. The speed of each depends on its own
+    GEMMs with one kernel for each group, on a few concurrent streams. The speed of each GEMM depends on its
     rows.
 
     A weight gradient that is added to a sum with `sum_bytes` per element reads and writes this sum after
@@ -104,7 +104,7 @@ class GroupedMatmul(AbstractOperator):
         return FORMATS[self.narrow].size_bytes if self.narrow else ELEMENT_BYTES[self.dtype]
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return all rows, columns, length of the sum, groups, imbalance.
+        """Return the coordinates: all rows, columns, length of the sum, groups, and imbalance.
 
         The first three coordinates are those of a dense GEMM of all rows, whose curve is used if the class
         was not measured. For separate products, they are those of the mean group, as for any dense product.
@@ -115,11 +115,14 @@ class GroupedMatmul(AbstractOperator):
         return self.rows, self.n, self.k, self.groups, self.imbalance
 
     def kernels(self) -> Counts:
-        """Return the number of kernels: one for each group if the products are separate, else one."""
+        """Return the number of kernels: one for each group if the products are separate, otherwise one."""
         return np.maximum(self.groups, 1.0) if self.separate else ONE
 
     def as_one_product(self) -> Matmul:
-        """Return all rows times one weight, as for a single group. A weight gradient sums over rows."""
+        """Return a dense product of all rows and one weight, for a single group.
+
+        A weight gradient sums over rows.
+        """
         m, n, k = self.rows, self.n, self.k
         if self.layout == "weight_gradient":
             m, n, k = n, k, m

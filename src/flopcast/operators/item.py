@@ -1,15 +1,16 @@
 """An item: one operator or message, with the tensors that it reads, writes and keeps, and the items for
 which it waits.
 
-Answers: what runs, in which order, on which stream, and which tensors are kept for the backward pass?
-Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.
+Answers: which items run, in which order, on which stream, and which tensors are kept for the backward pass?
+Layers return logical items. The package `workload` rewrites them to the items of a stack and derives the
+backward pass.
 
 Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", "host", which launches the
-work of all others, "updates" of an optimizer on the host beside the passes, and one for each link between
-memories (operators/tier_copies.py). "gathered" contains no work, but times: the times at which a unit of
-sharded parameters has been gathered. An item starts when its own stream and every stream of `waits` have
-finished what was put on them before it. A blocking collective waits for "compute", and what needs its
-result waits for its stream in turn.
+work of all other streams, "updates" of an optimizer on the host during the passes, and one for each link
+between memories (operators/tier_copies.py). "gathered" contains no work, but the times at which units of
+sharded parameters are gathered. An item starts when all earlier items on its own stream and on every stream
+of `waits` have ended. A blocking collective waits for "compute", and items that need its result wait for
+its stream.
 """
 
 from collections.abc import Hashable
@@ -28,10 +29,10 @@ class HostWork:
     """Time of the host during which it launches nothing.
 
     `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one optimizer step),
-    "transfer" (the posting of one blocking message), "piece", "message" and "element" (what ZeRO-3 costs
-    that sends tensor by tensor, spec/data_parallel.py), "forward_layer" or "backward_layer" (the
-    bookkeeping of a layer whose states are partly outside the device), "sharded_operator" (the dispatch of
-    an operator on sharded tensors, workload/sharded_operators.py).
+    "transfer" (the posting of one blocking message), "piece", "message" and "element" (costs of ZeRO-3 with
+    a message for each tensor, spec/data_parallel.py), "forward_layer" or "backward_layer" (the bookkeeping
+    of a layer whose states are partly outside the device), "sharded_operator" (the dispatch of an operator
+    on sharded tensors, workload/sharded_operators.py).
     """
 
     kind: str
@@ -44,7 +45,7 @@ class Item:
     `component` is the line of the breakdown to which its seconds belong; `count` is the number of its
     executions in sequence. `inputs` and `output` name tensors of the layer; `group` names the part that a
     recompute mode may run again ("core_attention"); `phase` is forward, recompute, backward or step; `when`
-    is the micro-batch that it belongs to: "every", "first" (a gather for the whole step), "not_first" (an
+    is the micro-batch in which it runs: "every", "first" (a gather for the whole step), "not_first" (an
     accumulation), "last" (a reduction), and others of WHEN (workload/program.py). `overlapped` marks a
     message that runs concurrently with compute, which waits for the message later or not at all. The
     message slows down this compute (timeline/contention.py). `is_further_chunk`: the call that launched
@@ -71,7 +72,8 @@ class Item:
     known_content: Hashable = field(default=None, init=False, repr=False)
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:
-        """Return tensors kept for the backward pass: (name, bytes), with names shared across the layer.
+        """Return the tensors that are kept for the backward pass as (name, bytes), with names that are
+        unique in the layer.
 
         Two operators that keep the same tensor use the same name, so that the tensor is counted once. A
         tensor of one operator has the name of the operator in front ("attention.dropout.mask"). The result
@@ -124,9 +126,9 @@ def kernel(
         Name of the item; also that of its output if `output` is empty.
     work : AbstractOperator
     inputs : tuple of str
-        Tensors that it reads; the first is the one whose gradient flows on to the layer before.
+        Tensors that it reads. The gradient of the first one flows to the previous layer.
     component : str
-        Line of the breakdown that its seconds belong to.
+        Line of the breakdown to which its seconds belong.
     group : str
         Name shared by items that a rewrite replaces together, such as "core_attention".
     """
@@ -150,9 +152,9 @@ def in_part(
     Parameters
     ----------
     part : str
-        Also the component if that is empty.
+        Name of the part, and of the component if `component` is empty.
     name, work, inputs, output, group
-        As of `kernel`, without the part.
+        See `kernel`; names are without the part.
     """
     tensors = tuple(f"{part}.{tensor}" for tensor in inputs)
     output = f"{part}.{output or name}"
@@ -184,8 +186,8 @@ def blocking(
 ) -> Item:
     """Return a message for which compute waits, and which waits for compute.
 
-    It runs on the stream of its axis. `kept_bytes`: `source` is saved for the backward pass instead of
-    `output`, and must be gathered again.
+    It runs on the stream of its axis. With `kept_bytes`, `source` is saved for the backward pass instead of
+    `output`, and is gathered again.
     """
     return Item(
         name=name,

@@ -6,8 +6,8 @@ Elsewhere: its projections, which are products (layers/latent_attention.py), pro
 cached keys and values (decode_attention.py), how long it takes (cost/).
 
 The products that would expand the latents into keys and values of every head are absorbed into queries and
-outputs (arXiv:2405.04434, section 2.1.2). All heads then read one latent of `rank` elements and one rotated
-key of `rope_size` a token.
+outputs (arXiv:2405.04434, section 2.1.2). All heads then read, for each token, one latent of `rank`
+elements and one rotated key of `rope_size` elements.
 """
 
 import numpy as np
@@ -24,12 +24,12 @@ class LatentDecode(AbstractWithoutBackward):
 
     C contains the cached latents, and R the rotated keys. `keys` are the tokens read from the cache over
     all sequences. `cache` is the format of latents (`CACHED_FORMATS`), or "" for that of `dtype`. Products
-    also run in "fp8" if the device supports this. It serves and does not train: nothing is kept, and there
-    are no gradients.
+    also run in "fp8" if the device supports this. The kernel is only for serving, so it keeps nothing and
+    has no gradients.
 
     Examples
     --------
-    DeepSeek-V3 (arXiv:2412.19437, section 4.2) with all 128 heads on a rank reads 1152 bytes a token, and
+    DeepSeek-V3 (arXiv:2412.19437, section 4.2) with all 128 heads on a rank reads 1152 bytes per token, and
     needs 242 FLOP for each of these bytes:
 
     >>> from flopcast.dtypes import constant
@@ -56,9 +56,9 @@ class LatentDecode(AbstractWithoutBackward):
     def work(self) -> Work:
         """Return the work of absorbed latent attention over all cached tokens.
 
-        Scores are products with the latent and the rotated key, `rank` + `rope_size` elements a token for
-        each head; the weighted sum is over latents, `rank` elements. Latents and keys are read once for all
-        heads, in the format of the cache.
+        Scores are products with the latent and the rotated key, which have `rank` + `rope_size` elements
+        per token and head. The weighted sum is over latents of `rank` elements. Latents and keys are read
+        once for all heads, in the format of the cache.
         """
         size = ELEMENT_BYTES[self.dtype]
         wide = self.rank + self.rope_size
@@ -71,8 +71,8 @@ class LatentDecode(AbstractWithoutBackward):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return the mean keys of a sequence, the sequences, elements of a token, and the heads: as for
-        `DecodeAttention` with one cached head.
+        """Return the coordinates of `DecodeAttention` with one cached head: mean keys of a sequence,
+        sequences, elements of a token, and heads.
         """
         keys = self.keys / np.maximum(self.sequences, 1.0)
         return keys, self.sequences, self.rank + self.rope_size, self.heads

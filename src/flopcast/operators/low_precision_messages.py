@@ -2,7 +2,7 @@
 
 Answers: how many bytes are sent in the forward and in the backward pass if activations or gradients are
 cast before they are sent?
-Elsewhere: collectives whose dual has the same bytes (messages.py), who casts what (workload/rewrites).
+Elsewhere: collectives whose dual has the same bytes (messages.py), the casts (workload/rewrites).
 """
 
 from flopcast.dtypes import Floats
@@ -37,7 +37,7 @@ class LowPrecisionMessage(AbstractMessage):
         return self.kind
 
     def dual(self) -> "LowPrecisionMessage":
-        """Return the collective of the backward pass with its own bytes, whose dual is this message."""
+        """Return the collective of the backward pass with `dual_bytes`, whose dual is this message."""
         return LowPrecisionMessage(
             kind=DUALS[self.kind],
             axis=self.axis,

@@ -1,12 +1,12 @@
 """Dense matrix multiplication: the work of `out[m, n] = x[m, k] @ w[k, n]`.
 
-Answers: how many FLOP and bytes does one GEMM need on one rank, and what does it keep?
-Elsewhere: how long a GEMM takes (cost/kernels), which rank holds which slice (layers/).
+Answers: how many FLOP and bytes does one GEMM need on one rank, and which tensors does it keep?
+Elsewhere: how long a GEMM takes (cost/kernels), the division over ranks (layers/).
 
 Tensor cores are fastest with matrices whose rows start at multiples of 16 bytes, which are 8 elements of
 16 bits. For other matrices, such as logits of a vocabulary that is not padded, cuBLAS runs kernels that
-load fewer elements at a time. The number of products that a multiprocessor completes in a cycle was
-measured on three devices.
+load fewer elements at a time. Measurements on three devices give the number of products that a
+multiprocessor completes in a cycle.
 
 References
 ----------
@@ -64,7 +64,7 @@ class Matmul(AbstractOperator):
         return f"wide_gemm.{self.layout}" if is_wide(self.dtype) else f"gemm.{self.layout}"
 
     def work(self) -> Work:
-        """Return the work: a multiply and an add per term; each operand moves once."""
+        """Return the work: a multiply and an add for each term. Each operand moves once."""
         operands = (self.m + self.n) * self.k
         return Work(
             flop=2 * self.m * self.n * self.k,
@@ -96,7 +96,7 @@ class Matmul(AbstractOperator):
         return self.m, self.n, self.k
 
     def saves(self) -> tuple[Saved, ...]:
-        """Return the input x, as it was multiplied, for the weight gradient, if there is one."""
+        """Return the input x in the format of the product, for the weight gradient, if there is one."""
         if not self.trained:
             return ()
         x_bytes = self.m * self.k * self.operand_bytes

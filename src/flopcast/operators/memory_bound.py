@@ -1,10 +1,11 @@
 """Operators whose time is limited by memory: norms, activations, softmax, sums, copies.
 
-Answers: how many bytes does each move, forward and backward, and what does it keep?
-Elsewhere: how fast the kernel moves them (cost/kernels).
+Answers: how many bytes does each operator move, forward and backward, and which tensors does it keep?
+Elsewhere: the bandwidth that kernels reach (cost/kernels).
 
-One operator is one line of KINDS. Numbers count tensors of the operator's own `elements`, read or
-written; a kind made of several kernels (unfused norms, rotary embedding) counts each pass of each.
+One operator is one line of KINDS. Numbers count tensors of the operator's `elements` that are read or
+written. A kind that consists of several kernels (unfused norms, rotary embedding) counts the passes of all
+kernels.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
@@ -16,16 +17,16 @@ from flopcast.records import dataclass, field, replace
 class Kind:
     """Passes over the tensor; `mask_passes` of one byte per element are added to both passes.
 
-    `backward = 0` means that the operator has no gradient kernel; `reduces`, that rows of `width` elements
-    are reduced, so that speed depends on the width. `saves` names a role and the number of elements that it
-    keeps per element; a `mask` is also kept.
+    `backward = 0` means that the operator has no gradient kernel. `reduces` means that rows of `width`
+    elements are reduced, so that the speed depends on the width. `saves` names a role and the number of
+    elements that it keeps per element; a `mask` is also kept.
 
-    The other fields describe the kind for other files: `passes_on_from`: from this input on, the gradient
+    The other fields describe the kind for other modules. `passes_on_from`: from this input on, the gradient
     of an input is the gradient of the output itself; None if there is no such input. `is_loss`: the
-    operator follows the logits, and keeps the `logit_bytes` of the stack. `is_view`: its inputs and its
-    output are parts of one another. `is_gated`: of the two tensors that it reads, one gates the other.
+    operator follows the logits, and keeps the `logit_bytes` of the stack. `is_view`: the output is a part
+    of the inputs, or contains them. `is_gated`: of the two tensors that it reads, one gates the other.
     `has_bias`: a norm with a bias beside its scale. `follows_reduction`: a pass over gradients that have
-    been reduced. `permutes`: the operator makes the rows of experts from tokens, or adds them up.
+    been reduced. `permutes`: the operator copies tokens to rows of experts, or adds up such rows.
     `between`: number of tensors between the kernels of a chain in its backward pass, besides the gradient
     (for x / rms, two tensors of the size of x). `is_one_call`: one call of the framework launches the
     operator, without a module. `in_16_bit_passes`: a pass moves 16 bits per element, even if the kernel
@@ -167,7 +168,7 @@ class MemoryBound(AbstractOperator):
 
     Examples
     --------
-    Dropout reads and writes two bytes an element and a mask of one:
+    Dropout reads and writes two bytes per element, and writes a mask of one byte:
 
     >>> from flopcast.dtypes import constant
     >>> drop = MemoryBound(kind="dropout", elements=constant(1e6), dtype="bf16")
@@ -218,7 +219,9 @@ class MemoryBound(AbstractOperator):
         return tuple(kept)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return one kernel, or none if only the gradient of a weight is computed (workload/split.py)."""
+        """Return one kernel, or none if the operator computes only the gradient of a weight
+        (workload/split.py).
+        """
         if KINDS[self.kind].backward <= (0 if self.trained else 1):
             return ()
         return (("dgrad", replace(self, is_gradient=True)),)

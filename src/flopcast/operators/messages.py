@@ -5,9 +5,9 @@ Elsewhere: how long it takes (cost/collectives), which ranks and links form the 
 exchanges of experts' tokens (exchanges.py).
 
 Conventions, as in nccl-tests: `message_bytes` is the array that every rank holds for an all-reduce, the
-gathered result for an all-gather, the full input of one rank for a reduce-scatter, what is sent for a
+gathered result for an all-gather, the full input of one rank for a reduce-scatter, the sent array for a
 point-to-point message, and all copies of one rank's tokens for a dispatch or a combine, including the copy
-that stays on the rank, as in an all-to-all. A collective over one rank costs nothing, by its formula.
+that stays on the rank, as in an all-to-all. A collective over one rank costs nothing.
 
 The dual of a message is its adjoint. A message is a linear map from the data of the ranks before it to the
 data after it, and the transpose of this map sends gradients back. `axis` names the ranks that exchange the
@@ -31,7 +31,7 @@ class AllReduce(AbstractMessage):
     collective: ClassVar[str] = "all_reduce"
 
     def dual(self) -> "Replicate":
-        """Return the dual: each rank already holds the gradient of its summand."""
+        """Return the dual, which sends nothing: each rank already holds the gradient of its summand."""
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
@@ -39,7 +39,7 @@ class AllReduce(AbstractMessage):
 class Replicate(AbstractMessage):
     """Every rank uses its copy of one array: nothing is sent, but the gradients must be summed.
 
-    Known as `f` in Megatron-LM (arXiv:1909.08053, section 3), as `AllReduce` is its `g`.
+    It is `f` in Megatron-LM (arXiv:1909.08053, section 3), and `AllReduce` is `g`.
     """
 
     collective: ClassVar[str] = ""
@@ -146,9 +146,11 @@ class QuantisedReduceScatter(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Broadcast(AbstractMessage):
-    """Every rank gets the array of one. In the backward pass the gradients of all copies are reduced to it.
+    """Every rank gets the array of one rank.
 
-    `message_bytes` is that array.
+    In the backward pass, the gradients of all copies are reduced to this rank.
+
+    `message_bytes` is the size of this array.
     """
 
     collective: ClassVar[str] = "broadcast"
@@ -188,7 +190,8 @@ class SendReceive(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllToAll(AbstractMessage):
-    """Every rank sends an equal part of its array to each other rank, to divide it along another axis.
+    """Every rank sends an equal part of its array to each other rank, so that the array is divided along
+    another axis.
 
     `message_bytes` is the array of one rank, including the part that stays on it.
     """
@@ -196,7 +199,7 @@ class AllToAll(AbstractMessage):
     collective: ClassVar[str] = "all_to_all"
 
     def dual(self) -> "AllToAll":
-        """Return the dual: the gradients return the same way."""
+        """Return the dual, which sends the gradients back."""
         return self
 
 

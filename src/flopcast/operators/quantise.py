@@ -1,7 +1,7 @@
-"""Casts around narrow products: a tensor read, scaled, and written in 8 or 4 bits.
+"""Casts for low-precision products: a tensor is read, scaled, and written in 8 or 4 bits.
 
-Answers: how many bytes does a cast, or a transpose of what was cast, move, and in which pass?
-Elsewhere: which tensors are cast, with how many reads and copies (workload/rewrites/quantise.py).
+Answers: how many bytes does a cast, or a transpose of a cast tensor, move, and in which pass?
+Elsewhere: the tensors that are cast, and the numbers of reads and copies (workload/rewrites/quantise.py).
 """
 
 import numpy as np
@@ -13,11 +13,11 @@ from flopcast.records import dataclass, field, replace
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Quantise(AbstractOperator):
-    """A pass over `elements` that moves `each_bytes` of every one.
+    """A pass over `elements` elements, which moves `each_bytes` bytes for each.
 
-    Reading 16 bits and writing two copies of 8 moves 4 bytes. `of_gradient`: the gradient of the tensor is
-    cast, so the forward pass does nothing. The gradient of a cast is the gradient of its input, without a
-    kernel. The cast keeps nothing, because the GEMM that reads its result keeps this result.
+    For example, reading 16 bits and writing two copies of 8 bits moves 4 bytes. `of_gradient`: the gradient
+    of the tensor is cast, so the forward pass does nothing. The gradient of a cast is the gradient of its
+    input, without a kernel. The cast keeps nothing, because the GEMM that reads the result keeps it.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Quantise(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return a curve for tensors with one scale, or for scales of blocks; both are memory-bound."""
+        """Return the curve for tensors with one scale, or for scales of blocks. Both are memory-bound."""
         return "quantise.blocks" if self.in_blocks else "quantise"
 
     def work(self) -> Work:

@@ -1,16 +1,17 @@
 """The sort of logits for top-p sampling, which sorts all rows together.
 
-Answers: how many bytes and kernels does it take to sort logits?
-Elsewhere: which engines sort (spec/engine.py), what else sampling does (serving/rewrites/last_tokens.py).
+Answers: how many bytes and kernels does the sort of logits need?
+Elsewhere: the engines that sort (spec/engine.py), other kernels of sampling
+(serving/rewrites/last_tokens.py).
 
 PyTorch sorts all rows of a batch together (aten/src/ATen/native/cuda/SortStable.cu). With fewer than 128
-rows, it sorts all keys of all rows with a radix sort, whose values are the row and the place of each key,
-and then sorts these values by row. With more rows, one block of threads sorts each row. vLLM then masks the
-unlikely tokens and scatters the logits back to their places (vllm/v1/sample/ops/topk_topp_sampler.py).
-Pull requests 33538 and 40376 of vLLM state the time of both steps: 1.07 ms for 64 rows of 131,072 tokens,
-2.3 ms for 128 rows, 4.2 ms for 1,024 rows of 32,768 tokens and 6.2 ms for 512 rows of 131,072 tokens. The
-time of a number is therefore nearly the same on both sides of 128 rows, and one count of bytes describes
-both.
+rows, it sorts all keys of all rows with a radix sort, whose values are the row and the position of each
+key, and then sorts these values by row. With more rows, one block of threads sorts each row. vLLM then
+masks the unlikely tokens and scatters the logits back to their positions
+(vllm/v1/sample/ops/topk_topp_sampler.py). Pull requests 33538 and 40376 of vLLM state the time of both
+steps: 1.07 ms for 64 rows of 131,072 tokens, 2.3 ms for 128 rows, 4.2 ms for 1,024 rows of 32,768 tokens
+and 6.2 ms for 512 rows of 131,072 tokens. The time per number is therefore nearly equal on both sides of
+128 rows, and one count of bytes describes both methods.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, constant
@@ -39,8 +40,9 @@ KERNELS = 21.0  # twelve of the sort, and nine of the mask and the scatter
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RowSort(AbstractWithoutBackward):
-    """The sort of `rows` rows of `columns` fp32 numbers with their indices. It runs only in serving, so it
-    keeps no tensors and has no gradients.
+    """The sort of `rows` rows of `columns` fp32 numbers with their indices.
+
+    It runs only in serving, so it keeps no tensors and has no gradients.
 
     Examples
     --------
@@ -67,9 +69,9 @@ class RowSort(AbstractWithoutBackward):
         return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
 
     def kernels(self) -> Counts:
-        """Return the kernels of all rows together."""
+        """Return the number of kernels for all rows together."""
         return constant(KERNELS)
 
     def in_turn(self) -> Counts:
-        """Return the kernels, each of which waits for the one before."""
+        """Return the number of kernels, each of which waits for the previous one."""
         return self.kernels()

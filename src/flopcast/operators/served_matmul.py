@@ -1,4 +1,4 @@
-"""Dense products as serving engines run them: `out[m, n] = x[m, k] @ w[k, n]` with any number of rows.
+"""Dense products in serving engines: `out[m, n] = x[m, k] @ w[k, n]` with any number of rows.
 
 Answers: how many FLOP and bytes does the product of one linear layer need in one iteration of an engine?
 Elsewhere: products of training and their gradients (matmul.py), formats of weights (formats.py), the

@@ -1,14 +1,14 @@
-"""The handoff of weights after a step of reinforcement learning: all of them, or those of adapters.
+"""The handoff of all weights, or of adapters, after a step of reinforcement learning.
 
-Answers: how many bytes and tensors go from training to generation, and how long does that take?
+Answers: how many bytes and tensors does training send to generation, and how long does this take?
 Elsewhere: the other phases of a step (step.py), rates of software that writes and loads states
 (economics/checkpoints.py).
 
 Over a link, the training broadcasts all weights, tensor by tensor, and each generating device keeps its
 part: the handoff takes as long as all weights need over the link of one device to the network. Over files,
 one process of the training writes a checkpoint in 16 bits, merged with the adapters if it holds all
-weights; then each node reads the file, and each device loads its part. Software also spends time on each
-tensor, which matters for adapters of experts: they are small, and there are thousands.
+weights; then each node reads the file, and each device loads its part. Software also needs time for each
+tensor, which matters for the thousands of small adapters of experts.
 """
 
 import math
@@ -76,7 +76,8 @@ def handoff_of(
     Raises
     ------
     SpecError
-        The handoff is of adapters, and the training has none; or the cluster does not describe the storage.
+        Adapters are to be handed over, but the training has none; or the cluster does not describe the
+        storage.
     """
     if plan.handoff == "adapter" and trained.adapters is None:
         because, fix = "the training trains all weights", set_to({"handoff": "full"}, "train with lora")

@@ -1,13 +1,13 @@
 """A step of reinforcement learning: answers are generated, scored and used for training, and weights are
 transferred.
 
-Answers: how long does such a step take, which phase takes how much of it, what does it cost?
+Answers: how long is such a step, how long is each phase, and what does a step cost?
 Elsewhere: how answers are served (serving/serve.py), a training step (prediction.py), the handoff of
 weights (handoff.py), the report as text and JSON (render/rl_text.py), the file of a step
 (requests/rl_request.py).
 
-All answers of a step are requested at once, and the phase ends with the longest answer. Scoring computes
-each answer with its prompt once for each scorer and critic, forward: with the plan of the training, or on
+All answers of a step are requested at once, and the phase ends with the longest answer. Each scorer and
+critic runs one forward pass over every answer with its prompt, either with the plan of the training or on
 the engine. Critics are trained after the model, with its plan. Phases on the same devices follow one
 another; on separate devices, answers of the next step are generated while this step is trained.
 """
@@ -81,14 +81,14 @@ def rl_step(
     ----------
     rollout : the job that generates; its traffic states the lengths of prompts and answers
     training : the prediction of the training step on the answers
-    scoring : the prediction of one forward pass over all answers; None where the rollout's engine scores
-    plan : how the phases are put together
+    scoring : the prediction of one forward pass over all answers; None if the engine of the rollout scores
+    plan : the sizes of the phases, and the devices that they share
     book : the curves of the cluster of `rollout`
 
     Raises
     ------
     SpecError
-        As `serve`; or the handoff is of adapters, and the training has none.
+        See `serve`; or adapters are to be handed over, but the training has none.
     """
     served = serve(_at_once(rollout, plan.answers), book, leave_out_share=0.0)
     ratio = fitted_ratio(book.levels, ROLLOUTS)

@@ -1,4 +1,4 @@
-"""The schedules that a plan may name (one file and one line each), and schedules of users."""
+"""The schedules that a plan may name, each with one file and one line here, and schedules of users."""
 
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
@@ -28,7 +28,7 @@ AUTO, OF_ONE_CHUNK, OF_CHUNKS = "auto", "1f1b", "interleaved_1f1b"  # auto: 1F1B
 
 
 def resolved(schedule: str | OwnSchedule, chunks: int) -> str | OwnSchedule:
-    """Return the schedule for stages with this many chunks: the same one, unless it is "auto".
+    """Return the schedule for stages with this number of chunks. Only "auto" depends on it.
 
     >>> resolved("auto", 1), resolved("auto", 2), resolved("gpipe", 1)
     ('1f1b', 'interleaved_1f1b', 'gpipe')
@@ -39,5 +39,5 @@ def resolved(schedule: str | OwnSchedule, chunks: int) -> str | OwnSchedule:
 
 
 def schedule_of(schedule: str | OwnSchedule) -> AbstractSchedule:
-    """Return the schedule with a name of SCHEDULES, or a user's own schedule."""
+    """Return the schedule with a name of SCHEDULES, or the schedule of a user."""
     return schedule if isinstance(schedule, OwnSchedule) else SCHEDULES[schedule]

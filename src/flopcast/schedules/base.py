@@ -1,13 +1,14 @@
 """The interface of pipeline schedules. A schedule contains only the order of tasks, and no times.
 
-Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, how
+Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, and how
 often does it wait for its neighbours?
-Elsewhere: when tasks really run (timeline/pipeline.py), about how long a step is (timeline/closed_form.py),
-what tasks keep (memory/), which layers a chunk holds (workload/stages.py).
+Elsewhere: the times of tasks (timeline/pipeline.py), the estimated time of a step
+(timeline/closed_form.py), the memory of tasks (memory/), the layers of a chunk (workload/stages.py).
 
-A *task* is one pass of one chunk over one micro-batch. Stage 0 holds the embedding. Chunk c of stage s is
-number c · stages + s along the model, so that activations pass through all stages once for each chunk. If
-chunks are folded, every other chunk runs in the opposite direction, from the last stage to the first.
+A *task* is one pass of one chunk over one micro-batch. Stage 0 holds the embedding. Chunk c of stage s has
+the number c · stages + s in the order of the model, so that activations pass through all stages once for
+each chunk. If chunks are folded, every other chunk runs in the opposite direction, from the last stage to
+the first.
 """
 
 from abc import ABC, abstractmethod
@@ -39,10 +40,11 @@ def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Order:
-    """Tasks of every stage in the order they run; arrays of shape (stages, tasks).
+    """Tasks of every stage in their order; arrays of shape (stages, tasks).
 
-    Every stage has 2 · chunks · micro-batches tasks, or 3 · where the backward is split. Messages between
-    two stages are sent and received in this order, because no tag distinguishes them.
+    Every stage has 2 · chunks · micro-batches tasks, or 3 · chunks · micro-batches if the backward pass is
+    split. Messages between two stages are sent and received in this order, because no tag distinguishes
+    them.
     """
 
     kind: Integers  # FORWARD, BACKWARD or WEIGHT
@@ -59,7 +61,9 @@ class Order:
 
     @property
     def alone(self) -> Flags:
-        """Return forwards and B that run outside pairs, under a schedule that has pairs; else none."""
+        """Return the forward passes and B that run without a partner, if the schedule has pairs;
+        otherwise nothing.
+        """
         if self.paired is None:
             return np.zeros(self.kind.shape, dtype=bool)
         together = self.paired.copy()
@@ -69,10 +73,10 @@ class Order:
 
     @property
     def turn(self) -> Integers:
-        """Return how many tasks of its kind and chunk the stage has run before each task.
+        """Return, for each task, the number of earlier tasks of the same kind and chunk on its stage.
 
         Turn 0 of a chunk sets its gradients, and its last turn completes them, whichever micro-batches
-        these are: GPipe's backwards begin with the last one.
+        these are: the backward passes of GPipe begin with the last one.
         """
         of = self.kind * (self.chunk.max() + 1) + self.chunk
         turn = np.zeros(of.shape, dtype=np.intp)
@@ -85,39 +89,41 @@ class Order:
 class AbstractSchedule(ABC):
     """One pipeline schedule: pure functions of numbers of stages, chunks and micro-batches.
 
-    A plan states its key in SCHEDULES. The class contains everything that the rest of flopcast needs to
-    know about a schedule, so no other file tests its name.
+    A plan states its key in SCHEDULES. The class has all properties of a schedule that other modules use,
+    so no other module tests its name.
 
     Attributes
     ----------
     meets_one_neighbour
-        Between two tasks a stage exchanges messages with one neighbour only, first its output, then its
+        Between two tasks, a stage exchanges messages with only one neighbour: first its output, then its
         next input.
     splits_backward
         Weight gradients are separate tasks (workload/split.py).
     blocks_because
-        Why messages must not block their sender under this schedule, whatever the stack does under others;
-        "" where they may. Posted together in the gaps between tasks, messages of such orders would wait for
-        tasks that they put there: ZB-H2 would deadlock, and so may a user's own order.
+        Why messages must not block their sender under this schedule, whatever the stack does under other
+        schedules; "" if they may block. If messages were posted together between tasks, they could wait for
+        later tasks: ZB-H2 would deadlock, and so may the order of a user.
     folds_chunks
-        Chunks go down the stages and back up (workload/stages.py), not round them.
+        Chunks run from the first stage to the last and back (workload/stages.py), instead of always from
+        the first to the last.
     skews_steps
-        A stage begins its next step before the others have ended theirs: norms and overflow flags are then
-        agreed on behind the update, which is taken back in the rare case that they forbid it
-        (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
+        A stage begins its next step before other stages have ended the current one. Stages then exchange
+        norms and overflow flags after the update, which is undone in the rare case that a flag forbids it
+        (arXiv:2401.10241, section 4). Without this, ZB-H2 is not faster than ZB-H1.
     groups_micro_batches
-        Chunks take micro-batches in groups of as many as there are stages.
+        Chunks process micro-batches in groups of the number of stages.
     hands_on
         Stages send each other activations and gradients, and wait for them.
     pairs_passes
-        Some forwards run together with a backward of another micro-batch (`Order.paired`).
+        Some forward passes run together with a backward pass of another micro-batch (`Order.paired`).
     mirrors_half
         The second half of the stages holds the chunks of the first half, and its micro-batches come from
         the other end (spec/mirrored.py).
     micro_batches_per_stage
-        How many micro-batches a step has at least for each stage.
+        Smallest number of micro-batches of a step for each stage.
     least_chunks, most_chunks, chunks_because
-        How many chunks a stage may hold, and why no more where several are possible.
+        Smallest and largest number of chunks of a stage, and the reason for the largest number if several
+        are possible.
     """
 
     meets_one_neighbour: ClassVar[bool] = False
@@ -134,21 +140,24 @@ class AbstractSchedule(ABC):
 
     @property
     def splits_backward(self) -> bool:
-        """Return whether weight gradients are tasks of their own."""
+        """Return whether weight gradients are separate tasks."""
         return False
 
     @property
     def skews_steps(self) -> bool:
-        """Return whether a stage begins its next step before the others have ended theirs."""
+        """Return whether a stage begins its next step before other stages have ended the current one."""
         return False
 
     def takes_chunks(self, virtual: Counts) -> Flags:
-        """Return for which plans the schedule allows this number of chunks on a stage."""
+        """Return a mask of plans for which the schedule allows this number of chunks on a stage."""
         return np.asarray((virtual >= self.least_chunks) & (virtual <= self.most_chunks))
 
     @abstractmethod
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Return the tasks of every stage: each once, forward before backward, and without deadlock."""
+        """Return the tasks of every stage.
+
+        Each task occurs once, forward before backward, and the order has no deadlock.
+        """
 
     @abstractmethod
     def in_flight(
@@ -156,43 +165,45 @@ class AbstractSchedule(ABC):
     ) -> Counts:
         """Return the micro-batches of `chunk` that a stage keeps at its fullest moment (arrays broadcast).
 
-        That time is the start of the stage's first backward pass: afterwards, every forward pass follows a
-        backward pass. Summed over chunks it is the most that the stage ever keeps; how they fall on chunks
-        changes later, which matters only where chunks keep unequal amounts.
+        This is the start of the stage's first backward pass. Afterwards, every forward pass follows a
+        backward pass. The sum over chunks is the largest number that the stage ever keeps. The division
+        over chunks changes later, which matters only if chunks keep unequal amounts.
 
         Returns
         -------
         array, broadcast from the arguments
-            0 for a chunk that a plan does not have.
+            The result is 0 for a chunk that a plan does not have.
         """
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """Return a number of micro-batches after which a step holds as much memory as it ever does.
 
-        Memory is then computed for the shorter step. By default it is the number of the whole step, which
-        is always right.
+        Memory is then computed for the shorter step. The default is the number of the whole step, which is
+        always correct.
         """
         return micro_batches
 
     def gaps(self, virtual: Counts) -> Counts:
         """Return the number of tasks between which a stage waits for messages that are posted together.
 
-        There are two, one after its forward and one after its backward. Schedules whose messages hold up no
+        The default is two: after the forward and after the backward pass. Schedules whose messages delay no
         stage do not use it.
         """
         return 2.0 * virtual
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Return the transfers there and back on the longest path of a step, if messages delay no stage.
+        """Return the number of transfers in both directions on the longest path of a step, if messages
+        delay no stage.
 
-        It is one way along the model and back, because compute hides the messages of all other
-        micro-batches. For other orders, more such transfers were counted in steps with equal stages.
+        By default, these are the transfers along the model and back, because compute hides the messages of
+        all other micro-batches. Other orders have more such transfers, as counted in steps with equal
+        stages.
         """
         return stages * virtual - 1.0
 
 
 class AbstractSplitSchedule(AbstractSchedule):
-    """A schedule whose weight gradients are tasks of their own: F, B and W (arXiv:2401.10241, section 2).
+    """A schedule whose weight gradients are separate tasks: F, B and W (arXiv:2401.10241, section 2).
 
     B sends the input's gradient to the previous stage; only the stage's own W waits for the rest. The
     programs of a plan with such a schedule are split (workload/split.py).
@@ -205,7 +216,7 @@ class AbstractSplitSchedule(AbstractSchedule):
 
     @property
     def splits_backward(self) -> bool:
-        """Return that they are."""
+        """Return True."""
         return True
 
     @abstractmethod
@@ -221,7 +232,8 @@ class AbstractSplitSchedule(AbstractSchedule):
 
     @abstractmethod
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
-        """Return the seconds that every other stage adds to the busiest one's work; at least 0 in total.
+        """Return the seconds that every other stage adds to the work of the busiest stage; their sum is at
+        least 0.
 
         Parameters
         ----------
@@ -234,7 +246,7 @@ class AbstractVSchedule(AbstractSplitSchedule):
     """A schedule with two chunks on each stage: chunk 0 runs from the first stage to the last, and chunk 1
     from the last to the first.
 
-    Stage 0 holds the first and the last chunk, that is both the embedding and the head.
+    Stage 0 holds the first and the last chunk, and therefore both the embedding and the head.
     """
 
     folds_chunks: ClassVar[bool] = True
@@ -242,14 +254,17 @@ class AbstractVSchedule(AbstractSplitSchedule):
     most_chunks: ClassVar[float] = 2
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return four for each stage: the ways down and up take less than two of them each."""
+        """Return four micro-batches for each stage: the ways down and up the stages take less than two
+        each.
+        """
         return np.minimum(micro_batches, 4 * stages)
 
 
 def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Integers, Integers]:
-    """Return kinds and indices of `warm_up` forwards, alternating forwards and backwards, and the rest.
+    """Return kinds and indices of tasks: `warm_up` forwards, then alternating forwards and backwards, then
+    the rest.
 
-    `forward` and `backward` are the indices in their own order; returns arrays of both together.
+    `forward` and `backward` are the indices of both kinds in order. The returned arrays contain both.
 
     Examples
     --------

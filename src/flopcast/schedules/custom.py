@@ -1,12 +1,13 @@
-"""A user's own schedule: every stage's tasks in the order they run.
+"""A schedule of a user: the tasks of every stage in order.
 
 Answers: can the tasks of the table run in this order, and if not, what is wrong?
-Elsewhere: reading a table from a file (library/schedule_files.py), whether it agrees with the plan
+Elsewhere: reading a table from a file (library/schedule_files.py), the rules for its plan
 (spec/rules_schedule.py).
 
 A task is written as in traces: kind, micro-batch and, after a dot, the chunk unless it is 0: "F3", "B3.1".
-Stage 0 holds the embedding, chunk c of stage s is number c · stages + s along the model. B is the whole
-backward pass or, if there are tasks W, only the gradient of the input (arXiv:2401.10241, section 2).
+Stage 0 holds the embedding. Chunk c of stage s has the number c · stages + s in the order of the model. B
+is the whole backward pass or, if there are tasks W, only the gradient of the input (arXiv:2401.10241,
+section 2).
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ Task = tuple[str, int, int]  # kind, chunk, micro-batch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One task of one stage; `where` is its place in the file, for error messages."""
+    """One task of one stage. `where` is its line in the file, for error messages."""
 
     stage: int
     kind: str  # of KINDS
@@ -39,7 +40,7 @@ class Row:
 
     @property
     def task(self) -> Task:
-        """Return what is run, on any stage."""
+        """Return the task without its stage."""
         return self.kind, self.chunk, self.micro_batch
 
 
@@ -77,7 +78,7 @@ class OwnSchedule(StrictModel, AbstractSchedule):
         Raises
         ------
         ValueError
-            A word that is no task.
+            A word is not a task.
         """
         for stage, text in enumerate(self.tasks):
             for word in text.split():
@@ -120,7 +121,7 @@ class OwnSchedule(StrictModel, AbstractSchedule):
         return "W" in self.tasks[0]
 
     def takes_chunks(self, virtual: Counts) -> Flags:
-        """Return where a stage has exactly the chunks of the table."""
+        """Return a mask of plans whose stages have exactly the chunks of the table."""
         return np.asarray(virtual == self.chunks)
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
@@ -129,7 +130,7 @@ class OwnSchedule(StrictModel, AbstractSchedule):
         Raises
         ------
         InternalError
-            The numbers are not the table's (spec/rules_schedule.py refuses such plans).
+            The numbers differ from those of the table (spec/rules_schedule.py refuses such plans).
         """
         if (stages, virtual, micro_batches) != (self.stages, self.chunks, self.micro_batches):
             wanted = f"{stages} × {virtual} chunks and {micro_batches} micro-batches"
@@ -141,7 +142,7 @@ class OwnSchedule(StrictModel, AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return the number counted along the order, up to each stage's first backward."""
+        """Return the number of micro-batches in flight at each stage's first backward pass."""
         order = self.order(self.stages, self.chunks, self.micro_batches)
         before = np.cumsum(order.kind == BACKWARD, axis=1) == 0
         flying = (before & (order.kind == FORWARD) & (order.chunk == chunk)).sum(axis=1)
@@ -154,7 +155,7 @@ class OwnSchedule(StrictModel, AbstractSchedule):
 
 
 def schedule_of_rows(name: str, rows: Sequence[Row]) -> OwnSchedule:
-    """Return a table without faults as a schedule; rows of a stage in the order they run."""
+    """Return the schedule of a table without faults. The rows of a stage are in order."""
     stages: dict[int, list[str]] = {}
     for row in rows:
         chunk = f".{row.chunk}" if row.chunk else ""
@@ -163,7 +164,7 @@ def schedule_of_rows(name: str, rows: Sequence[Row]) -> OwnSchedule:
 
 
 def faults(rows: Sequence[Row]) -> tuple[Problem, ...]:
-    """Return everything that keeps a table from running; incomplete tables are not simulated."""
+    """Return all faults because of which a table cannot run. Incomplete tables are not simulated."""
     if not rows:
         return (
             schedule_problem(
@@ -281,7 +282,7 @@ def _label(task: Task) -> str:
 
 
 def schedule_problem(where: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """Return the error for a row of a user's own schedule."""
+    """Return the error for a row of a user's schedule."""
     name, colon, wrong = str(value).partition(": ")
     fault = "has no tasks" if value is None else f"has {shown(wrong)} in the column {name}" if colon else ""
     return Problem("plan.schedule", value, allowed, because, fix, where=where, fault=fault)

@@ -1,9 +1,10 @@
 """Decoupled segments: every stage trains its own layers with synthetic labels.
 
 The labels of a segment's outputs are synthetic, so that a stage needs no gradient from the next stage. A
-stage reads its inputs like data, and sends none. A stage runs the forward and then the backward of each
-micro-batch, keeps one, and never waits: a step takes as long as the slowest stage. The loss of a segment
-against its labels, and what makes the inputs of a later segment, are not counted.
+stage reads its inputs like data, and sends none. A stage runs the forward and then the backward pass of
+each micro-batch, keeps one micro-batch, and never waits, so a step takes as long as the slowest stage. The
+loss of a segment against its labels, and the work that creates the inputs of a later segment, are not
+counted.
 
 References
 ----------
@@ -20,7 +21,7 @@ from flopcast.schedules.base import AbstractSchedule, Order, alternate_all
 
 
 class Decoupled(AbstractSchedule):
-    """On every stage independently, the forward and backward pass of one micro-batch after another."""
+    """Every stage independently runs the forward and the backward pass of one micro-batch after another."""
 
     hands_on: ClassVar[bool] = False
 
@@ -37,12 +38,12 @@ class Decoupled(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return the micro-batch whose backward pass follows."""
+        """Return 1: the micro-batch whose backward pass follows."""
         kept: Counts = np.ones_like(stage + stages + virtual + micro_batches) * (chunk == 0)
         return kept
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return one micro-batch, the only one that is ever kept."""
+        """Return 1, because a stage never keeps more than one micro-batch."""
         return np.minimum(micro_batches, 1)
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:

@@ -1,10 +1,11 @@
 """DualPipe: two copies of the model, whose micro-batches enter at both ends of the pipeline.
 
-Stage s holds chunk s of one copy and chunk P - 1 - s of the other, so twice the parameters of 1F1B. Half of
-the micro-batches go down the stages, the others up. At any time, the second half of the stages mirrors the
-first half. A micro-batch that moves from the first half to the second passes a micro-batch that moves in
-the opposite direction. So a step is that of P / 2 stages in the shape of a V (dualpipe_v.py), run twice on
-half of the micro-batches each: a plan is simulated as that (spec/mirrored.py).
+Stage s holds chunk s of one copy and chunk P - 1 - s of the other, and therefore twice the parameters of
+1F1B. Half of the micro-batches run down the stages, and the other half up. At any time, the second half of
+the stages mirrors the first half. A micro-batch that moves from the first half to the second passes a
+micro-batch that moves in the opposite direction. A step therefore equals that of P / 2 stages in the shape
+of a V (dualpipe_v.py), which run twice with half of the micro-batches each, and is simulated as such
+(spec/mirrored.py).
 
 References
 ----------

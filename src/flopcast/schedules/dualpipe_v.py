@@ -1,11 +1,11 @@
 """DualPipeV: two chunks per stage in the shape of a V; a forward and a backward pass run together.
 
 As in ZB-V, chunk 0 runs from the first stage to the last, and chunk 1 from the last to the first. In the
-steady phase a stage runs the forward of one chunk *together* with the whole backward of the other: the two
-begin when both of their inputs have arrived, and both results leave when both have ended. If the stack
-overlaps them (workload/exchange_overlap.py), the all-to-alls of one pass run concurrently with the kernels
-of the other. Forward and backward passes without a partner wait for their all-to-alls. W are tasks of their
-own on the way down and up only.
+steady phase, a stage runs the forward pass of one chunk *together* with the whole backward pass of the
+other. Both begin when both inputs have arrived, and both results are sent when both have ended. If the
+stack overlaps them (workload/exchange_overlap.py), the all-to-alls of one pass run concurrently with the
+kernels of the other. Forward and backward passes without a partner wait for their all-to-alls. W are
+separate tasks only while the pipeline fills and drains.
 
     schedule    bubble, P = 2 p chunks along the model       held by every stage, in chunks
     1F1B        (P - 1) (F + B)                               P, on P stages
@@ -31,7 +31,7 @@ from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractVSchedule
 
 
 class DualPipeV(AbstractVSchedule):
-    """Two chunks a stage in the shape of a V, with pairs of a forward and a backward.
+    """Two chunks per stage in the shape of a V, with pairs of a forward and a backward pass.
 
     It needs at least two micro-batches for each stage, so that the steady phase begins.
     """
@@ -60,16 +60,18 @@ class DualPipeV(AbstractVSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return 2 p chunks at the first backward pass; later pairs also hold the chunk that they begin."""
+        """Return 2 p chunks at the first backward pass. Later pairs also hold the chunk that they begin."""
         last = stage == stages - 1  # which begins one forward more before its first backward
         of_chunk = (2 * stages - stage - 1 + last) * (chunk == 0) + (stage + 1) * (chunk == 1)
         held: Counts = np.minimum(of_chunk, micro_batches) * (chunk < virtual)
         return held
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Return the transfers down and up the V and back; with more than two stages, pairs wait for more.
+        """Return the transfers down and up the V and back.
 
-        Exact for passes in the ratio of a block's.
+        With more than two stages, pairs wait for more transfers.
+
+        The number is exact if the times of passes have the ratio of those of a block.
         """
         waited: Counts = np.where(stages > 2, 6.0 * stages - 7.0, 4.0 * stages - 4.0)
         return waited

@@ -1,7 +1,7 @@
 """GPipe: all forward passes, then all backward passes (arXiv:1811.06965, section 2.3).
 
-Backwards begin with the micro-batch that went forward last, as in figure 2c there: its activations are the
-newest. The bubble is that of 1F1B. What it costs more is memory: it grows with the micro-batches of a step.
+Backward passes begin with the last micro-batch of the forward passes, as in figure 2c of the paper. The
+bubble is that of 1F1B. However, memory grows with the number of micro-batches of a step.
 """
 
 import numpy as np
@@ -38,5 +38,5 @@ class GPipe(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return all micro-batches, on every stage."""
+        """Return the number of all micro-batches, for every stage."""
         return (micro_batches + 0.0 * stage) * (chunk == 0)

@@ -3,8 +3,8 @@
 The order is Megatron-LM's: micro-batches go through a chunk in groups of `stages`, so their number
 must be a multiple of the number of stages.
 
-Not followed: where there are just as many micro-batches as stages, Megatron-LM of 2021 and 2022 runs all
-forwards first. The first stage, which needs most memory, keeps the same either way.
+One difference remains: if there are as many micro-batches as stages, Megatron-LM of 2021 and 2022 runs all
+forward passes first. The memory of the first stage, which needs most, is the same in both cases.
 """
 
 from typing import ClassVar, TypeVar
@@ -18,7 +18,7 @@ Number = TypeVar("Number", int, Counts)
 
 
 def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
-    """Return how many forward passes a pipeline stage runs before its first backward pass.
+    """Return the number of forward passes that a pipeline stage runs before its first backward pass.
 
     A stage runs two of them for each stage that follows it, and `stages` for each of its chunks except the
     last. A step with few micro-batches may have fewer forward passes than this number.
@@ -30,7 +30,7 @@ def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
 
 
 class InterleavedOneForwardOneBackward(AbstractSchedule):
-    """1F1B over `virtual` chunks a stage: the bubble shrinks by that factor.
+    """1F1B with `virtual` chunks per stage, which divides the bubble by this number.
 
     The bubble is (p - 1) / (v m) of the ideal step with p stages, v chunks and m micro-batches. Messages
     between stages are v times as many, and a stage keeps up to p (1 + (p - 1) / (p v)) micro-batches of
@@ -63,16 +63,18 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
         )
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return two rounds of all stages: a warm-up takes less, and counts repeat every round."""
+        """Return two micro-batches for each stage: a warm-up needs fewer, and counts repeat in every
+        round.
+        """
         return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return the forwards of the warm-up and one more, as they fall on `chunk`.
+        """Return the number of forward passes of the warm-up and one more that belong to `chunk`.
 
-        On the first stage that is v p + p - 1 chunks: 1 + (p - 1) / (p v) times what 1F1B keeps
-        (arXiv:2205.05198, section 4.2.3).
+        On the first stage, the sum over chunks is v p + p - 1: 1 + (p - 1) / (p v) times as much as under
+        1F1B (arXiv:2205.05198, section 4.2.3).
         """
         total = micro_batches * virtual
         started = np.minimum(warm_up(stage, stages, virtual) + 1, total)
@@ -81,5 +83,7 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
         return (started // group * stages + rest) * (chunk < virtual)
 
     def gaps(self, virtual: Counts) -> Counts:
-        """Return one gap per chunk: none after a forward of the steady phase (arXiv:2104.04473, 2.2)."""
+        """Return one gap per chunk: there is no gap after a forward pass of the steady phase
+        (arXiv:2104.04473, 2.2).
+        """
         return virtual

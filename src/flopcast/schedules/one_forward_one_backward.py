@@ -1,4 +1,4 @@
-"""1F1B: a warm-up, then alternately one forward and one backward (arXiv:2104.04473, section 2.2.1)."""
+"""1F1B: a warm-up, then one forward and one backward pass in turn (arXiv:2104.04473, section 2.2.1)."""
 
 from typing import ClassVar
 
@@ -25,12 +25,14 @@ class OneForwardOneBackward(AbstractSchedule):
         return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return the number that fills the first stage: its warm-up and one more."""
+        """Return the number of micro-batches that fill the first stage: those of its warm-up and one
+        more.
+        """
         return np.minimum(micro_batches, self.forwards_per_stage * (stages - 1) + 1)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return those of the warm-up and one more, but at most the number of micro-batches."""
+        """Return the number of micro-batches of the warm-up and one more, but at most all micro-batches."""
         filled = self.forwards_per_stage * (stages - 1 - stage) + 1
         return np.minimum(filled, micro_batches) * (chunk == 0)

@@ -1,16 +1,17 @@
 """ZB-H1 and ZB-H2: delayed weight gradients fill the bubbles (arXiv:2401.10241, section 2).
 
-Both are 1F1B of F and B; what differs is how far B runs ahead of W, and how many forwards come first. A
-stage delays its W by as many micro-batches as it has fewer forwards in its warm-up than the first stage, so
-that all stages hold equally many micro-batches whose W is to come.
+Both run F and B in the order of 1F1B, but differ in the delay of W and in the number of forward passes of
+the warm-up. The delay of W, in micro-batches, is the difference between the warm-up of the first stage and
+that of its stage. All stages therefore hold equally many micro-batches.
 
     schedule  bubble                          held by every stage, first stage: all before their B
     1F1B      (p - 1) (F + B + W)             p on the first stage
     ZB-H1     (p - 1) (F + B - W)             p
     ZB-H2     (p - 1) (F + B - 2 W)           2 p - 1
 
-F, B and W are seconds of one micro-batch on one stage. The bubbles hold where a step has at least as many
-micro-batches as are held and W is no longer than F; a longer W fills no more than one as long as F.
+F, B and W are seconds of one micro-batch on one stage. These bubbles assume that a step has at least as
+many micro-batches as are held, and that W is no longer than F. A longer W fills no more of the bubble than
+one that is as long as F.
 
 References
 ----------
@@ -26,19 +27,22 @@ from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSche
 
 @dataclass(frozen=True, slots=True)
 class ZeroBubble(AbstractSplitSchedule):
-    """`depth` forwards of warm-up for each stage that follows: 1 is ZB-H1, 2 is ZB-H2."""
+    """A schedule with `depth` forward passes of warm-up for each following stage: 1 for ZB-H1, 2 for
+    ZB-H2.
+    """
 
     depth: int
 
     @property
     def skews_steps(self) -> bool:
-        """Return whether, because of the deeper warm-up of ZB-H2, all stages are never idle at the same
-        time.
+        """Return whether steps are skewed, as in ZB-H2, whose longer warm-up leaves no common end of a
+        step.
         """
         return self.depth > 1
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Warm-up; then F, B and the W of `depth · stage` micro-batches ago; then B and W; then W alone.
+        """Return the order: the warm-up; then F, B and the W of `depth · stage` micro-batches before; then
+        B and W; then W alone.
 
         >>> order = ZeroBubble(1).order(stages=2, virtual=1, micro_batches=3)
         >>> rows = zip(order.kind, order.micro_batch)
@@ -53,31 +57,38 @@ class ZeroBubble(AbstractSplitSchedule):
         return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """Return four times the stages: the longest warm-up and delay take less than half each."""
+        """Return four micro-batches for each stage: the longest warm-up and the longest delay need less
+        than half each.
+        """
         return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return those before their B: the warm-up and one more, but no more than there are."""
+        """Return the number of micro-batches before their B: those of the warm-up and one more, but at
+        most all.
+        """
         return np.minimum(self.depth * (stages - 1 - stage) + 1, micro_batches) * (chunk == 0)
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Return twice the way for ZB-H1, whose B return no earlier than those of 1F1B; once for ZB-H2."""
+        """Return the transfers of two ways for ZB-H1, whose B return no earlier than those of 1F1B, and
+        of one way for ZB-H2.
+        """
         return (3.0 - self.depth) * (stages - 1.0)
 
     def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
-        """Return the time that W fill on the way down and up, less that of the later micro-batches.
+        """Return the time that W fill while the pipeline fills and drains, less the time of later
+        micro-batches.
 
-        Exact for equal stages: m micro-batches take p (F + B) + W + (m - 1) (B + max(F, W)) until all is
-        filled.
+        The result is exact for equal stages: m micro-batches take p (F + B) + W + (m - 1) (B + max(F, W))
+        until the bubble is filled.
         """
         filled_s, own_s = self.depth * _shorter(others_s), _shorter(own_s)
         waited_s: Floats = np.maximum(filled_s - (micro_batches - 1.0) * own_s, 0.0)
         return waited_s
 
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
-        """Return F + B - depth · min(F, W): one W less for ZB-H1, two for ZB-H2 (Table 2)."""
+        """Return F + B - depth · min(F, W), which is one W less for ZB-H1 and two for ZB-H2 (Table 2)."""
         each_s: Floats = forward_s + backward_s - self.depth * np.minimum(forward_s, weight_s)
         return each_s
 

@@ -3,8 +3,8 @@
 
 Chunk 0 runs from the first stage to the last, and chunk 1 from the last to the first: chunk 0 of the last
 stage sends its activations to chunk 1 of the same stage, and the first stage holds both the embedding and
-the head. So a micro-batch's first backward is on the stage that it came from, and no stage waits for others
-to keep anything: all hold as much as the first stage of 1F1B.
+the head. The first backward pass of a micro-batch therefore runs on the stage of its last forward pass, and
+all stages hold as much as the first stage of 1F1B.
 
     schedule  bubble where F = B = W          held by every stage, in chunks of half a stage
     1F1B      (p - 1) (F + B + W)             2 p on the first stage
@@ -30,7 +30,7 @@ KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHT}
 
 
 class ZeroBubbleV(AbstractVSchedule):
-    """Two chunks a stage, in the shape of a V; memory of 1F1B.
+    """Two chunks per stage in the shape of a V, with the memory of 1F1B.
 
     Backward passes are divided into the gradient of the input (B) and that of the weights (W), which fills
     what would be bubbles.
@@ -62,29 +62,30 @@ class ZeroBubbleV(AbstractVSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return 2 p chunks on every stage; on later stages, more of them are on the way back."""
+        """Return 2 p chunks on every stage. On later stages, more of them belong to chunk 1."""
         of_chunk = (2 * stages - stage - 1) * (chunk == 0) + (stage + 1) * (chunk == 1)
         return np.minimum(of_chunk, micro_batches) * (chunk < virtual)
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Return the transfers down and up the V and back, and once more without its ends."""
+        """Return the transfers down and up the V and back, and a second time without the ends of the V."""
         return np.maximum(3.0 * stages - 4.0, 0.0)
 
     def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
-        """Return the time of F on other stages less that of the first p F, and of W less p - 1 more.
+        """Return the time of F on other stages less the time of the first p F, and of W less that of p - 1
+        more.
 
-        Exact for equal stages with W ≤ F ≤ B: up to p micro-batches take B + W each besides the first,
-        up to p - 1 more F + B.
+        The result is exact for equal stages with W ≤ F ≤ B: after the first, up to p micro-batches take B +
+        W each, and up to p - 1 more take F + B each.
         """
         behind = np.concatenate([micro_batches - 1.0, np.maximum(micro_batches - stages, 0.0)], axis=1)
         waited_s: Floats = np.maximum(others_s - behind * own_s, 0.0).sum(axis=1, keepdims=True)
         return waited_s
 
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
-        """Return max(F, B) less the shortest pass: 0 if all three are equal.
+        """Return max(F, B) minus the shortest pass, which is 0 if all three passes are equal.
 
         The formula is exact for W ≤ F ≤ B. We derived it from simulations of the order, because no paper
-        states it. Otherwise an estimate.
+        states it. In other cases, it is an estimate.
         """
         longest = np.maximum(forward_s, backward_s)
         each_s: Floats = longest - np.minimum(np.minimum(forward_s, backward_s), weight_s)

@@ -1,9 +1,8 @@
-"""Chains of a pipeline: the tasks and messages of each stage in order, and the tasks and messages for which
-each of them waits.
+"""Chains of a pipeline: the tasks and messages of each stage in order, and those for which each waits.
 
-Answers: which nodes does an order consist of under each kind of transfers, and which nodes wait for each
+Answers: of which nodes does an order consist under each kind of transfers, and which nodes wait for each
 other?
-Elsewhere: the kinds of transfers, when nodes run (pipeline.py).
+Elsewhere: the kinds of transfers, the times of nodes (pipeline.py).
 
 A *gap* lies between two tasks of a stage: in it, the stage sends the result of the first task and receives
 the input of the second.
@@ -34,11 +33,12 @@ def transfer_index(kind: Integers, stage: Integers) -> Integers:
 
 
 def flows(order: Order) -> tuple[Integers, Integers]:
-    """Return producer and consumer of every task's message as flat task indices; -1 if there is none.
+    """Return the producer and the consumer of every task's message, as flat task indices; -1 if there is
+    none.
 
     A forward pass receives the activation of the previous chunk of the model, and a backward pass the
-    gradient of the next chunk. Data that stays on a stage is no message. Weight gradients have no messages,
-    and neither have stages that send nothing.
+    gradient of the next chunk. Data that stays on a stage is not a message. Weight gradients, and stages
+    that send nothing, have no messages.
     """
     stages, tasks = order.kind.shape
     if not order.hands_on:
@@ -77,8 +77,9 @@ class Chains:
 
 
 def source_of(stage: Integers) -> Integers:
-    """Return the mark in `waits` for the time at which a stage becomes free. Each stage has its own mark
-    below NOTHING.
+    """Return the mark in `waits` for the time at which a stage becomes free.
+
+    Each stage has a different mark below NOTHING.
     """
     return NOTHING - 1 - stage
 

@@ -1,13 +1,13 @@
 """The step time in closed form, for many plans at once: the estimate that a search uses to screen plans.
 
-Answers: how long is a step by estimate, without a simulation?
-Elsewhere: what stages wait for messages (point_to_point.py), the exact step of one plan (step.py), which
-plans are possible (search/screen.py).
+Answers: how long is a step, estimated without a simulation?
+Elsewhere: how long stages wait for messages (point_to_point.py), the exact step of one plan (step.py),
+possible plans (search/screen.py).
 
 The estimate is exact for equal stages whose transfers take no time, and for a single stage. For unequal
 stages, both this estimate and the exact simulation are between m and m + p - 1 times the time of a
 micro-batch on the slowest stage (m micro-batches, p stages), so they differ by at most (p - 1) / m of the
-step. Two effects are not counted: the work of a slow stage hides the time of the way through later, faster
+step. Two effects are not counted: the work of a slow stage hides the time of a micro-batch on later, faster
 stages, and stages with different chunks wait for each other at every chunk. `predict` never uses this
 estimate.
 """
@@ -35,8 +35,8 @@ from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Programs
 class StepTerms:
     """Parts of a step that do not depend on its number of micro-batches; (plans, 1) each, in seconds.
 
-    `several_s` and `only_s` are the extra time of the first and last micro-batch over the others, with
-    exposed reductions: for a step of several micro-batches, and of one.
+    `several_s` and `only_s` are the additional time of the first and last micro-batch compared with the
+    others, including exposed reductions, in steps of several micro-batches and of one.
     """
 
     first_s: Floats  # the first micro-batch, from its forward on the first stage to its last backward
@@ -63,14 +63,14 @@ def joined_terms(parts: Sequence[StepTerms]) -> StepTerms:
 def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Counts) -> Floats:
     """Return the seconds from one synchronisation of all stages to the next, (plans,), without jitter.
 
-    The first micro-batch goes down all stages and back, and every other micro-batch takes a turn of the
-    slowest stage. Of several chunks, the first chunk of a stage fills and drains the pipeline. The update,
-    the reduction and the synchronisation of the stage that needs the longest time for them are added.
-    `micro_batches` is the number of each plan, (plans, 1).
+    The first micro-batch passes all stages and returns, and every other micro-batch takes one turn of the
+    slowest stage. If stages have several chunks, only the first chunk fills and drains the pipeline. The
+    update, the reduction and the synchronisation of the stage that needs the longest time for them are
+    added. `micro_batches` is the number of each plan, (plans, 1).
 
     References
     ----------
-    Bubble of (p - 1) forwards and backwards of a chunk: arXiv:2104.04473, section 2.2.
+    A bubble of (p - 1) forward and backward passes of a chunk: arXiv:2104.04473, section 2.2.
     """
     pipeline_s = terms.first_s + (micro_batches - 1.0) * terms.turn_s
     rule = schedule_of(schedule)
@@ -124,7 +124,7 @@ def step_terms(priced: Priced) -> StepTerms:
 
 
 def micro_batch_seconds(priced: Priced) -> Floats:
-    """Return the seconds of one micro-batch on every stage class, with the transfers that it waits for.
+    """Return the seconds of one micro-batch on every stage class, including waits for transfers.
 
     The shape is (plans, stage classes). `StepTerms` contains the value of the busiest stage, and the sum.
     """

@@ -6,17 +6,17 @@ workload/gradient_reduction.py), the time of each message alone (cost/price.py; 
 a price).
 
 The kernels of a collective take multiprocessors and memory bandwidth from compute. While a collective runs
-for c seconds, compute does the work of (1 - r) · c seconds, and so ends r · c later. Equal layers in a row
-that compute for w seconds therefore have a period of max(w + r · c, c): if the message is longer than the
-compute, the loss costs nothing. The loss is charged when the message is launched, wherever it is in its
+for c seconds, compute does the work of (1 - r) · c seconds, and therefore ends r · c later. Consecutive
+equal layers that compute for w seconds have a period of max(w + r · c, c): if the message is longer than
+the compute, the loss costs nothing. The loss is charged when the message is launched, wherever it is in its
 queue.
 
-On a pipeline stage, messages of the first or last micro-batch overlap with whatever the stage does next.
-The other stages, which receive that micro-batch, do not wait for these messages. If the loss were charged
-to the programs, it would count once for every stage that the micro-batch still has to pass. So it is
-charged once, at the end of the stage's own tasks. The stage ends when its tasks and the loss are over, or
-when its queue of messages is over, whichever is later. Megatron-Core has a setting for the same reason: it
-lets all stages reduce when the first one does (`align_grad_reduce`, megatron/core/distributed).
+On a pipeline stage, messages of the first or last micro-batch overlap with the next work of the stage. The
+other stages, which receive that micro-batch, do not wait for these messages. If the loss were charged to
+the programs, it would count once for every stage that the micro-batch still has to pass. So it is charged
+once, at the end of the stage's own tasks. The stage ends when its tasks and the loss have ended, or when
+its queue of messages is empty, whichever is later. Megatron-Core has a setting for the same reason: it lets
+all stages reduce when the first one does (`align_grad_reduce`, megatron/core/distributed).
 
 r is the device's `collective_slowdown_fraction` times the stack's `contention.kernel_share`.
 """
@@ -31,7 +31,7 @@ from flopcast.workload.program import WHEN
 
 
 def executions(item: Item) -> Counts:
-    """Return how often one execution of the item's entry runs the item at each position: `count` or 0.
+    """Return the number of executions of an item at each position: `count` or 0.
 
     The array has a single position if the item runs in every micro-batch.
     """
@@ -43,8 +43,8 @@ def executions(item: Item) -> Counts:
 def lost_executions(item: Item, priced: Priced) -> Counts:
     """Return the executions of a message that delay compute by their seconds, (positions, plans, classes).
 
-    0 for items that do not overlap with compute. `ends_stage`: the stage, and not the program, loses the
-    time.
+    They are 0 for items that do not overlap with compute. With `ends_stage`, the stage, and not the
+    program, loses the time.
     """
     if not item.overlapped:
         return ZERO[None]
@@ -56,7 +56,9 @@ def lost_executions(item: Item, priced: Priced) -> Counts:
 
 
 def lost_in_program(item: Item, priced: Priced) -> Counts:
-    """Return the part of `lost_executions` that is charged to the program, not to the end of the stage."""
+    """Return the part of `lost_executions` that is charged to the program and not to the end of the
+    stage.
+    """
     lost = lost_executions(item, priced)
     return np.where(ends_stage(item, priced.programs.plans)[None], 0.0, lost)
 

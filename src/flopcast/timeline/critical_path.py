@@ -4,9 +4,10 @@ Answers: which items determine the step, and how often do they run on the path (
 busiest stage spend its time (breakdown)?
 Elsewhere: when tasks run (pipeline.py, step.py), the items inside a task (program.py).
 
-If stages are equal, the critical path changes between them, but readers need to know how one stage spends
-its time. So there are two views, and both sum to the step: shares of the path give `d log(step) / d
-log(factor)` exactly (their `slope_s`); shares of the busiest stage, with its waiting, give the breakdown.
+The critical path changes between equal stages, but readers need to know how one stage spends its time.
+There are therefore two views, both of which sum to the step. The shares of the path give `d log(step) / d
+log(factor)` exactly (their `slope_s`). The shares of the busiest stage, with its waiting, give the
+breakdown.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,10 +45,10 @@ Runs = Sequence[tuple[float, StepSimulation]]  # simulations with weights; the s
 
 
 class View(NamedTuple):
-    """The executions of a simulation in one view of the step, before they are priced.
+    """The executions of a simulation in one view of the step, before they are converted to seconds.
 
-    `executed` are tasks of one pass each, with the counts of its columns; `by_hop_s` the seconds of
-    transfers by hop index; `others` shares that are no sums over tasks.
+    `executed` holds tasks of one pass each, with the counts of their columns. `by_hop_s` are the seconds of
+    transfers by hop index. `others` are shares that are not sums over tasks.
     """
 
     executed: list[tuple[Simulated, Counts, Integers]]
@@ -56,7 +57,10 @@ class View(NamedTuple):
 
 
 def attributed(runs: Runs, view: Callable[[StepSimulation], View]) -> tuple[TimeAttribution, ...]:
-    """Return the shares of a view of weighted simulations; counts are added before they are priced."""
+    """Return the shares of a view of weighted simulations.
+
+    Counts are summed before they are converted to seconds.
+    """
     views = [(weight, run, view(run)) for weight, run in runs]
     _, first, _ = views[0]
     shares: list[TimeAttribution] = []
@@ -77,8 +81,8 @@ def attributed(runs: Runs, view: Callable[[StepSimulation], View]) -> tuple[Time
 def view_of_critical_path(run: StepSimulation) -> View:
     """Return the critical path of the step: update, tasks and transfers, reduction, synchronisation.
 
-    The sum of its shares is the step time. The sum of `slope_s` over a factor's items, over the step, is `d
-    log(step) / d log(factor)` as long as no other path becomes the longest.
+    The sum of its shares is the step time. The sum of `slope_s` over a factor's items, divided by the step,
+    is `d log(step) / d log(factor)` as long as no other path becomes the longest.
     """
     g = run.played.graph
     begun = int(run.chain_start[run.last])
@@ -156,9 +160,9 @@ def _gather_shares(run: StepSimulation, held: int) -> list[TimeAttribution]:
 
 
 def view_of_stage(run: StepSimulation, stage: int) -> View:
-    """Return what a stage executes from one synchronisation to the next.
+    """Return the executions of a stage from one synchronisation to the next.
 
-    Inside a task, only its critical path counts, because hidden work takes no time of the stage. Copies to
+    Inside a task, only its critical path counts, because hidden work adds no time to the stage. Copies to
     and from the host count with the time that they add to a task. During the rest of the step, the stage
     waits for other stages.
     """
@@ -174,8 +178,8 @@ def view_of_stage(run: StepSimulation, stage: int) -> View:
 def view_of_all_stages(run: StepSimulation) -> View:
     """Return the busy time of all devices by kind of work, for their power.
 
-    A compute kernel counts with its own duration, even if launches are slower; a message counts while it is
-    exposed. The device waits for the rest of the step.
+    A compute kernel counts with its duration, even if its launch takes longer. A message counts only while
+    it is exposed. In the rest of the step, the device waits.
     """
     g = run.played.graph
     stages, kind = len(g.order.kind), g.order.kind.ravel()

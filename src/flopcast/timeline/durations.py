@@ -2,13 +2,13 @@
 
 Answers: how long does a program of each position, plan and chunk class take, and when do its last
 reductions end?
-Elsewhere: the same with the items on the critical path, for one plan (program.py: the algebra, the matrix
-of one layer, what holds up what), the step that follows (closed_form.py).
+Elsewhere: the simulation of one plan with the items on its critical path (program.py), the step
+(closed_form.py).
 
 Plans of a search differ in degrees, and a layer depends on few of them. Its matrix is computed once for all
-plans whose items cost the same, and its powers once for equal numbers of layers. Two rows of the matrix are
-enough from layer to layer: the free times of all streams if every stream except the data-parallel one
-starts free, and if only the data-parallel one does. Chunks share these rows until their layers differ.
+plans whose items have equal times, and its powers once for equal numbers of layers. Between layers, two
+rows of the matrix suffice: the free times of all streams if all streams except the data-parallel stream
+start free, and if only the data-parallel stream does. Chunks share these rows until their layers differ.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,8 @@ class _States:
 
 
 def durations(segments: Sequence[Segment], priced: Priced) -> Simulated:
-    """Run the segments of one pass of many plans, as `program.simulate` does; no executions are counted.
+    """Simulate the segments of one pass of many plans, like `program.simulate`, without counting
+    executions.
 
     Parameters
     ----------

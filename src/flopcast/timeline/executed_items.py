@@ -1,12 +1,12 @@
 """The items that tasks of a stage execute, with their seconds.
 
-Answers: which items are on the critical paths of tasks, and how much longer do copies to and from the host
-make the tasks?
+Answers: which items are on the critical paths of tasks, and by how much do copies to and from the host
+lengthen the tasks?
 Elsewhere: the shares of a step and of a stage (critical_path.py), the simulation of a pass (program.py).
 
-If copies take longer than the kernels beside them, the critical path of a task consists of copies only. A
-breakdown by this path would say that the kernels take no time. The shares of a stage are therefore those of
-its passes without copies, and copies have the time by which they make the tasks longer.
+If copies take longer than the concurrent kernels, the critical path of a task consists only of copies. A
+breakdown by this path would show no time for kernels. The shares of a stage are therefore those of its
+passes without copies, and copies have the time by which they lengthen the tasks.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,9 @@ TasksOfRuns = Sequence[tuple[float, StepSimulation, Integers]]  # weights, simul
 def without_copies_in(
     run: StepSimulation, tasks: Integers
 ) -> tuple[list[tuple[Simulated, Counts, Integers]], list[TimeAttribution]]:
-    """Return what tasks of each pass execute without copies, and copies with the time that they add."""
+    """Return the executions of tasks of each pass without copies, and copies with the time that they
+    add.
+    """
     kind = run.played.graph.order.kind.ravel()[tasks]
     found: list[tuple[Simulated, Counts, Integers]] = []
     copies: list[TimeAttribution] = []
@@ -46,7 +48,7 @@ def without_copies_in(
 
 
 def added_copies(run: StepSimulation, number: int, tasks: Integers) -> list[TimeAttribution]:
-    """Return the copies on the critical paths of tasks of one pass; they sum to the time that they add."""
+    """Return the copies on the critical paths of tasks of one pass, whose sum is the time that they add."""
     whole = run.passes[number]
     if not _has_copies(whole.columns):
         return []
@@ -81,7 +83,7 @@ def without_copies(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
 
 @lru_cache(maxsize=4)  # all shares of one step ask for the same passes
 def simulated_without_copies(priced: Priced, number: int) -> Simulated:
-    """Return a pass as it would run if copies took no time."""
+    """Return the simulation of a pass in which copies take no time."""
     return simulate(without_copies(priced.programs.passes[number]), priced, attribute=True)
 
 

@@ -1,9 +1,8 @@
-"""One layer as a matrix, which maps the times at which streams become free before the layer to those after
-it.
+"""One layer as a matrix, which maps the free times of streams before the layer to those after it.
 
 Answers: how do the items of a layer wait for each other, and how much do its messages slow each other?
-Elsewhere: many layers (max_plus.py), whole programs (program.py), the items' own seconds (cost/price.py),
-the slowdown of compute by messages (contention.py) and of messages by each other (shared_links.py).
+Elsewhere: many layers (max_plus.py), whole programs (program.py), the seconds of items (cost/price.py), the
+slowdown of compute by messages (contention.py) and of messages by each other (shared_links.py).
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -42,8 +41,9 @@ LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after anoth
 class Columns:
     """The columns of `counts` of a layer: one for each item, then those of the host's launch seconds.
 
-    The last two of the `number` columns hold the host's launch seconds: of separate expert GEMMs (last) and
-    of all other items. `number` is 0 if nothing is counted. With slopes, as many columns again follow.
+    The last two of the `number` columns hold the launch seconds of the host: the last column those of
+    separate expert GEMMs, and the other one those of all other items. `number` is 0 if nothing is counted.
+    With slopes, the number of columns is twice as large.
     """
 
     number: int = 0
@@ -55,10 +55,10 @@ class Columns:
         return self.number * (2 if self.slopes else 1)
 
     def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:
-        """Yield the columns that count the host's launch seconds of an item, with the plans of each.
+        """Yield the columns for the launch seconds of an item, each with a mask of plans.
 
-        A column counts seconds along the longest path in one unit. Launches of experts' kernels have a
-        column of their own in plans where a rank holds several experts, because their factor differs.
+        A column counts seconds along the longest path. Launches of expert kernels have a separate column in
+        plans in which a rank holds several experts, because their factor differs.
         """
         if not launches_experts(item):
             yield self.number - LAUNCH_COLUMNS, EVERYWHERE
@@ -72,12 +72,12 @@ class Columns:
 
 
 def num_columns(items: Sequence[Item]) -> int:
-    """Return how many columns the items and the host's launches of them need."""
+    """Return the number of columns for the items and their launches."""
     return len(items) + LAUNCH_COLUMNS
 
 
 def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
-    """Return the streams that the items use; rows for other streams would only enlarge the matrices."""
+    """Return the streams that the items use. Rows for other streams would only enlarge the matrices."""
     used = {item.stream for item in items} | {"compute", "host"}
     if any(item.overlapped and ends_stage(item, plans).any() for item in items):
         used.add(SLOWED)
@@ -113,7 +113,7 @@ def _links(
 def layer_paths(
     items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: Columns | None = None
 ) -> Paths:
-    """Return the matrix of one layer, with messages slowed that share a link.
+    """Return the matrix of one layer, in which messages on the same link slow each other.
 
     The shape is (streams, streams, positions, plans, classes). Without columns nothing is counted. There is
     a single position if the layer runs the same items in all positions.

@@ -1,8 +1,8 @@
 """Lower bounds of step times, for whole batches of plans, much faster than an estimate.
 
 Answers: which time is a lower bound of the estimate of each plan?
-Elsewhere: the estimate (closed_form.py), seconds by split (cost/split_prices.py), the search that leaves
-plans out by it (search/screen.py).
+Elsewhere: the estimate (closed_form.py), seconds by split (cost/split_prices.py), the search that excludes
+plans by these bounds (search/screen.py).
 
 The bound of a layer contains its compute, and the messages for which compute waits. It leaves out
 overlapped messages, slowdowns by concurrent messages, and everything that depends on more than the split of
@@ -30,7 +30,7 @@ def least_seconds(terms_s: Floats, micro_batches: Counts) -> Floats:
     Parameters
     ----------
     terms_s : array of shape (plans, 3)
-        Of `least_terms`.
+        The result of `least_terms`.
     micro_batches : array of shape (plans, 1)
     """
     turn_s, several_s, only_s = terms_s.T
@@ -48,8 +48,8 @@ def least_terms(programs: Programs, known: SplitSeconds | None) -> Floats:
     Returns
     -------
     array of shape (plans, 3)
-        Seconds of a micro-batch on the slowest stage; of the rest of a step with several micro-batches; and
-        of the rest of a step with one micro-batch. Zeros if nothing is known.
+        Seconds of a micro-batch on the slowest stage, of the rest of a step with several micro-batches, and
+        of the rest of a step with one micro-batch. They are 0 if no bound is known.
     """
     plans, stages = programs.plans, programs.stages
     rule = schedule_of(plans.structure.pipeline_schedule)

@@ -20,11 +20,11 @@ NEVER = -np.inf
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Paths:
-    """Longest paths from each stream (first index) to each stream (second), with their counts.
+    """Longest paths from each stream (first index) to each stream (second index), with their counts.
 
-    A matrix of the max-plus algebra. An entry is the time from "stream a is free" before these items to
-    "stream b is free" after them, and NEVER if b does not wait for a. `counts` says how often the path
-    contains each item.
+    This is a matrix of the max-plus algebra. An entry is the time from "stream a is free" before these
+    items to "stream b is free" after them, or NEVER if b does not wait for a. `counts` states how often the
+    path contains each item.
     """
 
     longest_s: Floats  # (streams, streams, positions, plans, classes)
@@ -61,7 +61,8 @@ def repeated(state: Paths, layer: Paths, repeat: Counts, place: Place) -> Paths:
 
 
 def starts(streams: tuple[str, ...], columns: int) -> Paths:
-    """Return two states before any layer: all streams but the data-parallel one are free, or only that one.
+    """Return two states before any layer: all streams except the data-parallel stream are free, or only
+    this stream is.
 
     Without a data-parallel stream, there is only the first state. Two rows are enough between layers,
     although the matrix of a layer has a row for each stream.
@@ -83,7 +84,7 @@ def joined(
 ) -> Paths:
     """Return the max-plus product of two matrices: `first` followed by `second`.
 
-    The path from a to c goes through the stream b that makes it longest; its counts are the sums of both
+    The path from a to c goes through the stream b with the longest path. Its counts are the sums of both
     halves. `place` is the position of the columns of `second` among those of `first`, if they differ. If
     `wanted` is false, the result is `first`.
     """

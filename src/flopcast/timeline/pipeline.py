@@ -1,7 +1,7 @@
 """The pipeline: when every task of every stage runs, and the critical path of the step.
 
 Answers: given an order, durations and transfers, when does each task start and end?
-Elsewhere: what is inside a task (program.py), the step around the pipeline (step.py).
+Elsewhere: the inside of a task (program.py), the whole step (step.py).
 
 The simulation has a chain of nodes for each stage. The nodes are the tasks of the stage, and also its
 messages if transfers block. A node starts when the previous node of its chain and certain nodes of other
@@ -47,11 +47,12 @@ ALONE_RATIO = 4  # one node of so many must wait for its own chain alone, if rou
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Graph:
-    """Nodes in an order in which each comes after all that it waits for; arrays (nodes,).
+    """Nodes in an order in which each node follows all nodes for which it waits; arrays have shape
+    (nodes,).
 
     Nodes 0 … stages - 1 are the sources: the times at which the stages become free. Every other node starts
-    at the latest of `end[waits] + hop[lag]` and lasts for its own duration. Nothing here is in seconds, so
-    one graph serves every job with the same schedule, numbers and transfer style.
+    at the latest of `end[waits] + hop[lag]` and lasts for its own duration. The graph contains no seconds,
+    so it applies to every job with the same schedule, numbers and transfer style.
     """
 
     order: Order
@@ -71,11 +72,11 @@ class Graph:
 
 
 def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches: int, style: str) -> Graph:
-    """Return the structure of one pipeline; GRAPHS keeps the last ones.
+    """Return the structure of one pipeline. GRAPHS stores the last ones.
 
     Parameters
     ----------
-    schedule : a name of SCHEDULES, or a user's own
+    schedule : a name of SCHEDULES, or a schedule of the user
     stages, virtual, micro_batches : pipeline stages, chunks of each, micro-batches of a step
     style : "overlapped", "batched" or "sequential" (see the module's docstring)
 
@@ -99,13 +100,15 @@ def _bytes_of(structure: Graph) -> int:
 
 
 def of_kinds(structure: Graph, row: Integers) -> Graph:
-    """Return the graph of micro-batches that differ; the transfers of one kind follow those of the other.
+    """Return the graph of micro-batches of several kinds.
+
+    The transfers of one kind follow those of the other.
 
     Parameters
     ----------
     row : (stages · tasks,)
-        Which kind of micro-batch each task works on. Kind k's hops have the indices of `transfer_index`
-        plus k times their number.
+        The kind of the micro-batch of each task. Hops of kind k have the indices of `transfer_index` plus k
+        times their number.
     """
     number = 1 + 2 * structure.order.kind.shape[0]
 
@@ -217,7 +220,7 @@ class NodeTimes:
     """Start and end of every node, in seconds after the start of the sources.
 
     Arrays (nodes,) in the order of the graph; `transfer_s` by `transfer_index`. `held` marks nodes that end
-    later than their duration, when another input has arrived.
+    later than their duration, because they wait for another input.
     """
 
     graph: Graph
@@ -243,7 +246,7 @@ def play(
     free_s : (stages,)
         When each stage is free to begin.
     not_before_s : (stages · tasks,)
-        Earliest end of each task, in addition to what it waits for. None means no such limit.
+        Earliest end of each task, in addition to its other dependencies. None means no such limit.
 
     Returns
     -------
@@ -317,9 +320,9 @@ def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
     """Return the nodes on the longest path that ends at `node`, last first, and the transfer before each.
 
     The first entry is `node`, the last a source. The end of `node` is the sum of the time at which the
-    source becomes free, the durations of the nodes, and the transfers between them. A held node is followed
-    by the source of its own stage: from this source to the end of the node, the path is that of the input
-    for which it waited.
+    source becomes free, the durations of the nodes, and the transfers between them. After a held node, the
+    path continues at the source of its stage. Between this source and the end of the node, the path is that
+    of the input for which the node waited.
     """
     g, end, hop = played.graph, played.end_s, played.transfer_s
     latest = latest_of(end[g.waits] + hop[g.lag])  # its own chain first, where several are equal
@@ -336,7 +339,7 @@ def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
 
 
 def latest_of(moments_s: Floats) -> Integers:
-    """Return the column of the latest time in each row; of equal times, the first.
+    """Return the column of the latest time in each row; the first if several are equal.
 
     `argmax` takes several times as long for two columns.
     """

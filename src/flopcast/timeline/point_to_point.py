@@ -2,10 +2,10 @@
 
 Answers: how long does a stage wait for transfers in every micro-batch, and how long do the transfers of the
 first micro-batch take on its way through the stages?
-Elsewhere: the closed form (closed_form.py), when each message is really sent (pipeline.py, chains.py).
+Elsewhere: the closed form (closed_form.py), the exact time of each message (pipeline.py, chains.py).
 
-Each of p stages has v chunks. A hop is one transfer over the boundary between two stages. H is the time of
-a hop forward and a hop back, and h is the time of the longer of these two hops.
+Each of p stages has v chunks. A hop is one transfer over the boundary between two stages. H is the sum of
+the times of a forward hop and a backward hop, and h is the longer of both.
 
     transfers   schedule     every micro-batch, on a stage      the first one, on its way
     sequential  any          H of each of its boundaries        H of every boundary
@@ -19,8 +19,8 @@ a hop forward and a hop back, and h is the time of the longer of these two hops.
 A stage waits for sequential transfers one after another. Transfers that a stage starts together, forward
 and backward, overlap. 1F1B starts the transfers with each neighbour separately. Interleaved 1F1B starts
 those with both neighbours together, because it has no transfers between a forward and the next backward.
-With overlapped transfers, messages delay no stage, but 1F1B still waits: hops over k consecutive boundaries
-in both directions must fit into k + 1 turns. The k boundaries with the longest wait decide.
+Overlapped transfers delay no stage, but 1F1B still waits: hops over k consecutive boundaries in both
+directions must fit into k + 1 turns. The k boundaries with the longest wait determine the time.
 
 The counts come from exact simulations of equal stages. They give the time that transfers add to the
 critical path, up to a few transfers for each step of any length (tests/timeline/test_hops.py).
@@ -55,7 +55,7 @@ class Waits:
     way_s: Floats
 
     def where(self, rows: Flags, other: "Waits") -> "Waits":
-        """Return these transfers in the plans of a mask, (plans, 1), and the others in all other plans."""
+        """Return these waits in the plans of a mask, (plans, 1), and `others` in all other plans."""
         return Waits(
             np.where(rows, self.turn_s, other.turn_s),
             np.where(rows, self.mean_s, other.mean_s),
@@ -69,8 +69,8 @@ def waits(priced: Priced) -> Waits:
     Returns
     -------
     Waits
-        Arrays of shape (plans, stage classes) for what each micro-batch waits on a stage, and of shape
-        (plans, 1) for the way of the first micro-batch. All are 0 without a pipeline, and for schedules
+        Arrays of shape (plans, stage classes) for the wait of each micro-batch on a stage, and of shape
+        (plans, 1) for the way of the first micro-batch. They are 0 without a pipeline, and for schedules
         whose stages send nothing to each other.
     """
     pipes = _pipes(priced)

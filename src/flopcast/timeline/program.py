@@ -1,12 +1,12 @@
 """The simulation of one program: streams with dependencies, for all chunk classes and positions at once.
 
-Answers: how long does a program take, which messages continue after its end, which items are on its
+Answers: how long does a program take, which messages continue after its end, and which items are on its
 critical path?
-Elsewhere: the items' own seconds (cost/price.py), how programs follow each other (pipeline.py).
+Elsewhere: the seconds of items (cost/price.py), the order of programs (pipeline.py).
 
-Streams are in-order queues. Times form a max-plus linear system: one layer is a matrix from the free
-times of the streams before it to those after it (layer.py), and equal layers in a row are a power of that
-matrix (max_plus.py), so a program costs as much to simulate with 2 layers as with 100.
+Streams are in-order queues. Times form a max-plus linear system. One layer is a matrix from the free times
+of streams before the layer to those after it (layer.py). Consecutive equal layers are a power of this
+matrix (max_plus.py), so the cost of a simulation hardly depends on the number of layers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,14 +37,14 @@ class Simulated:
     """Programs of every position, plan and chunk class; arrays (positions, plans, classes).
 
     A program ends when its blocking streams end (compute; tensor-, expert- and context-parallel; host),
-    because the next program needs their results. The data-parallel stream must end before the update, so it
-    may continue, unless parameters are gathered on it too; step.py queues the reductions of a stage's
-    programs from `tail_s` and `reduction_s`. The loss of a pipeline stage to messages of its first or last
-    micro-batch (contention.py) is not part of the program; step.py charges `lost_s` at the end of the
-    stage.
+    because the next program needs their results. The data-parallel stream only has to end before the
+    update, so it may continue after the program, unless parameters are also gathered on it. step.py queues
+    the reductions of a stage's programs, given `tail_s` and `reduction_s`. The loss of a pipeline stage to
+    messages of its first or last micro-batch (contention.py) is not part of the program; step.py charges
+    `lost_s` at the end of the stage.
 
-    Counts say how often each item is on the critical path: seconds · counts = time. If messages share
-    links, as many columns again hold the rest of the derivative (shared_links.py, `Lost.slope`).
+    Counts state how often each item is on the critical path: seconds · counts = time. If messages share
+    links, a second set of columns holds the rest of the derivative (shared_links.py).
     """
 
     duration_s: Floats
@@ -59,7 +59,7 @@ class Simulated:
 
 
 def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Simulated:
-    """Run the segments of one pass.
+    """Simulate the segments of one pass.
 
     Parameters
     ----------
@@ -146,8 +146,8 @@ def _everywhere(state: Paths, shape: tuple[int, ...]) -> Paths:
 def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:
     """Return whether compute waits for gathers of parameters, (plans, chunk classes) of bool.
 
-    Gathers share a queue with reductions. The next program begins with a gather and so cannot begin before
-    that queue is empty; the program therefore ends with its queue.
+    Gathers share a queue with reductions. The next program begins with a gather, so it cannot begin before
+    this queue is empty. The program therefore ends when its queue does.
     """
     repeats = [s.repeat for s in segments if any(item.stream == "gathered" for item in s.items)]
     return np.asarray(sum(repeats, np.zeros((1, 1))) > 0)

@@ -1,7 +1,7 @@
-"""One program item by item: when each operator and message of it runs, for reading and for traces.
+"""The times of each operator and message of one program, for readers and traces.
 
 Answers: at which time in a task does each item start and end, and on which stream? The rules are those of
-program.py, run one item after the other; both give the same duration.
+program.py, applied to one item after the other. Both give the same duration.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from flopcast.workload.program import WHEN, Segment
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Inside:
-    """Columns of the items of one program, in the order they were launched.
+    """The items of one program as columns, in the order of their launches.
 
     Items that take no time (a collective of one rank, an accumulation in the first micro-batch) are left
     out. Rows of different streams overlap; rows of one stream do not. Data-parallel rows may end after
@@ -39,11 +39,11 @@ class Inside:
 def lay_out(
     segments: Sequence[Segment], priced: Priced, plan: int, chunk_class: int, position: int
 ) -> Inside:
-    """Run one program: items with seconds above 0, in seconds after its start.
+    """Return the items of one program that take time, with their times after the start of the program.
 
     Parameters
     ----------
-    segments : of the forward or the backward pass
+    segments : segments of the forward or the backward pass
     plan : index of the plan in the batch
     chunk_class : which chunk of layers (workload/stages.py)
     position : index into POSITIONS: first, middle, last or only micro-batch of the step
@@ -51,7 +51,7 @@ def lay_out(
     Returns
     -------
     Inside
-        As long as `program.simulate` says; that one needs no loop over layers, this one shows them.
+        Its duration equals that of `program.simulate`, which needs no loop over layers.
     """
     free = dict.fromkeys(EVERY_STREAM, 0.0)
     rows: list[tuple[Item, int, float, float]] = []

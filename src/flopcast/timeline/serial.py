@@ -1,7 +1,7 @@
-"""Items one after the other: what the ends of a step take, where nothing overlaps.
+"""Items that run one after the other at the end of a step, where nothing overlaps.
 
 Answers: how long do update, reduction and synchronisation take on each stage class?
-Elsewhere: items that overlap (program.py), the prices themselves (cost/price.py).
+Elsewhere: items that overlap (program.py), prices (cost/price.py).
 """
 
 import numpy as np
@@ -12,13 +12,13 @@ from flopcast.operators.item import Item
 
 
 def serial_seconds(items: tuple[Item, ...], priced: Priced) -> Floats:
-    """Return the sum of the items' own seconds, each times its number of executions.
+    """Return the sum of the seconds of the items, each times its number of executions.
 
     Returns
     -------
     array of shape (plans, stage classes)
-        Plans of a batch differ in degrees and sizes, stages in the parameters that they hold. One row for
-        each part of a job instead, where its parts differ (cost/parts.py).
+        Plans of a batch differ in degrees and sizes, and stages in their parameters. If the parts of a job
+        have different speeds (cost/parts.py), each part has a row.
     """
     total = sum((priced.of(item).alone_s * item.count for item in items), ZERO)
     shape = np.broadcast_shapes(total.shape, priced.programs.stages.multiplicity.shape)
@@ -28,7 +28,7 @@ def serial_seconds(items: tuple[Item, ...], priced: Priced) -> Floats:
 def stage_seconds(
     items: tuple[Item, ...], priced: Priced, stage_row: Integers, stage_class: Integers
 ) -> Floats:
-    """Return these seconds for every stage, (stages,), from its row and its class."""
+    """Return the seconds of every stage, (stages,), given its row and its class."""
     each_s = serial_seconds(items, priced)
     found_s: Floats = each_s[np.minimum(stage_row, len(each_s) - 1), stage_class]
     return found_s

@@ -6,21 +6,21 @@ Elsewhere: the time of each message alone (cost/), which tier connects a group
 (cost/collectives/collective_time.py), the time that compute loses to messages (contention.py), when
 everything runs (program.py).
 
-A link is a rank's own part of a tier: its NVLink ports, or its share of the network cards. Two messages
-that use it at the same time need at least the sum of the times in which they occupy it; during their
-latency it is free (`Price.link` gives the tier that a message occupies, and for which part of its seconds).
-Messages on different tiers do not slow each other; a message counts on the widest tier that it needs.
+A link is a rank's own part of a tier: its NVLink ports, or its share of the network cards. Two concurrent
+messages on a link need at least the sum of the times in which they occupy it. During their latency, the
+link is free (`ItemPrice.link` states the tier that a message occupies, and for which part of its seconds).
+Messages on different tiers do not slow each other. A message counts on the widest tier that it needs.
 
 Suppose that a layer lasts T seconds and overlaps with gathers or reductions of D seconds. A message of c
-seconds on the same tier then shares its link for the part min(D / T, 1) of its time, and each of the two
-gets half of the link: it takes c · (1 + min(D / T, 1)), and delays the other queue by c. So equal layers
-that compute for w seconds take at least D + c each, all bytes over the bandwidth, and at most w + c + D,
-one after the other.
+seconds on the same tier then shares its link for the fraction min(D / T, 1) of its time, in which each gets
+half of the link. It takes c · (1 + min(D / T, 1)), and delays the other queue by c. A layer that computes
+for w seconds therefore takes at least D + c, the time of all bytes, and at most w + c + D, if nothing
+overlaps.
 
 This is exact if the queue is always busy or never overlaps with a message. Otherwise D / T is a mean, which
 assumes that the queue is equally busy throughout the layer. It needs only sums over a layer, so equal
-layers remain powers of one matrix. If its queue is idle, a message delays nothing, and the delay that it
-adds to the queue ends no later than the message itself.
+layers remain powers of one matrix. If the queue is idle, a message delays nothing. The delay that it adds
+to the queue ends no later than the message itself.
 
 A message shares its link with the streams that it does not wait for: data-parallel streams with all others,
 and an exchange of experts' tokens with the messages of shared experts. Two cases are not counted: messages
@@ -46,12 +46,13 @@ QUEUES = ("tp", "ep", "cp", "dp")  # streams of messages inside a program
 
 @dataclass(frozen=True, eq=False, slots=True)
 class QueueLoss:
-    """Loss of a message to queues on its link: (positions, plans, classes); equal positions may be one.
+    """Loss of a message to queues on its link, (positions, plans, classes).
 
-    There is one position if all are alike. `fraction` is the loss over the message's own seconds. `slope`
-    is the rest of the loss's derivative, as executions of the layer's items, with seconds of launches last
-    (layer.py): the loss also grows with the queue's messages and falls with the duration of the layer. In
-    seconds it sums to zero. Its last axis is empty unless slopes were requested.
+    If all positions are equal, there is only one. `fraction` is the loss divided by the seconds of the
+    message. `slope` is the rest of the derivative of the loss, as executions of the layer's items, followed
+    by the seconds of launches (layer.py): the loss also grows with the messages of the queue and falls with
+    the duration of the layer. In seconds, it sums to 0. Its last axis is empty unless slopes were
+    requested.
     """
 
     fraction: Floats
@@ -62,9 +63,9 @@ class QueueLoss:
 class SharedLinkLoss:
     """Losses of a message that shares its link, and the delays that it causes.
 
-    `own` is its loss inside the program; `later` is its loss to messages whose effect is charged to the
+    `own` is its loss inside the program, and `later` its loss to messages whose effect is charged to the
     stage (contention.py, `ends_stage`). `held_fraction` is the delay of each queue on its link, as a
-    fraction of the message's own seconds.
+    fraction of the seconds of the message.
     """
 
     own: QueueLoss
@@ -76,7 +77,8 @@ class SharedLinkLoss:
 class Period:
     """Duration of a layer if no link is shared, and how often each item counts in it.
 
-    `counts` are executions by item, then seconds of launches; the last axis is empty unless requested.
+    `counts` are executions by item, followed by seconds of launches. The last axis is empty unless
+    requested.
     """
 
     lasts_s: Floats  # (positions, plans, classes)
@@ -108,10 +110,10 @@ def shared_links(
     Parameters
     ----------
     alone_s : one array (positions, plans, classes) an item
-        All executions of its entry alone.
+        Seconds of all executions of its entry without concurrent work.
     period : callable
-        Returns the duration of the layer if no link is shared. It is called only if a link is shared.
-        Slopes are computed if its result has counts.
+        Returns the duration of the layer if no link were shared. It is called only if a link is shared.
+        Slopes are computed if the result has counts.
     """
     meets = _meetings(items)
     if not any(meets):

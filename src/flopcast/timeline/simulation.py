@@ -21,12 +21,12 @@ class ProgramOfTask:
     Attributes
     ----------
     chunk_class : array of int
-        Class of the chunk, whose layers the task runs.
+        Class of the chunk of the task.
     position : array of int
-        Index into POSITIONS: whether the task is the first, the last or another one of its kind, because
-        gathers and reductions run at the ends.
+        Index into POSITIONS, which states whether the task is the first, the last or another one of its
+        kind. Gathers and reductions run only in the first and the last.
     row : array of int
-        Row of arrays over plans: the plan, or the kind of micro-batch where these differ.
+        Row of arrays over plans: the plan or, if micro-batches differ, their kind.
     """
 
     chunk_class: Integers
@@ -34,14 +34,16 @@ class ProgramOfTask:
     row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
 
     def values(self, array: Counts, tasks: Integers | None = None) -> Counts:
-        """Look up an array (positions, plans, chunk classes, …) for all tasks, or for `tasks`."""
+        """Return the values of an array (positions, plans, chunk classes, …) for all tasks, or for
+        `tasks`.
+        """
         chosen = slice(None) if tasks is None else tasks
         row = np.minimum(self.row[chosen], array.shape[1] - 1)
         found: Counts = array[self.position[chosen], row, self.chunk_class[chosen]]
         return found
 
     def summed(self, array: Counts, tasks: Integers) -> Counts:
-        """Return the sum of `values` over tasks; an entry that many tasks share is looked up once."""
+        """Return the sum of `values` over tasks. An entry of several tasks is read only once."""
         row = np.minimum(self.row[tasks], array.shape[1] - 1)
         at = (self.position[tasks], row, self.chunk_class[tasks])
         times = np.bincount(np.ravel_multi_index(at, array.shape[:3]))
@@ -55,9 +57,9 @@ class StepSimulation:
     """The simulation of one plan. Arrays over tasks are flat, stage after stage.
 
     The update begins with the step and takes `update_s`; the reduction begins at `reduce_start_s` and takes
-    `reduce_s`. A stage that has done both waits for the last stage, then all synchronise. Between its tasks
-    and `reduce_start_s`, a stage waits for the longer of two times: the end of its queue of reductions, and
-    the time that it loses to messages.
+    `reduce_s`. A stage then waits for the last stage, and all stages synchronise. Between its tasks and
+    `reduce_start_s`, a stage waits for the longer of two times: the end of its queue of reductions, and the
+    time that it loses to messages.
     """
 
     priced: Priced
@@ -77,7 +79,7 @@ class StepSimulation:
 
     @property
     def passes(self) -> tuple[Simulated, ...]:
-        """Return the programs by kind of task; gradients are complete, and reduced, in the last kind."""
+        """Return the programs by kind of task. In the last kind, gradients are complete and are reduced."""
         return (self.forward, self.backward, *([self.weight] if self.weight else []))
 
     @property
@@ -95,7 +97,9 @@ class StepSimulation:
 
     @property
     def last(self) -> int:
-        """Return the stage with the longest step, for which the others wait; the first of several."""
+        """Return the stage with the longest step, for which all other stages wait; the first if there
+        are several.
+        """
         return int(np.argmax(self.reduce_start_s + self.reduce_s - self.begin_s))
 
     @property

@@ -1,13 +1,14 @@
-"""Steps of many micro-batches: two short steps, extended by the period in which the pipeline repeats.
+"""Steps of many micro-batches, extrapolated from two short steps by the period in which the pipeline
+repeats.
 
 Answers: is the state of a pipeline periodic, and what does each period add?
 Elsewhere: the complete simulation of a step (step.py).
 
 A pipeline is a max-plus recurrence that does not depend on when it begins. Let a longer step have one
-period of tasks more than a shorter one. Up to some task both run the same; from an earlier task on, the
-longer one runs what the shorter one runs, a constant time later. If both conditions hold for more tasks
-than the longest dependency spans, the state of all stages repeats. So every further period adds the same
-time and the same items.
+period of tasks more than a shorter step. Up to some task, both steps have equal times. From an earlier task
+on, the times of the longer step are those of the shorter step plus a constant. If both conditions hold for
+more tasks than the longest dependency spans, the state of all stages repeats. Every further period then
+adds the same time and the same items.
 """
 
 from collections.abc import Callable
@@ -33,8 +34,8 @@ Column = TypeVar("Column", Integers, Floats)
 class SteadyStep:
     """A step that is `times` periods longer than `longer`, which is one period longer than `shorter`.
 
-    Times and numbers of this step are linear in `times`: value = longer + times · (longer - shorter). The
-    period of tasks that is repeated starts, on every stage, at the task `begin` of its order.
+    Times and numbers of this step are linear in `times`: value = longer + times · (longer - shorter). On
+    every stage, the repeated period of tasks starts at the task `begin` of its order.
     """
 
     shorter: StepSimulation
@@ -65,7 +66,7 @@ class SteadyStep:
         column : array
             An entry for each task of `longer`, flat, stage after stage.
         added : number
-            By how much the entries of a period exceed those of the period before it.
+            Difference between the entries of a period and those of the previous period.
         """
         short, long = (run.played.graph.order.kind.shape for run in (self.shorter, self.longer))
         period = long[1] - short[1]
@@ -76,7 +77,7 @@ class SteadyStep:
 
     @property
     def runs(self) -> tuple[tuple[float, StepSimulation], ...]:
-        """Return both simulations with their weights, whose weighted sum is this step."""
+        """Return both simulations and their weights. The weighted sum is this step."""
         return ((1.0 + self.times, self.longer), (-float(self.times), self.shorter))
 
 
@@ -88,8 +89,8 @@ def steady_step(
     Parameters
     ----------
     play : simulates a step of some micro-batches exactly
-    chunks, stages : of the pipeline. As in interleaved orders, a period has as many micro-batches as there
-        are stages.
+    chunks, stages : those of the pipeline. As in interleaved orders, a period has as many micro-batches as
+        there are stages.
     """
     for periods in SHORT_PERIODS:
         short = periods * stages + micro_batches % stages

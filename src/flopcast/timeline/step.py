@@ -5,7 +5,7 @@ Elsewhere: the inside of a task (program.py), the pipeline (pipeline.py), metric
 
 All stages of a pipeline agree on overflow flags and the gradient norm before any of them updates. A step is
 measured from one such time to the next: each stage updates its weights, runs its tasks, reduces its
-gradients and waits for the others. That period is exact without simulating a second step.
+gradients and waits for the others. This period is exact without the simulation of a second step.
 """
 
 from collections.abc import Callable
@@ -55,8 +55,8 @@ class Timeline:
     """The tasks of one plan, and the components of the step.
 
     Times are measured from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
-    entry a task, flat, stage after stage. `shares`, `bottleneck_attribution` and `mean_attribution` are
-    views of critical_path.py, which are computed when they are first read.
+    entry per task, stage after stage. `shares`, `bottleneck_attribution` and `mean_attribution` are views
+    of critical_path.py, which are computed when they are first read.
     """
 
     play: Callable[[], StepSimulation]
@@ -119,12 +119,12 @@ class Timeline:
 
     @property
     def position(self) -> Integers:
-        """Return an index into POSITIONS for each task, by the turn at which its stage runs it."""
+        """Return an index into POSITIONS for each task, which follows from its turn on its stage."""
         return self._of_tasks(lambda run: run.of_task.position)
 
     @property
     def row(self) -> Integers:
-        """Return the row of arrays over plans: the plan, or the kind of micro-batch where these differ."""
+        """Return the row of arrays over plans: the plan or, if micro-batches differ, their kind."""
         return self._of_tasks(lambda run: run.of_task.row)
 
     @cached_property
@@ -160,7 +160,7 @@ class Timeline:
 
     @cached_property
     def bottleneck_waits_s(self) -> float:
-        """Return how long the busiest stage waits: the step time minus the time of its executions."""
+        """Return the waiting time of the busiest stage: the step time minus the time of its executions."""
         busy_s = sum(share.path_s for share in self.bottleneck_attribution)
         return max(0.0, self.step_time_s - busy_s)
 
@@ -192,7 +192,7 @@ class Timeline:
 
     @property
     def reduce_start_s(self) -> Floats:
-        """Return the start of the reductions after the last backward pass and its reductions, (stages,)."""
+        """Return the start of the reductions that follow the last backward pass, (stages,)."""
         return self._total(lambda run: run.reduce_start_s)
 
     @property
@@ -216,8 +216,8 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
 
     Parameters
     ----------
-    plan : index of the plan in the batch; it plays as it would alone
-    passes : of `simulate_passes`, where several plans of the batch are played
+    plan : index of the plan in the batch; the result does not depend on the other plans
+    passes : the result of `simulate_passes`, if several plans of the batch are simulated
 
     Returns
     -------
@@ -307,6 +307,6 @@ def _run(
 
 
 def simulated_seconds(priced: Priced, plan: int = 0) -> float:
-    """Return the step time of a plan, simulated exactly as `run_step` does, without its shares."""
+    """Return the step time of a plan by the simulation of `run_step`, without its shares."""
     passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
     return run_step(priced, plan, passes).step_time_s

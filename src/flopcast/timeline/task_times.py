@@ -23,7 +23,7 @@ def programs_of_tasks(
 ) -> ProgramOfTask:
     """Return the program that each task runs.
 
-    The row of its prices is the kind of its micro-batch if `kinds` are given, and otherwise that of its
+    If `kinds` are given, the row of its prices is the kind of its micro-batch; otherwise, it is that of its
     stage.
     """
     order = pipeline.order
@@ -43,11 +43,11 @@ def task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Flo
 def parameters_arrived(
     pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update_s: Floats
 ) -> Floats:
-    """Return the time at which all parameters of each forward have arrived, (stages · tasks,).
+    """Return the time at which all parameters of each forward pass have arrived, (stages · tasks,).
 
-    The gathers of a stage queue up after its update. The time is -inf if a program has no overlapped
-    gather, or waits for its gathers itself. The last layer of a chunk, which still runs after its
-    parameters have arrived, is not counted.
+    The gathers of a stage run after its update. The time is -inf if a program has no overlapped gather, or
+    waits for its gathers itself. The last layer of a chunk, which still runs after its parameters have
+    arrived, is not counted.
     """
     beside_s = of_task.values(np.where(forward.tail_s > NEVER, forward.reduction_s, 0.0))
     gathers_s = np.where(pipeline.order.kind.ravel() == FORWARD, beside_s, 0.0).reshape(len(update_s), -1)
@@ -56,14 +56,14 @@ def parameters_arrived(
 
 
 def reductions_end(played: NodeTimes, of_task: ProgramOfTask, passes: Passes) -> tuple[Floats, Integers]:
-    """Return when each stage ends its tasks and overlapped reductions, and the task that began the wait.
+    """Return the end of tasks and overlapped reductions of each stage, and the task that determines it.
 
     Gradients are complete in the last kind of pass: the backward, or separate weight gradients.
 
     The reductions of a stage queue on one stream. Those of a program end `tail_s` after the program, or
-    `reduction_s` after the reductions of earlier programs, whichever is later. The returned task is
-    the last one for whose gradients the queue waited; -1 if the tasks, with the time that they lose to
-    messages, end last. (stages,) each.
+    `reduction_s` after the reductions of earlier programs, whichever is later. The returned task is the
+    last one for whose gradients the queue waited, or -1 if the tasks, with the time that they lose to
+    messages, end last. Both have shape (stages,).
     """
     g = played.graph
     kind, backward = len(passes) - 1, passes[-1]

@@ -1,4 +1,4 @@
-"""The seconds of a step that one item takes, and what of them its factors scale.
+"""The seconds of a step that one item takes, and the part of them that its factors scale.
 
 Answers: how does the step change with a factor of an item?
 Elsewhere: the items of the critical path and of a stage (critical_path.py).
@@ -12,14 +12,14 @@ from flopcast.operators.item import Item
 
 
 class TimeAttribution(NamedTuple):
-    """Seconds of the step that one item takes, or, without an item, that the host takes to launch items.
+    """Seconds of the step for one item or, without an item, for the launches of the host.
 
     `path_s` contains all executions in the view: on the critical path, or on one stage. It is negative if a
     skewed step omits earlier executions. `row` is the row of prices that applies to the item: the plan, or
-    the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0 where a physical
-    bound keeps its factors from changing its seconds. `shift_s` is the part of the derivative in addition
-    to `path_s` if messages share a link (shared_links.py). `of_experts` marks launches of the separate
-    GEMMs of experts.
+    the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0 if the item
+    takes its least time, which its factors cannot change. `shift_s` is the part of the derivative in
+    addition to `path_s` if messages share a link (shared_links.py). `of_experts` marks launches of the
+    separate GEMMs of experts.
     """
 
     item: Item | None

@@ -1,7 +1,7 @@
-"""Transfers between stages in an exact simulation: which leave their node, and how long each takes.
+"""Transfers between stages in an exact simulation: their durations, and which of them leave a node.
 
 Answers: how long does the transfer after a forward or backward task take, for each hop?
-Elsewhere: when transfers are sent (chains.py), what the closed form waits for (point_to_point.py).
+Elsewhere: the times of transfers (chains.py), waits in the closed form (point_to_point.py).
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ def transfer_leaves_node(leaves: Integers) -> Integers:
 def transfer_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
     """Return the durations by hop index.
 
-    Tensors of one transfer (an activation, and a mask if the stack sends one) are sent one after the other.
+    The tensors of one transfer (an activation, and possibly a mask) are sent one after the other.
     """
     each = np.array(
         [[_one_transfer_s(priced, plan, kind, crosses) for crosses in (0, 1)] for kind in (0, 1)]
@@ -76,6 +76,9 @@ def _one_transfer_s(priced: Priced, plan: int, kind: int, crosses: int) -> float
 
 
 def transfer_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
-    """Return the items of one transfer; `kind` is FORWARD or BACKWARD, `crosses` if it leaves a node."""
+    """Return the items of one transfer.
+
+    `kind` is FORWARD or BACKWARD; `crosses` states whether it leaves a node.
+    """
     hop = programs.hop_across if crosses else programs.hop_inside
     return hop.backward if kind == BACKWARD else hop.forward

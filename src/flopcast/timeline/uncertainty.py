@@ -26,9 +26,10 @@ class Sensitivity:
     """One factor, its sigma, and how much the step depends on it.
 
     `share` is `d log(step) / d log(factor)`: with 0.6, a factor one percent higher makes the step 0.6 %
-    longer. Kernels at their physical bound do not count; a kernel exactly at its bound counts as if the
-    factor grew. `log_sigma_factor` is the standard deviation of the factor's logarithm: 0.05 is
-    about ± 5 %. `below_log_sigma_factor` is the same for levels below the expected one; None: it is equal.
+    longer. Kernels at their physical bound do not count. A kernel that just reaches its bound counts as if
+    the factor increased. `log_sigma_factor` is the standard deviation of the factor's logarithm: 0.05 is
+    about ± 5 %. `below_log_sigma_factor` is the standard deviation below the expected level; None means
+    that both are equal.
     """
 
     name: str
@@ -45,20 +46,21 @@ class Sensitivity:
 
     @property
     def scales_step(self) -> bool:
-        """Return whether the factor scales steps; only the factor of the ratio of two plans does not."""
+        """Return whether the factor scales steps. Only the factor of the ratio of two plans does not."""
         return self.name != BETWEEN_PLANS
 
 
 def sensitivities(
     timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
 ) -> tuple[Sensitivity, ...]:
-    """Return every factor of the critical path, the widest contribution first.
+    """Return every factor of the critical path, the largest contribution to the interval first.
 
     Parameters
     ----------
-    timeline : its path shares sum to the step without jitter
-    priced : names the factors of every item
-    whole : factors of the whole step by name; their share is 1, or 0 for the one of the ratio of two plans
+    timeline : timeline whose path shares sum to the step without jitter
+    priced : prices with the factors of every item
+    whole : factors of the whole step by name; their share is 1, or 0 for the factor of the ratio of two
+        plans
 
     Returns
     -------
@@ -107,7 +109,8 @@ def _narrowed(factor: Sensitivity, ratio: float) -> Sensitivity:
 def saved_share(factor: Sensitivity) -> float:
     """Return the share of a step that is saved if the items of a factor are 10 % faster on the same path.
 
-    The critical path is assumed to stay the same. 0 for factors that no faster machine changes.
+    The critical path is assumed to stay the same. The share is 0 for factors that no faster machine
+    changes.
 
     >>> round(saved_share(Sensitivity(name="fabric[ib]", log_sigma_factor=0.1, share=0.22)), 6)
     0.02
@@ -128,7 +131,7 @@ def log_sigmas(factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
 
 
 def interval(step_time_s: float, factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
-    """Return the bounds that contain the step with 90 % probability, 5 % on either side.
+    """Return the bounds that contain the step with a probability of 90 %, with 5 % on either side.
 
     >>> low_s, high_s = interval(10.0, (Sensitivity(name="fabric", log_sigma_factor=0.1, share=1.0),))
     >>> round(low_s, 2), round(high_s, 2)
@@ -184,8 +187,8 @@ def own_log_sigma_factor(first: tuple[Sensitivity, ...], second: tuple[Sensitivi
     equal.
 
     The error of a curve differs between shapes, and that of a message between sizes, but a factor has one
-    level for all of them. These errors cancel only where two plans run the same kernels. Each step thus
-    has its own sigma, in proportion to the share that differs; it is at most the constant `between_plans`.
+    level for all of them. These errors cancel only if two plans run the same kernels. Each step therefore
+    has a separate sigma, in proportion to the share that differs, and at most the constant `between_plans`.
 
     >>> alone = Sensitivity(name="gemm_level", log_sigma_factor=0.03, share=0.9)
     >>> cut = Sensitivity(name="fabric", log_sigma_factor=0.1, share=0.9)
