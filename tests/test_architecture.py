@@ -379,8 +379,12 @@ def test_dataclasses_are_frozen_and_nothing_is_asserted_or_swallowed(path):
         n.name
         for n in nodes(path)
         if isinstance(n, ast.ClassDef)
-        and any(
-            "dataclass" in ast.unparse(d) and "frozen=True" not in ast.unparse(d) for d in n.decorator_list
+        and (
+            any(
+                ast.unparse(d).startswith("dataclass(") and "frozen=True" not in ast.unparse(d)
+                for d in n.decorator_list
+            )
+            or any(keyword.arg == "frozen" for keyword in n.keywords)
         )
         and not n.name.startswith("_")
     ]

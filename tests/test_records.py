@@ -133,3 +133,39 @@ def test_an_object_and_its_copies_have_their_own_class_and_are_frozen():
             assert (type(each), each.kind, each.cls) == (cls, "a", 2 if each is one else 3)
             with pytest.raises(dataclasses.FrozenInstanceError):
                 each.kind = "b"
+
+
+def test_a_record_is_the_dataclass_that_its_keywords_describe():
+    own = {name: value for name, value in vars(Base).items() if name not in ("__dict__", "__weakref__")}
+    usual = {"frozen": True, "eq": True, "repr": True, "kw_only": True, "slots": True}
+    for options in OPTIONS:
+        theirs, _ = both(**options)
+        stated = {name: value for name, value in options.items() if value != usual[name]}
+        ours = type(records.Record)("Made", (records.Record,), dict(own), **stated)
+
+        assert inspect.signature(ours).parameters.keys() == inspect.signature(theirs).parameters.keys()
+        assert ours.__match_args__ == theirs.__match_args__
+        assert ours.__hash__ is None if theirs.__hash__ is None else callable(ours.__hash__)
+        one, other = theirs(first=1, second="c"), ours(first=1, second="c")
+        assert dataclasses.asdict(one) == dataclasses.asdict(other)
+        assert (other == ours(first=1, second="c")) == (one == theirs(first=1, second="c"))
+        assert not options["repr"] or repr(one) == repr(other)
+        assert hasattr(one, "__dict__") == hasattr(other, "__dict__")
+        if options["frozen"]:
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                other.first = 2
+
+
+def test_the_subclasses_of_a_record_are_compared_as_their_base_is():
+    class Array(records.Record, eq=False):
+        size: int
+
+    class Row(Array):
+        place: int = 0
+
+    class Name(Row, eq=True):
+        word: str = ""
+
+    assert Row(size=1) != Row(size=1)
+    assert Name(size=1) == Name(size=1)
+    assert records.replace(Row(size=1), place=2).place == 2

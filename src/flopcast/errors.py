@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
 from flopcast.fixes import Edit, Fix, edits_of, in_place
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.slips import meant
 
 MISSING, MEANT = "is missing", "did you mean "
@@ -32,8 +32,7 @@ class HasPlace(Protocol):
 Placed = TypeVar("Placed", bound=HasPlace)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Record, kw_only=False):
     """One error in the input, with everything that its reader needs to fix it.
 
     Examples

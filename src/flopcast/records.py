@@ -1,11 +1,11 @@
-"""Dataclasses whose methods are written when they are first needed.
+"""Records: dataclasses that are frozen and have slots, and whose methods are written when first needed.
 
-Answers: why does flopcast import `dataclass`, `field` and `replace` from this module?
+Answers: what does a class get from `Record`, and why do `field` and `replace` come from this module?
 Elsewhere: the pydantic models that users write (strict_model.py).
 
 `dataclasses.dataclass` writes and compiles six functions for each class. flopcast has hundreds of classes,
 and a prediction makes objects of a third of them, so this took a sixth of the time of `flopcast predict`.
-The `dataclass` of this module compiles one function for a class, when the first object is made.
+A record has one compiled function, which is written when its first object is made.
 """
 
 import dataclasses
@@ -24,24 +24,59 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind")
 
 
+class RecordType(type):
+    """The class of the classes of records, which makes a dataclass of each of them."""
+
+    def __new__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        own: dict[str, Any],
+        *,
+        frozen: bool = True,
+        eq: bool | None = None,
+        repr: bool = True,
+        kw_only: bool = True,
+        slots: bool = True,
+    ) -> "RecordType":
+        """Return a new class; `eq` is by default that of its base."""
+        kind: Any = super().__new__(cls, name, bases, own)
+        base = next((each for each in bases if isinstance(each, RecordType)), None)
+        if base is not None and "__slots__" not in own:  # a dataclass with slots is made of another class
+            eq = vars(base).get("_has_eq", True) if eq is None else eq
+            kind = dataclass(frozen=frozen, eq=eq, repr=repr, kw_only=kw_only, slots=slots)(kind)
+            kind._has_eq = eq
+        made: RecordType = kind
+        return made
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class Record(metaclass=RecordType):
+    """Base of the classes that only hold values: each subclass is a frozen dataclass with slots.
+
+    The arguments of `dataclasses.dataclass` can be given as keywords of the class, such as `kw_only=False`.
+    Records of arrays have `eq=False`: comparing arrays gives no truth value, so each object equals only
+    itself.
+
+    Examples
+    --------
+    >>> class Point(Record):
+    ...     x: int
+    ...     y: int = 0
+    >>> Point(x=1), Point(x=1) == Point(x=1, y=0), replace(Point(x=1), y=2)
+    (Point(x=1, y=0), True, Point(x=1, y=2))
+    """
+
+    __slots__ = ()
+
+
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(
     *, frozen: bool = False, eq: bool = True, repr: bool = True, kw_only: bool = False, slots: bool = False
 ) -> Callable[[type[Kind]], type[Kind]]:
     """Return a decorator that makes a dataclass, like `dataclasses.dataclass`.
 
-    Parameters
-    ----------
-    frozen, eq, repr, kw_only, slots : as of `dataclasses.dataclass`
-
-    Examples
-    --------
-    >>> @dataclass(frozen=True, kw_only=True, slots=True)
-    ... class Point:
-    ...     x: int
-    ...     y: int = 0
-    >>> Point(x=1), Point(x=1) == Point(x=1, y=0), replace(Point(x=1), y=2)
-    (Point(x=1, y=0), True, Point(x=1, y=2))
+    It is for classes whose base is no record. The arguments are those of `dataclasses.dataclass`.
     """
 
     def made(kind: type[Kind]) -> type[Kind]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from flopcast.errors import Problem, SpecError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.network_use import network_seconds
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
@@ -29,8 +29,7 @@ from flopcast.units import Number
 MOST_JOBS, MOST_ROUNDS, PRECISION = 8, 100, 1e-6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SharedJob:
+class SharedJob(Record):
     """One of several jobs on a network.
 
     Attributes

@@ -34,7 +34,7 @@ from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
 from flopcast.library.curves import read_curves, serves, write_curves
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 # times gradients separately; fitted before the devices that borrow its ratios
 LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)
@@ -137,8 +137,7 @@ def tell(owner: str, curves: Curves, say: Say) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FitProgress:
+class FitProgress(Record, eq=False, kw_only=False):
     """Devices and fabrics with finished curves in a folder; `digest` identifies the measurements."""
 
     folder: Path

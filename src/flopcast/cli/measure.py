@@ -47,7 +47,7 @@ from flopcast.lab.samples.packs import AnySample, PackWriter, open_pack
 from flopcast.lab.samples.sensors import driver_facts, sensors
 from flopcast.lab.samples.storage import measure_storage
 from flopcast.library import catalog
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import show_seconds
 
 option = DocumentedOptions(__name__)
@@ -65,8 +65,7 @@ AHEAD = 3.0  # plan this many times the budget: estimates may be too long, and t
 Minutes = float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasureOptions:
+class MeasureOptions(Record):
     """The settings of a run; `catalogue` is the device's name, or "" to recognise it by torch's name."""
 
     device: str

@@ -19,7 +19,7 @@ from flopcast.lab.calibration.peer_tables import PEER_FILES, SERVED_FILES
 from flopcast.lab.measure.row_expressions import Columns
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.tier import Tier
 
 SYSTEMS = {  # system → device whose curves its files give; fallback devices first
@@ -31,8 +31,7 @@ Say = Callable[[str], None]
 Measured = list[tuple[FabricFile, Columns]]
 
 
-@dataclass(frozen=True, eq=False)
-class MeasurementFolder:
+class MeasurementFolder(Record, eq=False, kw_only=False, slots=False):
     """The measurements of one folder; `say` receives a line for each row that cannot be read.
 
     Raises

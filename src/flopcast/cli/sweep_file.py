@@ -20,7 +20,7 @@ from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.fixes import Fix
 from flopcast.meant_quantities import is_single_number
 from flopcast.quantities import parse_length
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of
@@ -52,8 +52,7 @@ OPTION = re.compile(r'(write|add) --(\w+) "?([^"]*)"?')  # the fix of an option 
 MOST = 10_000  # scenarios of one file
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scenario:
+class Scenario(Record):
     """One search of a grid.
 
     Attributes

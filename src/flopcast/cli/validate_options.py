@@ -9,7 +9,7 @@ from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.options import Command, further_problems, with_all
 from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.inputs import exists
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 if TYPE_CHECKING:
     from flopcast.lab.graph_runs.timm import TableFacts
@@ -29,8 +29,7 @@ def takes_constants(command: Command) -> Command:
     return with_all([option(flag, name, is_flag=True) for name, flag in OPTIONS.items()], command)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judging:
+class Judging(Record):
     """The constants for predictions of published runs: none, or fitted on other runs.
 
     `left_out` names a source to leave out, `chosen` are the constants whose options were given. At most one

@@ -12,7 +12,7 @@ the amount by which constants differ between generations. The other parts work i
 import math
 from collections.abc import Mapping
 
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.model import Model
 from flopcast.spec.precision import RECIPES, product_engine
@@ -22,8 +22,7 @@ DISTANCES = (GENERATION, PRECISION, FAMILY, SCALE)
 Context = Mapping[str, str]  # part of the context → its value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FittedLevel:
+class FittedLevel(Record):
     """The level of one factor that was fitted on whole runs: a ratio and its sigma.
 
     The ratio multiplies the factor's own ratio, and `log_sigma_factor` replaces the factor's own sigma.

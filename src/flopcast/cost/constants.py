@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.unknown_site import NARROW
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
+class Constant(Record):
     """One fitted constant.
 
     `rows` and `sources` count the runs in which it scales at least 2 % of the step; `seen` holds their
@@ -44,8 +43,7 @@ class Constant:
         return FittedLevel(ratio=self.ratio, log_sigma_factor=self.log_sigma_factor, seen=seen)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SiteResiduals:
+class SiteResiduals(Record):
     """The runs of one model family at one site with unknown properties (`cost/unknown_site.py`).
 
     `log_gap_factors` are log(measured / predicted), and `log_sigma_factors` are the sigmas of these
@@ -66,8 +64,7 @@ class SiteResiduals:
         return tuple(of_site | {NARROW: fraction} for fraction in self.narrow_fractions)
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(Record, kw_only=False):
     """All constants, ordered by descending change, and the log-sigma of the noise of each model family.
 
     The noise is the remaining difference between predicted and measured steps of a family after the fit of

@@ -16,7 +16,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, arrays_of, of_equal_split, of_rows, taken
@@ -28,8 +28,7 @@ _DEGREES = attrgetter(
 Work = AbstractOperator | AbstractMessage | HostWork | TierCopy | HostUpdate
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PricedOnce:
+class PricedOnce(Record, eq=False, kw_only=False):
     """The items, with one row for all plans of equal splits, and the groups of their ranks.
 
     `items` are in the caller's order. `narrowed` states which items have one row for each split. `groups`

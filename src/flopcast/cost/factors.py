@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.constant_transfer import Context, FittedLevel, grown_log_sigma
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
@@ -40,8 +40,7 @@ def unexplained_on(family: str, stack: Stack, cluster: Cluster) -> str:
     return f"unexplained[{family}: {stack.label}, {cluster.name}]"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Factor:
+class Factor(Record):
     """A multiplier of times, with the sigma of its logarithm. It is 1 unless a site states another value.
 
     A `log_sigma_factor` of 0.1 means that two thirds of machines lie within 10 % of `ratio`; it is the
@@ -64,8 +63,7 @@ class Factor:
         return self.log_sigma_factor if below is None else below
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FactorBook:
+class FactorBook(Record, eq=False, kw_only=False):
     """The factors that are known before a prediction: fitted levels, then the values of the site.
 
     `context` is the context of the job: a level is less certain in a context that its runs do not have

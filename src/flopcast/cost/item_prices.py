@@ -16,15 +16,14 @@ from flopcast.cost.kernels.curve import Curve
 from flopcast.dtypes import ONE, Counts, Floats, Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.rows import of_rows
 from flopcast.spec.site import Site
 from flopcast.workload.program import Programs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Used:
+class Used(Record, eq=False):
     """A curve that was used for a price, and whether the curve was extrapolated.
 
     `extrapolated` is true if any shape of any item is outside the curve's range. `calibrated` is False for
@@ -36,8 +35,7 @@ class Used:
     calibrated: bool
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class LinkUse:
+class LinkUse(Record, eq=False, kw_only=False):
     """The link that a message occupies, and for which fraction of its seconds; arrays have the shape of its
     price.
 
@@ -58,8 +56,7 @@ class LinkUse:
         return LinkUse(*(of_rows(getattr(self, name), rows) for name in self.FIELDS))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ItemPrice:
+class ItemPrice(Record, eq=False):
     """The price of one item: the seconds of one execution if nothing else runs, broadcast over plans.
 
     `alone_s` has shape (plans, 1) or (plans, stage classes). A dimension along which it does not vary has
@@ -123,8 +120,7 @@ class ItemPrice:
         return (*self.wholly, *held)
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Record, kw_only=False):
     """The price row of each stage of a kind of replica, and its number of micro-batches; None: that of the
     plan.
 
@@ -136,8 +132,7 @@ class Pattern:
     micro_batches: int | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Priced:
+class Priced(Record, eq=False):
     """Programs with a price for each item; items contain arrays, so they are compared by identity."""
 
     programs: Programs

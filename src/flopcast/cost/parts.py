@@ -21,7 +21,7 @@ import numpy as np
 from flopcast.cost.crossed_links import groups_along, node_of_ranks, speeds_of_groups, speeds_of_transfers
 from flopcast.cost.item_prices import Pattern
 from flopcast.dtypes import Counts, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import group_of_ranks, place_of_ranks
 from flopcast.spec.plan import Plan
@@ -31,8 +31,7 @@ from flopcast.spec.slow_parts import DEVICE, HOST, LINK, PEER
 NEXT, BEFORE = "next", "before"  # axes of transfers: from a stage to the next, and to the one before
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSpeed:
+class LinkSpeed(Record, kw_only=False):
     """The speed of the messages of one axis on one tier, relative to the description of the cluster.
 
     An empty axis means all axes; `to_all` is None if the speed is the same for rings and for all-to-alls.
@@ -44,8 +43,7 @@ class LinkSpeed:
     speed_ratio: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(Record):
     """The group of one stage of one replica, and its speeds relative to the description of the cluster.
 
     `outside` are the axes along which the stage sends messages to other groups of nodes.
@@ -58,8 +56,7 @@ class Part:
     links: tuple[LinkSpeed, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Layout:
+class Layout(Record, eq=False):
     """The distinct parts of a job, and the part of each stage for every distinct pattern of a replica.
 
     `of_replicas` contains the number of the pattern of every replica, one peer after the other.
@@ -106,8 +103,7 @@ def layout_of(plan: Plan, cluster: Cluster, site: Site, axes: Iterable[str]) -> 
     return Layout(parts=tuple(found), patterns=tuple(patterns), of_replicas=tuple(of_replicas))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Ranks:
+class _Ranks(Record, eq=False, kw_only=False):
     """All ranks of a plan by replica and stage: `place` is replica · stages + stage, (ranks,).
 
     The replicas are those of all peers.

@@ -24,7 +24,7 @@ import numpy as np
 
 from flopcast.dtypes import ONE, ZERO, Counts, Integers, constant
 from flopcast.errors import InternalError
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.mirrored import is_half
 from flopcast.spec.node_groups import AXES
@@ -37,8 +37,7 @@ SHARD_AXES = ("dp_shard", "dp_replicate", "expert_dp_shard", "expert_dp_replicat
 MIRROR = "mirror"  # of the two halves of a pipeline that mirrors itself (spec/mirrored.py)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Group:
+class Group(Record, eq=False):
     """Ranks of one collective: `inside` on each node, on `nodes` nodes; arrays (plans, 1).
 
     Every rank inside drives its own network card, so `inside` is also the number of rails. If ranks do not
@@ -164,8 +163,7 @@ def ranks_per_domain(world: Counts, devices: int) -> Counts:
     return ranks
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RankLevel:
+class RankLevel(Record, eq=False, kw_only=False):
     """A number of ranks, `size`, with the distance `stride`: one axis, or several consecutive axes of the
     rank order.
 
@@ -177,8 +175,7 @@ class RankLevel:
     stride: Counts
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Nodes:
+class _Nodes(Record, eq=False, kw_only=False):
     """The number of ranks, and the number of ranks on each node."""
 
     world: Counts

@@ -23,7 +23,7 @@ from flopcast.kept_results import KeptResults
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
@@ -34,8 +34,7 @@ EXPERT_LAUNCH_LOG_SIGMA = 0.7  # an estimate: one loop over experts was timed, o
 SENT = (AbstractMessage, TierCopy, HostUpdate)  # work whose time depends on more than a node
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PricedItem:
+class PricedItem(Record, eq=False, kw_only=False):
     """The price of an item, with the factors and the curves on which it is based.
 
     A cache of earlier predictions stores these objects. Factors and curves are part of it because a report
@@ -47,8 +46,7 @@ class PricedItem:
     used: tuple[Used, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Pricing:
+class Pricing(Record, eq=False, kw_only=False):
     """The prices computed so far.
 
     Each call of `price` creates one object. Kernels, messages and host work add to its tables one after the
@@ -146,8 +144,7 @@ def one_node(cluster: Cluster, site: Site) -> Hashable:
     return cluster.node, cluster.num_devices if site.clock_spread_fraction > 0 else 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Place:
+class _Place(Record, eq=False, kw_only=False):
     """What prices depend on beside items; it keeps alive what is identified by its address."""
 
     curves: Mapping[tuple[str, str], Curve]
@@ -155,8 +152,7 @@ class _Place:
     levels: Mapping[str, FittedLevel]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Partly:
+class Partly(Record, eq=False, kw_only=False):
     """A factor that applies only to some rows: its name, its sigma, and a mask of the rows."""
 
     name: str

@@ -15,11 +15,10 @@ import numpy as np
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Single:
+class Single(Record, eq=False):
     """An item of experts that a rank computes for a single expert in some plans.
 
     Attributes

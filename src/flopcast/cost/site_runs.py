@@ -41,7 +41,7 @@ import numpy as np
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_SHARE
 from flopcast.dtypes import Counts, Flags, Logs
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.site import SiteRun
 
 UNEXPLAINED = "unexplained["  # how the names of factors begin whose level differs between steps
@@ -78,8 +78,7 @@ def prior_log_sigmas(factors: Iterable[Uncertain]) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class KnownRuns:
+class KnownRuns(Record, eq=False):
     """Measured times that condition a prediction. Shares are (times, names) or, of one step, (names,).
 
     `weights` is C⁻¹ gaps and `precision` C⁻¹ in the notation of the module. `specific` is the fraction of

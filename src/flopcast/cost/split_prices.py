@@ -20,7 +20,7 @@ from flopcast.dtypes import Floats
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, digest
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.rows import EqualRows, of_rows
 from flopcast.workload.program import Programs
@@ -28,8 +28,7 @@ from flopcast.workload.program import Programs
 FEW_SPLITS = 4096  # whose seconds are kept for other batches
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SplitSeconds:
+class SplitSeconds(Record, eq=False, kw_only=False):
     """Seconds of items in plans of equal split.
 
     `rows` groups the plans; `seconds` contains the items that take the same time in all plans of each

@@ -28,7 +28,7 @@ from flopcast.cost.tier_constants import (
 from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, StorageTraffic, TierCopy
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.memory_tiers import HostMemory, Storage
@@ -115,8 +115,7 @@ def price_copies(items: Sequence[Item], state: Pricing) -> list[PricedItem]:
     return [_priced(item.work, state) for item in items if isinstance(item.work, TierCopy | HostUpdate)]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Part:
+class _Part(Record, eq=False, kw_only=False):
     """Seconds with the factors in them, and these factors."""
 
     alone_s: Floats

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flopcast.cost.factors import NINETY_PERCENT
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.timeline.uncertainty import Sensitivity, interval
 from flopcast.units import Number
 
@@ -32,8 +32,7 @@ class Slope(NamedTuple):
     below_log_sigma_factor: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Record, kw_only=False):
     """A number in the unit of its field's name, with its slopes by the names of factors.
 
     Examples

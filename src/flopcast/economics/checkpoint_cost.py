@@ -11,7 +11,7 @@ from flopcast.economics.checkpoints import SaveRates, SaveTimes, host_limit_byte
 from flopcast.economics.failures import LostTime, best_interval_s, lost_time
 from flopcast.errors import Problem
 from flopcast.fixes import set_to
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.checkpoints import METHODS, Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import FIELDS, storage_of
@@ -24,8 +24,7 @@ from flopcast.workload.saved_states import SavedStates, saved_states
 LEAST_S = 1e-6  # of a checkpoint: a time of 0 has no best interval
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CheckpointCost:
+class CheckpointCost(Record, eq=False):
     """The checkpoints of a job.
 
     Attributes

@@ -28,7 +28,7 @@ from flopcast.cost.tier_constants import (
 )
 from flopcast.cost.tier_copies import device_rate
 from flopcast.dtypes import Floats
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import storage_of
@@ -41,8 +41,7 @@ HANDOVER_S = 0.02  # an estimate: some thousand objects that each rank pickles, 
 INTERFERENCE_FRACTION = 0.2  # an estimate: of the training speed, to a writer in Python
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaveRates:
+class SaveRates(Record):
     """Speeds of the software that saves checkpoints.
 
     Attributes
@@ -101,8 +100,7 @@ class SaveRates:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaveTimes:
+class SaveTimes(Record):
     """The seconds of one checkpoint.
 
     Attributes

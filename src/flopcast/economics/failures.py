@@ -12,13 +12,12 @@ import math
 
 from flopcast.economics.amount import Amount
 from flopcast.errors import InfeasibleError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.operations import Reliability
 from flopcast.units import show_seconds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LostTime:
+class LostTime(Record):
     """Time that a run loses to checkpoints, restarts and repeated work, per second of its steps.
 
     All amounts are ratios to the time of the steps themselves; `wall` is 1 plus all losses.

@@ -20,7 +20,7 @@ from flopcast.cost.kernels.clocks import limit_ratio, most_w
 from flopcast.dtypes import Floats
 from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class, watts_by_class
 from flopcast.operators.item import Item
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster, Device
 from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
 from flopcast.strict_model import cached_results
@@ -31,8 +31,7 @@ AT_LIMIT_FRACTION = 0.97  # of the limit: at it, as data/power counts
 LIMIT_FRACTIONS = tuple(np.arange(1.0, LEAST_LIMIT_FRACTION - 0.001, -0.05).round(2).tolist())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PowerDraw:
+class PowerDraw(Record):
     """Peak power of a device, time at its power limit, and the limit of least energy.
 
     Attributes

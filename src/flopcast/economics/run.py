@@ -15,14 +15,13 @@ from operator import add
 from flopcast.economics.amount import Amount
 from flopcast.economics.failures import LostTime, lost_time, pause_s
 from flopcast.economics.step import StepCost
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.operations import HOUR_S
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Phase:
+class Phase(Record):
     """A phase of a run with one kind of step, including the time lost to failures.
 
     `useful_s` is the time of useful steps and `wall_s` the wall-clock time; `usd` and `joules` are None if
@@ -43,8 +42,7 @@ class Phase:
     joules: Amount | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingRun:
+class TrainingRun(Record):
     """All phases, one after the other."""
 
     phases: tuple[Phase, ...]

@@ -16,7 +16,7 @@ from flopcast.economics.amount import Amount, amount_of
 from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_cost
 from flopcast.economics.checkpoints import SaveRates
 from flopcast.economics.energy import WAITING, device_energy, drawn_w
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S, Price, Reliability
@@ -30,8 +30,7 @@ KWH_J = 3.6e6
 ENERGY_INCLUDES = "with hosts and cooling"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Energy:
+class Energy(Record):
     """Energy of a step. The power of a device is that which its sensor shows.
 
     `step_j` is the energy of the whole cluster, including cooling and power conversion. `stopped_w` is the
@@ -45,8 +44,7 @@ class Energy:
     busy: dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepCost:
+class StepCost(Record):
     """The cost and energy of a step.
 
     `step_usd` is None if the price of a device is unknown, `energy` if no data sheet states its power.

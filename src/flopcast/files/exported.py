@@ -8,13 +8,12 @@ Elsewhere: the kinds (interop/exports/kinds.py), whether a file describes the sa
 from collections.abc import Iterable
 
 from flopcast.errors import Problem
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Value = bool | int | float | str | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Exported:
+class Exported(Record, eq=False):
     """Files by name, and notes on what they leave out.
 
     If the user names no output, a single text file is printed; several files need a folder. `notes` go to

@@ -19,7 +19,7 @@ from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.nearest_names import alternatives, nearest, with_other_numbers
 from flopcast.files.other_forms import OTHER_VALUES, as_fraction, as_list, in_other_form
 from flopcast.fixes import Fix, in_words, is_within, set_to, such_as
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.slips import OFF
 from flopcast.strict_model import NotAllowedError
 from flopcast.units import units_of
@@ -52,8 +52,7 @@ SUCH_AS = re.compile(r"such as (\S+?),? ")  # an example in the words of what is
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads (32): 1, 2, 4"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FieldFault:
+class FieldFault(Record):
     """The text of one fault, as in `errors.Problem`.
 
     `allowed` states the values that pass, `because` the reason, and `fix` an edit that corrects the file.

@@ -4,11 +4,10 @@ Answers: in which line and column is an offset of a text?
 Elsewhere: what is wrong at the place (yaml_faults.py, bracket_faults.py).
 """
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class SyntaxFault:
+class SyntaxFault(Record, kw_only=False):
     """The line to edit, why the parser cannot read the text, and the fix."""
 
     line: int
@@ -16,8 +15,7 @@ class SyntaxFault:
     fix: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record, kw_only=False):
     """The place of a parser's error: an offset in the text, and that of the construct that it reads."""
 
     text: str

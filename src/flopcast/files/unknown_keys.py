@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import with_other_numbers
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
           "lora", "accum", "seq_len", "sequence_len", "dtype")  # fmt: skip
@@ -36,8 +36,7 @@ NOTHING: tuple[object, ...] = (
 MANY_EDITS = 3  # a misspelling differs from the right name in fewer letters
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnknownKey:
+class UnknownKey(Record):
     """The verdict on an unknown key.
 
     `near` is the nearest known key, or None. `because` states why the key is an error. It is "" for a note.

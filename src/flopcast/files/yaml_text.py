@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from flopcast.errors import Problem, SpecError, collected, spec_error
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40
@@ -35,8 +35,7 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _WORDS |= {word.capitalize(): value for word, value in _WORDS.items() if word.isalpha()}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Document:
+class Document(Record, eq=False, kw_only=False):
     """Plain data, and the line (from 1) on which each value of it begins.
 
     A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`. A

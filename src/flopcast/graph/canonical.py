@@ -14,14 +14,13 @@ from collections.abc import Callable
 from math import prod
 
 from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, OperatorGraph
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 Role = str  # what is saved, as Canonical.saves lists it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Canonical:
+class Canonical(Record):
     """The known properties of an operator.
 
     Attributes
@@ -94,8 +93,7 @@ def _attention_flop(graph: OperatorGraph, node: GraphNode) -> float:
     return 2.0 * sizes.heads * sizes.queries * sizes.keys * (sizes.head_size + sizes.value_head_size)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionSizes:
+class AttentionSizes(Record):
     """The sizes of an attention operator; `heads` and `kv_heads` count the heads of all sequences."""
 
     heads: int

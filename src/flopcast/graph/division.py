@@ -22,15 +22,14 @@ from flopcast.graph.lowering import Lowering
 from flopcast.graph.operator_graph import GraphNode, Shape
 from flopcast.graph.products import COLUMNS
 from flopcast.graph.shards import Axes, Divided, Factor, columns, divided_axis, reshaped, resized, viewed
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 BY_HEADS = ("attention", "matmul")
 CORES = ("attention",)
 CHANNELS, ELEMENTS, ROWS, STATED = "channels", "elements", "rows", "stated"  # as Canonical.alone lists them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Division:
+class Division(Record):
     """How tensor parallelism divides a block of a graph; operators are named by their first outputs.
 
     Attributes

@@ -14,7 +14,7 @@ from functools import cached_property
 from flopcast.graph.canonical import canonical
 from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
 from flopcast.graph.saved import tensors_with_gradient, view_roots
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.units import Number
 
 Fields = dict[str, object]
@@ -28,8 +28,7 @@ def plain(value: Number) -> Number:
     return int(value) if float(value).is_integer() else float(value)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Lowering:
+class Lowering(Record, eq=False, slots=False):
     """Properties of the tensors of a graph, used while its operators become steps.
 
     Attributes

@@ -23,7 +23,7 @@ from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, lowering
 from flopcast.graph.operator_graph import GraphTensor, OperatorGraph
 from flopcast.graph.segments import Run, repeated_runs
 from flopcast.graph.steps import Step, steps_of
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 PARTS = 24  # kinds of blocks that are wanted at most: pipeline stages are made of them
 MOST_OPERATORS = 20_000  # in all distinct blocks
@@ -68,8 +68,7 @@ def _too_many(graph: OperatorGraph, blocks: "Sequence[tuple[_Block, int]]") -> S
     return spec_error("model", graph.name, allowed, because, fix, fault="is too large")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Block:
+class _Block(Record, eq=False):
     """The operators and weights of one block, under the block's own names, and its division over ranks."""
 
     operators: tuple[Fields, ...]

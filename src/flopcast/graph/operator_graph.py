@@ -14,7 +14,7 @@ from math import prod
 from typing import Literal
 
 from flopcast.errors import Problem, SpecError
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 Shape = tuple[int, ...]
 Attribute = bool | int | float | str | tuple[int, ...]
@@ -29,8 +29,7 @@ ELEMENT_BYTES = {  # of the dtypes that exported graphs have
 FLOATS = frozenset(("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "complex64", "complex128"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphTensor:
+class GraphTensor(Record):
     """A tensor of a graph.
 
     Attributes
@@ -78,8 +77,7 @@ class GraphTensor:
         return self.dtype in FLOATS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphNode:
+class GraphNode(Record):
     """An operator of a graph.
 
     Attributes
@@ -104,8 +102,7 @@ class GraphNode:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OperatorGraph:
+class OperatorGraph(Record, eq=False, slots=False):
     """An exported model: its tensors, and its operators in an order in which they can run.
 
     Attributes

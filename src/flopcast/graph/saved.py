@@ -13,11 +13,10 @@ from math import prod
 
 from flopcast.graph.canonical import Role, canonical
 from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedTensor:
+class SavedTensor(Record):
     """Memory that autograd keeps: a tensor of the graph or, if `tensor` is "", memory of the operator
     itself.
 

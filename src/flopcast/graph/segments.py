@@ -13,15 +13,14 @@ from collections import Counter
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 LEAST_SPARED = 8  # operators that counting equal parts once must spare
 MOST_PERIODS = 48  # periods that are tried in a stretch
 MOST_RUNS = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class Run(Record):
     """`count` equal parts of `period` operators each, from place `start` on.
 
     The run ends before place start + count · period.

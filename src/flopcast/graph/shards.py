@@ -13,15 +13,14 @@ from collections.abc import Sequence
 from math import prod
 
 from flopcast.graph.operator_graph import GraphNode, Shape
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Key = tuple[int, ...]  # () for factors that are not columns
 Factor = tuple[int, Key]
 Axes = tuple[tuple[Factor, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Divided:
+class Divided(Record):
     """The divided axis of a tensor.
 
     Attributes

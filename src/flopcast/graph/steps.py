@@ -14,12 +14,11 @@ from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made, pl
 from flopcast.graph.operator_graph import GraphNode, OperatorGraph
 from flopcast.graph.products import CONVOLUTIONS, PRODUCTS
 from flopcast.graph.saved import saved_tensors
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Step:
+class Step(Record, eq=False):
     """An operator of a block, before its tensors have names in the block.
 
     Attributes

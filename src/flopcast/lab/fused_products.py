@@ -32,7 +32,6 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import AllGather, ReduceScatter
-from flopcast.records import dataclass
 from flopcast.serving.serving_report import Estimate
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plan, one_plan
@@ -54,8 +53,7 @@ PEER_COPIES = 0.8  # of the rate of PCIe
 CONSTANTS = "Data sheets and curves of the catalogue; nothing was fitted on these rows."
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FusedRun(MeasuredRun[MeasuredNumber]):
+class FusedRun(MeasuredRun[MeasuredNumber], slots=False):
     """One row: a GEMM, the message that is fused with it, and the device; `rows` counts tokens."""
 
     device: str

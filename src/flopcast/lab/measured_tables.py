@@ -25,13 +25,12 @@ from flopcast.lab.serving_runs import aiconfigurator, apex, deployments, mlenerg
 from flopcast.lab.serving_runs.rows import ServingRun
 from flopcast.lab.serving_runs.score import score_runs as score_serving
 from flopcast.lab.validation.published import Constants
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Run = TypeVar("Run", bound=MeasuredRun[MeasuredNumber])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MeasuredTables(Generic[Run]):
+class MeasuredTables(Record, Generic[Run], eq=False, slots=False):
     """One kind of tables.
 
     Attributes

@@ -14,15 +14,14 @@ from typing import IO, Any, Generic, TypeVar
 from flopcast.errors import FlopcastError
 from flopcast.files.unpacked import read_unpacked
 from flopcast.files.yaml_text import read_yaml
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Row = Mapping[str, str]
 Run = TypeVar("Run")
 MOST_BYTES = 2**28  # of a table when unpacked
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadOptions:
+class ReadOptions(Record):
     """The inputs of a reader in addition to the file.
 
     `fitted` states whether machines have the rates that were fitted to their runs, or those of data
@@ -37,8 +36,7 @@ class ReadOptions:
 USUAL = ReadOptions()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RunTable(Generic[Run]):
+class RunTable(Record, Generic[Run], eq=False, slots=False):
     """One table: the columns that identify it, and the conversion of its rows to runs.
 
     `fits` states whether rows belong to this table if another table has the same columns.
@@ -64,8 +62,7 @@ class RunTable(Generic[Run]):
             return tuple(self.runs_of(path, list(csv.DictReader(file)), options))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RunBlocks(Generic[Run]):
+class RunBlocks(Record, Generic[Run], eq=False, slots=False):
     """A YAML file with blocks of columns and rows: which data are blocks, and which runs they hold."""
 
     blocks_of: Callable[[Any], Sequence[Any]]

@@ -37,7 +37,7 @@ from flopcast.economics.checkpoints import (
 from flopcast.lab.offload_runs.fit import rounded_constant
 from flopcast.lab.run_tables import RunBlocks
 from flopcast.library.constants import shipped_levels
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.checkpoints import METHODS
 
 DATASTATES, DCP = "datastates_llm_polaris", "pytorch_dcp_async_1856_h200"  # entries of files
@@ -47,8 +47,7 @@ NODE_BYTES_PER_S = 9.7e9  # at which TorchSnapshot saves the three smaller model
 OTHER_LAYERS = 3  # of which DeepSpeed writes files besides those of blocks: embedding, norm and head
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedModel:
+class SavedModel(Record):
     """A model that four methods saved.
 
     Attributes
@@ -79,8 +78,7 @@ class SavedModel:
         return self.waits_s[list(METHODS).index(method)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavingRuns:
+class SavingRuns(Record):
     """The checkpoints of some files.
 
     `lost_fractions` holds the shares of the training speed that writers in Python cost.

@@ -12,13 +12,12 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.serving_report import Estimate
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MeasuredNumber:
+class MeasuredNumber(Record, eq=False, slots=False):
     """One measured number: the header of its column, its unit and its value."""
 
     quantity: str
@@ -29,8 +28,7 @@ class MeasuredNumber:
 Number_co = TypeVar("Number_co", bound=MeasuredNumber, covariant=True)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MeasuredRun(Generic[Number_co]):
+class MeasuredRun(Record, Generic[Number_co], eq=False, slots=False):
     """One row of a table.
 
     `source` states who measured it, and `reason` why it cannot be predicted, or "" if it can. Statistics
@@ -47,8 +45,7 @@ class MeasuredRun(Generic[Number_co]):
 Run_co = TypeVar("Run_co", bound=MeasuredRun[MeasuredNumber], covariant=True)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Compared(Generic[Run_co, Number_co]):
+class Compared(Record, Generic[Run_co, Number_co], eq=False, slots=False):
     """One measured number of a row and its prediction, in the measured unit."""
 
     run: Run_co
@@ -66,8 +63,7 @@ class Compared(Generic[Run_co, Number_co]):
         return self.predicted.low <= self.measured.value <= self.predicted.high
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Scores(Generic[Run_co, Number_co]):
+class Scores(Record, Generic[Run_co, Number_co], eq=False, slots=False):
     """All compared numbers of some tables, the left-out runs, and a sentence about the constants."""
 
     rows: tuple[Compared[Run_co, Number_co], ...]

@@ -12,7 +12,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.memory_bound import KINDS
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 Target = Literal[
     "q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "expert_gate", "expert_up", "expert_down"
@@ -20,8 +20,7 @@ Target = Literal[
 FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter beside all of these
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Linear:
+class Linear(Record):
     """A matrix that may have an adapter: the item that multiplies with it, and its whole shape.
 
     `share` is its share of the columns of a fused GEMM. A mixture has one such matrix for each of its

@@ -41,7 +41,7 @@ from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import Replicate
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.strict_model import StrictModel
 
 BASE_DTYPES = {"lora": "model", "qlora": "nf4"}  # method → how frozen weights are stored
@@ -211,8 +211,7 @@ class Adapted(AbstractLayer):
         return [kernel(f"{item.name}.weight", weight, component=item.component)]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Adapter:
+class _Adapter(Record, eq=False):
     """The items of one adapter: `item` is that of its linear, `name` what theirs begin with."""
 
     item: Item

@@ -20,7 +20,7 @@ from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
@@ -28,8 +28,7 @@ Norm = Literal["layernorm", "rmsnorm"]
 SOURCE = "source"  # the tensor of an encoder's result, of which a stage keeps one copy for all its layers
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Split:
+class Split(Record, eq=False):
     """The division of a micro-batch and of a layer over ranks: all that a layer reads of plan and batch.
 
     Arrays have shape (plans, 1). Structural fields (a bool, a dtype) are the same for all plans.
@@ -115,8 +114,7 @@ class Split:
         return ELEMENT_BYTES[self.dtype]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Weight:
+class Weight(Record, eq=False):
     """One parameter tensor: elements on this rank, and of the whole unpadded tensor.
 
     `tied` marks a second use of a tensor that another layer owns: the tensor is stored again only if its

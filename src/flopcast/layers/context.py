@@ -22,14 +22,13 @@ from flopcast.dtypes import Counts
 from flopcast.layers.base import Split, memory_pass
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.messages import AllGather, AllToAll, RingPass
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 BEFORE = 3  # copies of a tensor around an all-to-all: cut by heads; joined by tokens; in their order
 BEHIND = 2  # of the result, likewise: the mixer itself joins heads
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Handed:
+class Handed(Record, eq=False):
     """The widths of queries, keys and values: elements per token on this rank, summed over its heads.
 
     Key/value heads that serve several query heads count once: fewer of them make messages smaller.

@@ -16,7 +16,7 @@ import numpy as np
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 DRAWS, SEED = 24, 1  # of a power law
@@ -72,8 +72,7 @@ def fullest_rank(fullest: Counts, experts: Counts, ranks: Counts) -> Counts:
     return ratio
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertLoads:
+class ExpertLoads(Record, kw_only=False):
     """The rows of experts and ranks that follow from the fields of a layer of experts (layers/experts.py).
 
     `fullest_ratio` is the load of the fullest expert divided by the mean load; None means random routing.
@@ -130,8 +129,7 @@ class ExpertLoads:
         return self.sent_rows(split) * split.expert_tensor * of_rank
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RankLoad:
+class RankLoad(Record, eq=False):
     """The load of the fullest rank, as fields of `FusedExperts`; arrays of the shape of the tokens.
 
     `rows` counts the rows of all experts of this rank. `touched` is the number of its experts that process

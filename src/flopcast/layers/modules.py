@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from flopcast.operators.item import Item
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 _PREDICTION = re.compile(r"^mtp\d+\.")  # what stands before the names of a block in multi-token prediction
 _UP = ("q_up", "kv_up", "join_queries", "join_keys", "enter_q", "enter_kv", "enter_rotated")
@@ -28,8 +28,7 @@ OPERATORS = "operators"  # selective recompute by operator (workload/recomputed_
 GATE = frozenset({"experts.clamp", "experts.activation"})  # what one function of Megatron-Core runs
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Module:
+class Module(Record):
     """The items of a module, and whether the module also discards its output.
 
     `alone`: each item is a separate module, such as the norms of both halves. `views`: tensors with names

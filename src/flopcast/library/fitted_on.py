@@ -8,13 +8,12 @@ Elsewhere: constants, which can be fitted again without the predicted runs
 from collections.abc import Iterator
 
 from flopcast.library import catalog
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 KINDS = ("stacks", "engines", "devices", "hosts", "clusters", "sites")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
+class Origin(Record):
     """A source of the catalogue.
 
     Attributes

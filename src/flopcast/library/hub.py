@@ -17,7 +17,7 @@ from functools import lru_cache
 from flopcast.files.nearest_names import letters, nearest
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", "gpt")  # most used first
 
@@ -47,8 +47,7 @@ PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → i
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HubModel:
+class HubModel(Record):
     """One id of the hub.
 
     Attributes

@@ -17,7 +17,7 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts, Floats, Integers, concatenated
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, WAITING, sizes
 from flopcast.memory.in_flight import InFlight, Moments, depths, fullest, of_classes
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules import schedule_of
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.orders import order_of
@@ -26,8 +26,7 @@ from flopcast.workload.program import Programs
 from flopcast.workload.stages import Division
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CategoryBytes:
+class CategoryBytes(Record, eq=False):
     """The sizes of chunks of each class, by category; (plans, stage classes, columns), or 1 if equal.
 
     Columns are chunk classes or, if micro-batches differ, pairs of a chunk class and a kind of micro-batch

@@ -17,7 +17,7 @@ from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.kept_results import LargeResults
 from flopcast.memory.in_flight import depths
 from flopcast.memory.peak import PeakMemory
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.schedules.custom import OwnSchedule
@@ -28,8 +28,7 @@ MOMENTS = LargeResults(16 << 20)
 PASSES = ("forward", "backward", "weight")  # by the kind of a task (schedules/base.py)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class MemoryCurve:
+class MemoryCurve(Record, eq=False):
     """The bytes of one stage at two moments of each task, in the order in which the stage runs its tasks.
 
     Columns have one entry for each moment, first the start of a task and then its end: `task` is the
@@ -72,8 +71,7 @@ class MemoryCurve:
         return total_bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StagePeak:
+class StagePeak(Record):
     """The fullest moment of one stage.
 
     `moment` is the pass that runs at this moment, or "update", which belongs to no chunk and no micro-batch
@@ -114,8 +112,7 @@ def memory_curves(
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Sizes:
+class _Sizes(Record, eq=False):
     """Bytes of the first plan, by category; an axis of length 1 holds what is the same for all.
 
     `standing` and the bytes of the update have shape (stage classes,); those that wait, are in flight or at
@@ -129,8 +126,7 @@ class _Sizes:
     columns: int
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Moments:
+class _Moments(Record, eq=False):
     """The columns of a curve that do not depend on sizes, and what is there in every state.
 
     `counts` has one array of shape (columns, states) each for what waits, is in flight and is at work.

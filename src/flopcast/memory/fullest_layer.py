@@ -21,12 +21,11 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.memory.sharded import gradient_shards
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.workload.program import Programs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FullestLayer:
+class FullestLayer(Record, eq=False):
     """Bytes at the layer of each chunk's backward pass that needs the most memory, (plans, 1, chunk
     classes).
 

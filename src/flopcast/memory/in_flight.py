@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers, concatenated, constant
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.schedules.custom import OwnSchedule
@@ -29,8 +29,7 @@ from flopcast.spec.rows import equal_rows
 NOTHING = -1  # no chunk is at work
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class InFlight:
+class InFlight(Record, eq=False):
     """Moments of one stage: counts of shape (moments, classes), and the class at work, (moments,).
 
     `task` is the position in the stage's order of the task to which a moment belongs: the start of the task
@@ -82,8 +81,7 @@ def depths(
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Moments:
+class Moments(Record, eq=False):
     """Moments of every stage class of a pipeline; counts of shape (stage classes, moments, columns).
 
     A class with fewer moments than another class repeats its last moment. `at_work` is 1 for the class of

@@ -27,15 +27,14 @@ from flopcast.memory.in_flight import NOTHING, InFlight, fullest
 from flopcast.memory.layouts import size_of
 from flopcast.memory.sharded import built_whole
 from flopcast.memory.verdict import allocated_interval, within
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.orders import filled_after, order_of
 from flopcast.spec.rows import of_rows
 from flopcast.workload.program import Programs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PeakMemory:
+class PeakMemory(Record, eq=False):
     """Bytes of one rank, by stage class.
 
     The sum of `by_category` is `allocated_bytes`; a category that is empty at the fullest moment is 0.
@@ -64,8 +63,7 @@ class PeakMemory:
         return int(np.argmax(self.device_used_bytes[0]))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FullestMoment:
+class FullestMoment(Record, eq=False):
     """Bytes of one rank at its fullest moment, as in `PeakMemory`; (plans, stage classes).
 
     A search needs only these five sizes for each plan, without categories and moments.

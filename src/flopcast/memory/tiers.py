@@ -19,7 +19,7 @@ from flopcast.memory.outer import all_outer_states, pseudo_gradients
 from flopcast.memory.outside import outside_of_chunks, placements_of
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import tier_of
 from flopcast.spec.node_groups import as_cluster
@@ -48,8 +48,7 @@ TIER_NAMES = {
 }  # at the start of a line
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierMemory:
+class TierMemory(Record):
     """Bytes of one tier: the memory or the drives of a node, or the whole file system.
 
     `by_category` adds up to `expected_bytes`; `low_bytes` and `high_bytes` are a 90 % interval.

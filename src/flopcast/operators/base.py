@@ -15,11 +15,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from flopcast.dtypes import ONE, ZERO, Counts, Floats
-from flopcast.records import dataclass, field
+from flopcast.records import Record, RecordType, field
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Work:
+class Work(Record, eq=False):
     """The work of one kernel on a device.
 
     `flop` run on the matrix engine at precision `unit`. `moved_bytes` are the reads and writes between
@@ -47,8 +46,7 @@ class Work:
     narrow_side: Counts | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Saved:
+class Saved(Record, eq=False):
     """One tensor that the backward pass needs.
 
     `role` is "input:0", "input:1", … or "output" (a tensor that flows through the layer and is stored once,
@@ -61,13 +59,13 @@ class Saved:
     size_bytes: Floats
 
 
-class _Interface(ABCMeta):
+class _Interface(RecordType, ABCMeta):
     """The class of an interface without virtual subclasses: `isinstance` needs no registry of such."""
 
     __instancecheck__: ClassVar[Callable[..., bool]] = type.__instancecheck__
 
 
-class AbstractOperator(metaclass=_Interface):
+class AbstractOperator(Record, metaclass=_Interface, eq=False, slots=False):
     """One kernel-sized piece of work on one rank: a frozen dataclass of arrays."""
 
     @property
@@ -122,8 +120,7 @@ class AbstractWithoutBackward(AbstractOperator):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class AbstractMessage(metaclass=_Interface):
+class AbstractMessage(Record, metaclass=_Interface, eq=False):
     """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays.
 
     A message states its axis and its bytes; the plan and the cluster determine its ranks and links.

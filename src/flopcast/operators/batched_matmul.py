@@ -7,10 +7,9 @@ Elsewhere: attention that never writes the scores (operators/flash_attention.py)
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class BatchedMatmul(AbstractOperator):
     """`batch` independent products, one per sequence and head.
 

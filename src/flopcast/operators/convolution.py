@@ -14,10 +14,9 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Convolution(AbstractOperator):
     """`groups` products of [rows, terms] and [terms, columns / groups].
 

@@ -8,13 +8,11 @@ Elsewhere: the weights that are stored in 4 bits (layers/adapters.py).
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass
 
 # scales of 64 weights in 8 bits, of 256 scales in 32
 STORED_BYTES = {"fp32": 4.0, "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Dequantise(AbstractOperator):
     """`elements` weights read as `stored` and written as `dtype`.
 

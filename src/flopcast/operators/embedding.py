@@ -6,10 +6,9 @@ table is written once.
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class EmbeddingLookup(AbstractOperator):
     """`out[tokens, hidden] = table[ids]`, with this rank's `vocabulary` rows.
 

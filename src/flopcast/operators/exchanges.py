@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 DISPATCH = {"all_to_all": "all_to_all", "deepep": "dispatch", "hybridep": "hybrid_dispatch"}
 COMBINE = {"all_to_all": "all_to_all", "deepep": "combine", "hybridep": "hybrid_combine"}
@@ -20,8 +20,7 @@ OF_LIBRARIES = tuple(  # collectives that are a library's own, and not NCCL's
 )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Routing:
+class Routing(Record, eq=False):
     """The destinations of the tokens of one rank.
 
     Attributes
@@ -66,7 +65,6 @@ class Routing:
         return scores_bytes / self.row_bytes
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AbstractExchange(AbstractMessage):
     """Tokens that are sent to the ranks of their experts, or back, once for each of these ranks.
 
@@ -125,7 +123,6 @@ class AbstractExchange(AbstractMessage):
 Way = TypeVar("Way", bound=AbstractExchange)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Dispatch(AbstractExchange):
     """Tokens are sent once to each rank that holds at least one of their experts."""
 
@@ -148,7 +145,6 @@ class Dispatch(AbstractExchange):
         return self._other_way(Combine)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Combine(AbstractExchange):
     """The results of a token's copies are sent back to its rank and are summed there."""
 

@@ -18,10 +18,9 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, is_wide
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FlashAttention(AbstractOperator):
     """The kernel computes `softmax(Q @ K.T) @ V` for every sequence and every head of this rank.
 

@@ -13,11 +13,10 @@ Serving engines support more formats of weights than training (`SERVED_FORMATS`)
 from collections.abc import Mapping
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NumberFormat:
+class NumberFormat(Record):
     """Elements of `element_bytes`, and one scale of `scale_bytes` for each `block` of them.
 
     `engine` is the dtype under which a device lists the peak of its matrix engine (spec/cluster.py).
@@ -64,8 +63,7 @@ FORMATS: dict[str, NumberFormat] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServedFormat:
+class ServedFormat(Record):
     """The formats of a weight and of its inputs in a serving engine.
 
     `weight_bytes` and `input_bytes` are the bytes of one element with its share of a scale; `input_bytes`
@@ -108,8 +106,7 @@ MXFP4_BYTES = 0.5 + 1.0 / 32
 NARROW_ENGINES = ("fp8", "fp4", "int8", "int4")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MixedEngine:
+class MixedEngine(Record):
     """Matrix engines that multiply different blocks of one GEMM, and the length of their sums.
 
     `shares` are engines, with the fraction of all terms that each multiplies. After `sum_terms` terms, the
@@ -193,8 +190,7 @@ def engines_of(name: str) -> tuple[str, ...]:
     return (engine,) if engine else ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CachedFormat:
+class CachedFormat(Record):
     """The format in which an engine keeps keys and values.
 
     `element_bytes` are the bytes of one element with its share of scales; 0 means as many as in queries.

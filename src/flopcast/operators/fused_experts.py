@@ -24,12 +24,10 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import SERVED_FORMATS
-from flopcast.records import dataclass
 
 PADDED_ROWS = 128
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FusedExperts(AbstractWithoutBackward):
     """The experts of one layer on a rank of a serving engine.
 

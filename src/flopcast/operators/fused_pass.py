@@ -10,10 +10,9 @@ outputs and the kept tensors, and writes the gradients of the inputs.
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FusedPass(AbstractOperator):
     """A kernel that moves `moved` elements and keeps the named tensors, each with its elements.
 

@@ -89,7 +89,7 @@ from typing import NamedTuple
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, AbstractWithoutBackward, Saved, Work
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
 STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state
@@ -161,7 +161,6 @@ GLA_GRADIENTS = 2.0  # products inside a chunk backward: the scores are kept, an
 TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, their gradients, and again
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GatedDelta(AbstractOperator):
     """The gated delta rule, or that of KDA, Mamba, Mamba-2, GLA or RWKV, over whole sequences.
 
@@ -309,7 +308,6 @@ class GatedDelta(AbstractOperator):
         return (("dgrad", replace(self, is_gradient=True)),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class DeltaDecode(AbstractWithoutBackward):
     """The gated delta rule for `computed_tokens` new tokens of each decoding sequence.
 

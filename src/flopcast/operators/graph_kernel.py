@@ -9,12 +9,11 @@ Sizes count elements of the activation dtype; a mask of one byte per element cou
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 JOINED = "fused"  # the family of kernels that a compiler made of several operators
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GraphKernel(AbstractOperator):
     """A kernel that moves `moved` elements forward and `moved_backward` backward.
 

@@ -15,10 +15,9 @@ from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.matmul import Matmul
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GroupedMatmul(AbstractOperator):
     """`out[g][m_g, n] = x[g][m_g, k] @ w[g][k, n]` for every group g, where the m_g add up to `rows`.
 

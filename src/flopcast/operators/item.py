@@ -19,13 +19,12 @@ from flopcast.dtypes import ONE, Counts, Floats
 from flopcast.kept_results import content
 from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
 from flopcast.operators.tier_copies import LINKS, HostUpdate, TierCopy
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "updates", "gathered", *LINKS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostWork:
+class HostWork(Record):
     """Time of the host during which it launches nothing.
 
     `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one optimizer step),
@@ -38,8 +37,7 @@ class HostWork:
     kind: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Item:
+class Item(Record, eq=False):
     """One operator, message or host synchronisation of a program.
 
     `component` is the line of the breakdown to which its seconds belong; `count` is the number of its

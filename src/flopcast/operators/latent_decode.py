@@ -15,10 +15,8 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import CACHED_FORMATS
-from flopcast.records import dataclass
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LatentDecode(AbstractWithoutBackward):
     """`softmax(q @ [C, R].T) @ C` for one query token of each sequence and every head of this rank.
 

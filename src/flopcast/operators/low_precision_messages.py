@@ -7,12 +7,10 @@ Elsewhere: collectives whose dual has the same bytes (messages.py), the casts (w
 
 from flopcast.dtypes import Floats
 from flopcast.operators.base import AbstractMessage
-from flopcast.records import dataclass
 
 DUALS = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LowPrecisionMessage(AbstractMessage):
     """A collective of DUALS with `message_bytes`, whose dual has `dual_bytes`.
 

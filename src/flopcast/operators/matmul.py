@@ -21,14 +21,13 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, is_wide
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 ALIGNED = 8.0  # elements of 16 bits at the start of a multiple of which rows are read fast
 ODD_FLOP_PER_CYCLE = 460.0  # of a multiprocessor, for rows of an odd number of elements
 EVEN_FLOP_PER_CYCLE = 590.0  # for rows of an even number of elements that is no multiple of ALIGNED
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Matmul(AbstractOperator):
     """`out[m, n] = x[m, k] @ w[k, n]`.
 

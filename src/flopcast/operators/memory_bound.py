@@ -10,11 +10,10 @@ kernels.
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class Kind(Record):
     """Passes over the tensor; `mask_passes` of one byte per element are added to both passes.
 
     `backward = 0` means that the operator has no gradient kernel. `reduces` means that rows of `width`
@@ -158,7 +157,6 @@ KINDS: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MemoryBound(AbstractOperator):
     """An operator of one of KINDS over `elements` elements.
 

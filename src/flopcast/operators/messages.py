@@ -18,10 +18,8 @@ from typing import ClassVar
 
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Combine, Dispatch
-from flopcast.records import dataclass
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllReduce(AbstractMessage):
     """Every rank gets the sum. The gradient of a sum of copies needs no message.
 
@@ -35,7 +33,6 @@ class AllReduce(AbstractMessage):
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Replicate(AbstractMessage):
     """Every rank uses its copy of one array: nothing is sent, but the gradients must be summed.
 
@@ -49,7 +46,6 @@ class Replicate(AbstractMessage):
         return AllReduce(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServedAllReduce(AbstractMessage):
     """Every rank gets the sum, which a serving engine computes.
 
@@ -64,7 +60,6 @@ class ServedAllReduce(AbstractMessage):
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CustomAllReduce(AbstractMessage):
     """Every rank gets the sum, which vLLM's own kernels compute.
 
@@ -79,7 +74,6 @@ class CustomAllReduce(AbstractMessage):
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StarAllReduce(AbstractMessage):
     """Every rank gets the sum, which one rank computes from the arrays of all ranks and sends back.
 
@@ -94,7 +88,6 @@ class StarAllReduce(AbstractMessage):
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllGather(AbstractMessage):
     """Every rank gets all shards; `message_bytes` is the gathered array."""
 
@@ -105,7 +98,6 @@ class AllGather(AbstractMessage):
         return ReduceScatter(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RouteGather(AbstractMessage):
     """Every rank gets the routes of all tokens; `message_bytes` is the gathered array of one byte each."""
 
@@ -116,7 +108,6 @@ class RouteGather(AbstractMessage):
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ReduceScatter(AbstractMessage):
     """Every rank gets one shard of the sum; `message_bytes` is the full input of one rank."""
 
@@ -127,7 +118,6 @@ class ReduceScatter(AbstractMessage):
         return AllGather(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class QuantisedReduceScatter(AbstractMessage):
     """Every rank gets one shard of the sum, by all-to-alls of quantised parts (qgZ of ZeRO++).
 
@@ -144,7 +134,6 @@ class QuantisedReduceScatter(AbstractMessage):
         return AllGather(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Broadcast(AbstractMessage):
     """Every rank gets the array of one rank.
 
@@ -160,7 +149,6 @@ class Broadcast(AbstractMessage):
         return Reduce(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Reduce(AbstractMessage):
     """One rank gets the sum of an array that every rank has; the backward pass broadcasts its gradient.
 
@@ -174,7 +162,6 @@ class Reduce(AbstractMessage):
         return Broadcast(axis=self.axis, message_bytes=self.message_bytes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SendReceive(AbstractMessage):
     """One rank sends to its neighbour on the axis. The gradient is sent in the opposite direction.
 
@@ -188,7 +175,6 @@ class SendReceive(AbstractMessage):
         return self
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllToAll(AbstractMessage):
     """Every rank sends an equal part of its array to each other rank, so that the array is divided along
     another axis.
@@ -203,7 +189,6 @@ class AllToAll(AbstractMessage):
         return self
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class IndexExchange(AbstractMessage):
     """Indices of look-ups are sent to the ranks that hold the rows: an all-to-all without gradients.
 
@@ -223,7 +208,6 @@ class IndexExchange(AbstractMessage):
         return IndexExchange(axis=self.axis, message_bytes=self.message_bytes, backward=not self.backward)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RingPass(AbstractMessage):
     """One step of a ring: every rank sends an array to the next rank, and receives one from the previous.
 

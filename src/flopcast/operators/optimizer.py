@@ -6,10 +6,9 @@ Elsewhere: the parameters that each rank updates (workload/gradient_reduction.py
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
-from flopcast.records import dataclass, field
+from flopcast.records import field
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class OptimizerUpdate(AbstractWithoutBackward):
     """An update of `parameters` elements, which moves `bytes_per_parameter` bytes for each.
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from flopcast.dtypes import ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
-from flopcast.records import dataclass, field, replace
+from flopcast.records import field, replace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Quantise(AbstractOperator):
     """A pass over `elements` elements, which moves `each_bytes` bytes for each.
 

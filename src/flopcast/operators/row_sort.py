@@ -16,7 +16,6 @@ and 6.2 ms for 512 rows of 131,072 tokens. The time per number is therefore near
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, constant
 from flopcast.operators.base import AbstractWithoutBackward, Work
-from flopcast.records import dataclass
 
 DIGITS = 4  # of eight bits, of a key of fp32
 PAIR_BYTES = 8.0  # the row and the place of a key
@@ -38,7 +37,6 @@ CUT_BYTES = (
 KERNELS = 21.0  # twelve of the sort, and nine of the mask and the scatter
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RowSort(AbstractWithoutBackward):
     """The sort of `rows` rows of `columns` fp32 numbers with their indices.
 

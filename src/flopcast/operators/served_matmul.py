@@ -13,12 +13,11 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import SERVED_FORMATS
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 FEWEST_COLUMNS = 32.0  # of measured GEMMs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServedMatmul(AbstractWithoutBackward):
     """`out[m, n] = x[m, k] @ w[k, n]` in a serving engine.
 

@@ -8,15 +8,14 @@ Elsewhere: where states are placed (spec/offload.py), when copies run (workload/
 from typing import Literal, get_args
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 Link = Literal["to_device", "to_host", "disk_read", "disk_write", "peer_read", "peer_write"]
 LINKS: tuple[Link, ...] = get_args(Link)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class TierCopy:
+class TierCopy(Record, eq=False):
     """Bytes that every rank copies at the same time over one link.
 
     `link` is "to_device" or "to_host" between a device and its host, "disk_read" or "disk_write" between
@@ -33,8 +32,7 @@ class TierCopy:
     link_fraction: Number | None = 1.0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class StorageTraffic:
+class StorageTraffic(Record, eq=False):
     """The bytes that one rank reads from and writes to a storage during its update.
 
     `tier` is the name of the storage in a plan's placement, "nvme" or "file_system". Both sizes are arrays
@@ -46,8 +44,7 @@ class StorageTraffic:
     written_bytes: Floats
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class HostUpdate:
+class HostUpdate(Record, eq=False):
     """The optimizer's update of a rank's parameters on the CPUs of its node, concurrently with other ranks.
 
     `moved_bytes` are the bytes of states and gradients in host memory, for one rank. The bytes of `storage`

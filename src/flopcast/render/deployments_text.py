@@ -7,7 +7,7 @@ Elsewhere: the same as data (deployments_json.py), a search of training (search_
 from collections.abc import Iterator, Sequence
 
 from flopcast.files.nearest_names import alternatives
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.serving_text import bounds, plan_text
 from flopcast.render.tables import aligned_below, in_paragraphs
@@ -22,8 +22,7 @@ NEAREST = 3
 INDENT = " " * 4
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class DeploymentGroup:
+class DeploymentGroup(Record, eq=False, kw_only=False):
     """A deployment, and equally good ones that differ only in the limits of a pass."""
 
     first: RankedDeployment

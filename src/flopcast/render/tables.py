@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import Any
 
 from flopcast.files.package_table import read_table
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.terminal import padded, shown_length
 
 WIDTH = 108  # characters of a line of text
@@ -18,8 +18,7 @@ BAR, BAR_WIDTH = "█", 24
 SHORT_HEADING = 5  # characters of a heading that is never split
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrintedTable:
+class PrintedTable(Record):
     """One table; `title` and `caption` are printed above it if they are not empty.
 
     `lines` are the name of a line, under the heading `first`, and its cells under `headings`.

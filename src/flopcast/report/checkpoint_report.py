@@ -14,7 +14,7 @@ from flopcast.economics.checkpoints import SaveRates, restore_s
 from flopcast.economics.failures import LostTime
 from flopcast.economics.step import update_s
 from flopcast.errors import InfeasibleError, Problem, SpecError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
 from flopcast.spec.cluster import Cluster
@@ -26,8 +26,7 @@ from flopcast.workload.resharding import Reads, reads
 from flopcast.workload.saved_states import saved_states
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Resharded:
+class Resharded(Record, eq=False):
     """A checkpoint that another plan loads.
 
     Attributes
@@ -45,8 +44,7 @@ class Resharded:
     restore_s: float
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CheckpointReport:
+class CheckpointReport(Record, eq=False):
     """The checkpoints of a job, those of every method at its best interval, and loading by another plan.
 
     `lost` is None if the devices fail faster than the job restarts; `resharded` if no other plan is given.

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.program_items import Inside, lay_out
@@ -22,8 +22,7 @@ from flopcast.workload.program import MIDDLE
 MOST_INSIDE = 60_000  # rows of operators, so that a trace stays a few megabytes
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Event:
+class Event(Record, eq=False):
     """One row.
 
     `layer` counts the repetitions of a layer inside its chunk from 0, in the order of the pass, and is -1
@@ -181,8 +180,7 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
     return levels.moments_s, levels.total_bytes[levels.state]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class MemoryLevels:
+class MemoryLevels(Record, eq=False):
     """How the allocated memory of a pipeline stage changes during one step.
 
     The memory is constant between two entries of `moments_s`, which are in ascending order. `state` has the

@@ -6,11 +6,10 @@ Elsewhere: the curves themselves (cost/kernels/curve_book.py), warnings about th
 """
 
 from flopcast.cost.item_prices import Priced
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Evidence(Record):
     """One curve that the prediction used.
 
     `curve` is "owner/name": a kernel class on a device, or a collective on a fabric. `relative_error` is

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from flopcast.dtypes import constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.embedding import padded_rows
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.metrics import BACKWARD_OVER_FORWARD
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
@@ -27,8 +27,7 @@ WORST_MISMATCH = 0.05  # further off, no convention is named
 ROUNDING = 0.005  # printed rates and times hold three digits: conventions this near are not told apart
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Convention:
+class Convention(Record):
     """One formula for the FLOP of a step, which software prints rates by it, and its source.
 
     `formula` computes the FLOP of the whole cluster in a step of a job. It assumes that all sequences have
@@ -45,8 +44,7 @@ class Convention:
         return sum(share * self.formula(each) for share, each in job.by_kind)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Match:
+class Match(Record):
     """The convention nearest to a printed rate.
 
     `mismatch_ratio` is FLOP by the formula over FLOP by the log, less one. `known` states whether it is

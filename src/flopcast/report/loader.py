@@ -23,7 +23,7 @@ from flopcast.cost.tier_copies import (
     host_memory,
 )
 from flopcast.dtypes import Floats
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.loader import OF_LINK, LoaderStage
@@ -37,8 +37,7 @@ GATHER_PASSES = 3  # over the host's memory: the row is read, and its copy is fe
 STATED_LOG_SIGMA, GATHER_LOG_SIGMA = 0.1, 0.4  # of seconds that a job states; of gathers at the peak rate
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageTime:
+class StageTime(Record):
     """Seconds of a stage for the samples of a step on one data-parallel rank, with the factor in them."""
 
     stage: LoaderStage
@@ -56,8 +55,7 @@ class StageTime:
         return "link" if self.stage.through in OF_LINK else self.stage.through
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class LoadedStep:
+class LoadedStep(Record, eq=False):
     """A step of the devices, and what its input pipeline adds.
 
     Attributes

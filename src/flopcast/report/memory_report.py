@@ -15,7 +15,7 @@ from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
 from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.tiers import TierMemory, tier_memories
 from flopcast.memory.verdict import VERDICTS, Verdict, allocated_interval, verdict
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.report.labels import memory_label
 from flopcast.report.summary import Summarised, Summary
 from flopcast.spec.cluster import Cluster
@@ -26,8 +26,7 @@ from flopcast.workload.program import Programs
 MOST_KEPT_FORWARDS = 8192  # of a step whose curves are kept for the drawing of its page: 10 MB
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageMemory:
+class StageMemory(Record):
     """Bytes of a rank of one pipeline stage when its memory is fullest.
 
     `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
@@ -46,8 +45,7 @@ class StageMemory:
     by_category: dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class MemoryReport(Summarised):
+class MemoryReport(Record, Summarised, slots=False, repr=False):
     """Memory of the fullest stage and of every stage.
 
     `resident_bytes` stay between steps. `allocated_bytes` is the peak of the framework's allocations

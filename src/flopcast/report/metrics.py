@@ -9,7 +9,7 @@ Elsewhere: what other frameworks and logs count (flop_conventions.py).
 
 from functools import partial
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
@@ -18,8 +18,7 @@ from flopcast.units import show
 BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metrics:
+class Metrics(Record):
     """Rates of one step on the whole cluster.
 
     `model_flop` are the FLOP that the model needs with any plan: forward and backward pass of one global

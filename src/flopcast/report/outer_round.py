@@ -17,7 +17,7 @@ from flopcast.cost.crossed_links import node_of_ranks
 from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.tier_copies import device_rate
 from flopcast.dtypes import Floats, constant
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.job import Job
 from flopcast.spec.node_groups import as_cluster
 from flopcast.spec.offload import OUTER, fraction_in
@@ -32,8 +32,7 @@ LINK_LOG_SIGMA = 0.3  # an estimate: peers share the links between them with oth
 BYTE_BITS = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OuterRound:
+class OuterRound(Record):
     """One round: `inner_steps` steps of every peer, and the exchange after them.
 
     Attributes

@@ -12,7 +12,7 @@ import numpy as np
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.mirrored import halved
@@ -73,8 +73,7 @@ def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tu
     return full_flop, causal_flop
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Again:
+class _Again(Record):
     """The recompute of one sequence: how plans cut the layers, and the FLOP of each layer.
 
     `flop` has a pair for each layer: scores and contexts counted in full, and by half.

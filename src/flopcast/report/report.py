@@ -23,7 +23,7 @@ from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, described_checkpoint, step_cost
 from flopcast.errors import SpecError
 from flopcast.layers.traced import division_note, is_graph
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.evidence import Evidence, evidence_of
 from flopcast.report.labels import component_label
 from flopcast.report.loader import LoadedStep, loaded_step
@@ -46,8 +46,7 @@ LARGEST = 3  # components that a notebook shows
 ROUNDING_SHARE = 1e-12  # of a step: less is the rounding of a sum
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Report(Summarised):
+class Report(Record, Summarised, eq=False, slots=False, repr=False):
     """One prediction. Times include jitter. The components of the breakdown add up to the step time.
 
     flopcast computes throughput, shares, intervals, memory, cost and energy when they are first read.

@@ -12,7 +12,7 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.part_prices import axes_of, with_parts
 from flopcast.cost.parts import layout_of
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.loader import LoadedStep
 from flopcast.report.outer_round import OuterRound, link_fractions, outer_round
 from flopcast.spec.job import Job
@@ -20,8 +20,7 @@ from flopcast.spec.slow_parts import SlowPart
 from flopcast.timeline.step import simulated_seconds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Straggler:
+class Straggler(Record):
     """A slow part, and by how much the step is longer if it is the only one.
 
     Several slow parts together cost less than the sum of their single costs if they delay the same stage,
@@ -32,8 +31,7 @@ class Straggler:
     alone_s: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stragglers:
+class Stragglers(Record):
     """The cost of all slow parts of a job.
 
     `step_time_s` is the mean step with all of them and `without_s` the mean step without any. `each` has
@@ -56,8 +54,7 @@ class Stragglers:
         return self.lost_s / self.step_time_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EqualPeers:
+class EqualPeers(Record):
     """Peers that are equally fast, if those of a job are not.
 
     `device` is the name of their devices. `link_fraction` is the speed of their links to other peers,

@@ -8,14 +8,13 @@ Elsewhere: everything that a report holds, as text (render/report_text.py) and a
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 if TYPE_CHECKING:
     from flopcast.render.page.table import Cell
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class Summary(Record):
     """A table with its caption, which notebooks show as HTML and terminals as text.
 
     Attributes

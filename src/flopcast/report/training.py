@@ -8,15 +8,14 @@ from collections.abc import Iterable
 
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.errors import Problem, SpecError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.units import Number
 
 DAY_S = 86400.0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Training:
+class Training(Record, eq=False):
     """A run, and the report of each phase's step.
 
     Phases follow one another, each with its own job, such as a longer sequence or a larger cluster at

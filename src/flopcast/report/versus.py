@@ -12,15 +12,14 @@ uncertain.
 import math
 
 from flopcast.economics.amount import Amount
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.report.summary import Summarised, Summary
 from flopcast.timeline.uncertainty import difference, holds_one, own_log_sigma_factor
 from flopcast.units import show, show_usd
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class ReportComparison(Summarised):
+class ReportComparison(Record, Summarised, repr=False):
     """Two reports, and the ratio of the second's time per token to the first's, with its 90 % interval.
 
     A ratio of 0.9 means that the second job needs 10 % less time per token. `sure` is True if the interval

@@ -23,7 +23,7 @@ from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.requests.block_counts import with_num_layers
 from flopcast.requests.fitting_values import with_fitting_values
 from flopcast.requests.missing_parts import (
@@ -142,8 +142,7 @@ def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict
 OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of more than how it runs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class OpenJob:
+class OpenJob(Record, eq=False):
     """The job of a search, which chooses all fields of the plan that the request does not settle.
 
     The job's plan contains only the settled fields, which `settled` also contains by their long names. An

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class JobSource:
+class JobSource(Record, eq=False):
     """The document of a job, how many devices the file trains on, and whether it holds the model of the
     request."""
 
@@ -22,8 +21,7 @@ class JobSource:
     has_model: bool = False
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class JobRequest:
+class JobRequest(Record, eq=False):
     """The values that a user entered; None, or empty, where nothing was entered.
 
     Parameters

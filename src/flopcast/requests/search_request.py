@@ -20,7 +20,7 @@ from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library.edits import long_names, plan_words
 from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import fraction_of, parse_quantity, parse_usd
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.requests.fitting_values import in_sequences
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
@@ -42,8 +42,7 @@ COMPARED = ("stack.tensor_overlap",)  # settings of which a change may list seve
 OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class SearchRequest:
+class SearchRequest(Record, eq=False):
     """The values that a user entered for a search; None, or empty, where nothing was entered.
 
     Parameters
@@ -207,8 +206,7 @@ def names(values: Sequence[object]) -> tuple[object, ...]:
     return tuple(chain.from_iterable(lists))
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
+class Faults(Record, kw_only=False):
     """Faults of several steps, each kept once: one that fails does not hide those of the others."""
 
     found: list[Problem] = field(default_factory=list)

@@ -23,7 +23,7 @@ from flopcast.fixes import set_to
 from flopcast.layers.adapted_linears import FUSED, linears
 from flopcast.layers.base import AbstractLayer
 from flopcast.layers.block import Block
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.serving_report import Estimate
 from flopcast.spec.described_tiers import FIELDS, storage_of
@@ -39,8 +39,7 @@ TENSOR_S = 4e-4
 MATRICES = 2  # of an adapter
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Handoff:
+class Handoff(Record):
     """The memory of a handoff on each device that generates, and the time of the whole handoff.
 
     Attributes

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.tier_constants import fitted_ratio
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.rl.handoff import handoff_of
 from flopcast.serving.serve import serve
@@ -32,8 +32,7 @@ UNFITTED_LOG_SIGMA = 0.7  # of that constant, where it is not fitted
 ROLLOUT, SCORING, TRAINING, HANDOFF = PHASES = ("rollout", "scoring", "training", "handoff")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RlReport:
+class RlReport(Record, eq=False):
     """The prediction of one step of reinforcement learning.
 
     Attributes

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Floats, Integers, distinct
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2  # with WEIGHT tasks, BACKWARD gives the input's gradient only
 
@@ -38,8 +38,7 @@ def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
     return rows.T
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Order:
+class Order(Record, eq=False):
     """Tasks of every stage in their order; arrays of shape (stages, tasks).
 
     Every stage has 2 · chunks · micro-batches tasks, or 3 · chunks · micro-batches if the backward pass is

@@ -19,7 +19,7 @@ from pydantic import model_validator
 
 from flopcast.dtypes import Counts, Flags
 from flopcast.errors import InternalError, Problem, shown
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules.base import BACKWARD, FORWARD, AbstractSchedule, Order
 from flopcast.strict_model import StrictModel
 from flopcast.units import counted
@@ -28,8 +28,7 @@ KINDS = ("F", "B", "W")
 Task = tuple[str, int, int]  # kind, chunk, micro-batch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(Record):
     """One task of one stage. `where` is its line in the file, for error messages."""
 
     stage: int

@@ -8,7 +8,7 @@ Elsewhere: the screening (screen.py), which plans are kept (top_candidates.py), 
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.memory_limit import memory_ratio, with_outside
 from flopcast.search.objectives import Estimates
 from flopcast.search.question import Question
@@ -18,8 +18,7 @@ from flopcast.spec.job import Job
 SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screening is off by, at most
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class BatchLosses:
+class BatchLosses(Record, eq=False):
     """The possible plans of one batch as columns, (rows,), with their losses, (rows, objectives).
 
     `row` is the position of each plan in the batch. `over_ratio` is the largest ratio of need to limit.

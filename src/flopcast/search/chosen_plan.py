@@ -7,7 +7,7 @@ Elsewhere: the choice itself (default_plan.py).
 from collections.abc import Collection
 
 from flopcast.cost.between_plans import TIED_RATIO
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 
@@ -18,8 +18,7 @@ NO_TIGHT_PLANS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FasterTight:
+class FasterTight(Record):
     """A plan that may not fit, its step time divided by that of the chosen plan, and its memory as text."""
 
     plan: Plan
@@ -34,8 +33,7 @@ class FasterTight:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChosenPlan:
+class ChosenPlan(Record):
     """The chosen plan, the number of plans that it was chosen from, and the next best plan.
 
     `possible` plans keep every rule and `fitting` of them fit. If none fits, `fitting` counts tight plans

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans, plans_by_structure, plans_from
@@ -29,8 +29,7 @@ ENOUGH_CHUNKS = 32  # of a space: more would share less of their work
 BookOf = Callable[[Cluster], CurveBook]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chunk:
+class Chunk(Record):
     """Some plans of a space, as `grid.plans_from` counts them, on `Question.sized()[place]`.
 
     If evolution chooses the plans, one chunk is the whole space of a setting, and `number` is an expected

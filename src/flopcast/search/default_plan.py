@@ -20,7 +20,7 @@ from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.kept_results import KeptResults
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.search.chosen_plan import ChosenPlan, FasterTight
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import batches_on
@@ -154,8 +154,7 @@ def fits(job: Job, fixed: Mapping[str, object]) -> bool:
     return False
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class UsualPlans:
+class UsualPlans(Record, eq=False):
     """The usual plans of one setting of a search: their numbers, and the best plans.
 
     `best` is the candidate with the best estimate, or None if no usual plan is feasible. `jobs` are the few
@@ -167,8 +166,7 @@ class UsualPlans:
     jobs: tuple[Job, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FirstChoice:
+class FirstChoice(Record, eq=False):
     """The job with the plan that `flopcast predict` chooses, if one is feasible, and all simulated
     plans.
     """

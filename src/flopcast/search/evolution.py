@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.pareto_front import front
 
 POPULATION = 128
@@ -24,8 +24,7 @@ SEED = 20260101
 STEP_CHANCE = 0.5  # that a mutated gene moves to a neighbouring value, and not to any other
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Genes:
+class Genes(Record, eq=False):
     """The genes of a problem.
 
     Attributes

@@ -17,7 +17,7 @@ import numpy as np
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts, Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.evolution import POPULATION, Genes, evolve
 from flopcast.search.grid import Grid, devices_of_peer, matters_to, plans_of
@@ -41,8 +41,7 @@ DEGREES = (
 SIZES = ("data_shard", "micro_batch", "global_batch")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GenesOfPlans:
+class GenesOfPlans(Record, eq=False):
     """The genes of a space on one cluster.
 
     The values of every number are sorted, so that neighbouring values are similar. `cuts` contains the

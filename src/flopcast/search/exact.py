@@ -21,7 +21,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory, seen_bytes
 from flopcast.memory.tiers import outside_ratio, outside_verdict
 from flopcast.memory.verdict import VERDICTS, Verdict, verdict
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.loader import loaded_step
 from flopcast.report.outer_round import outer_round
 from flopcast.report.report import breakdown, whole_step
@@ -38,8 +38,7 @@ from flopcast.workload.realise import realise
 BATCH = 32  # plans that are simulated together: what counts executions on paths grows with them
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Exact:
+class Exact(Record, eq=False):
     """A simulated plan: the part of its report that a search needs to rank and explain plans.
 
     `step_low_s` and `step_high_s` are the ends of the step's 90 % interval, by `factors`. `breakdown`

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.summary import Summarised, Summary
 from flopcast.search.chunks import num_screened
 from flopcast.search.default_plan import UsualPlans, all_usual_plans, first_choice
@@ -42,8 +42,7 @@ SHOWN_PLANS = 10  # if a result is printed
 MOST_RESULTS = 4096  # that the parts of one search share
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
+class Progress(Record):
     """Progress of a search: the number of screened candidates, or of simulated plans.
 
     `kept` is the number of finished plans from an earlier start, which do not count for the current speed.
@@ -64,8 +63,7 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
-class SearchResult(Summarised):
+class SearchResult(Record, Summarised, eq=False, repr=False):
     """The answer of a search.
 
     Attributes

@@ -17,7 +17,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Flags
 from flopcast.layers.experts import Experts
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules import resolved, schedule_of
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, USUAL_CHUNKS, Space
@@ -146,8 +146,7 @@ def plan_at(plans: Plans, row: int) -> Plan:
     return meant if meant.pipeline_schedule == plan.schedule else plan
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Grid:
+class Grid(Record, eq=False):
     """A space on one cluster: the divisions of devices and layers, and the axes that are combined last."""
 
     job: Job

@@ -21,7 +21,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.parts import layout_of
 from flopcast.errors import Problem, SpecError
 from flopcast.prediction import predict
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.node_groups import groups_of_stages, replicas_of_groups
@@ -40,8 +40,7 @@ class Divided(TypedDict):
     equal_step_time_s: float
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GroupDivision:
+class GroupDivision(Record, eq=False):
     """The best division that was found.
 
     The steps of this division and of the equal division are both without jitter.

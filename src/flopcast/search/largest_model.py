@@ -10,7 +10,7 @@ divides over pipeline stages.
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import KeptResults
 from flopcast.layers.block import Block
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.default_plan import MOST_RESULTS
 from flopcast.search.offload_that_fits import offload_for_setting, with_placements
 from flopcast.search.question import Question
@@ -24,8 +24,7 @@ STEP = 8  # layers that are added at a time
 MOST = 8192  # layers that are tried
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LargestModel:
+class LargestModel(Record):
     """The largest model that fits, with a plan that trains it.
 
     `model` differs from the job's model only in the number of blocks. `plan` includes the placement of
@@ -46,8 +45,7 @@ class LargestModel:
         return self.model.parameters()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LargestOn:
+class LargestOn(Record):
     """The largest models of one cluster, size and stack.
 
     The key False of `found` holds the model with all states on the devices, and the key True the model with

@@ -12,7 +12,7 @@ from math import lcm
 from flopcast.errors import spec_error
 from flopcast.memory.verdict import Verdict
 from flopcast.prediction import memory_of
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
@@ -21,8 +21,7 @@ OF_RECOMPUTE = {name for name in Plan.model_fields if name.startswith("recompute
 TOKENS = 128  # of which a sequence length is a multiple
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LargestValue:
+class LargestValue(Record):
     """The largest values with which a job fits, and with which it may fit, if nothing else changes.
 
     Attributes

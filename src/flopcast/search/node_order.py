@@ -27,7 +27,7 @@ from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.errors import spec_error
 from flopcast.operators.base import AbstractMessage
 from flopcast.prediction import programs_of
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.loader import loaded_step
 from flopcast.spec.job import Job
 from flopcast.spec.link_matrix import LinkMatrix
@@ -40,8 +40,7 @@ MEAN_WEIGHT = 1e-3  # of the mean link in the estimate, which orders with equal 
 Order = tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeOrder:
+class NodeOrder(Record):
     """The best order of nodes that was found, with its step time and that of the default order.
 
     Attributes
@@ -110,8 +109,7 @@ def with_order(job: Job, order: Order) -> Job:
     return job.with_part("cluster", tiers=tuple(tiers))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Estimate:
+class _Estimate(Record, eq=False, kw_only=False):
     """Seconds on links of an order, from the pairs of nodes that messages cross, by position in an order.
 
     `rings` has, for each axis, the seconds of its messages on mean links, and for each stage the pairs of

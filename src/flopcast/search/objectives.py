@@ -18,7 +18,7 @@ from flopcast.economics.failures import lost_time
 from flopcast.economics.run import Phase, phase_of
 from flopcast.economics.step import KWH_J, MANY_TOKENS
 from flopcast.errors import InfeasibleError, InternalError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.exact import Exact
 from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S
@@ -26,8 +26,7 @@ from flopcast.timeline.uncertainty import Sensitivity, interval
 from flopcast.units import Number, show, show_memory, show_seconds, show_usd
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Estimates:
+class Estimates(Record, eq=False):
     """Estimates of the possible plans on one cluster; arrays have shape (plans,)."""
 
     job: Job  # with the cluster; its own plan is not used
@@ -42,8 +41,7 @@ class Estimates:
         return each_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Loss:
+class Loss(Record):
     """One objective of one plan: a value in the objective's unit, and the factors that it depends on.
 
     Plans are compared by their losses, lower first. `factors` give the interval of the value and of the
@@ -59,8 +57,7 @@ class Loss:
         return interval(self.value, self.factors)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Objective:
+class Objective(Record):
     """One objective of a search.
 
     Attributes

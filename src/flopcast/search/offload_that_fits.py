@@ -15,7 +15,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.outside import with_placements_in_memory
 from flopcast.memory.peak import peaks
 from flopcast.prediction import realised
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.search.default_plan import ALIKE, MOST_RESULTS, asked_for
 from flopcast.search.exact import play_each
 from flopcast.search.memory_limit import memory_ratio, with_outside, within_memory
@@ -33,8 +33,7 @@ from flopcast.workload.program import Programs
 from flopcast.workload.realise import realise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OffloadThatFits:
+class OffloadThatFits(Record):
     """A plan that fits because of its placements outside the devices.
 
     `step_time_s` is the estimated step. `without_s` is the estimated step with all states on the devices,

@@ -27,7 +27,7 @@ from flopcast.kept_results import KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.memory.tiers import outside_ratio
 from flopcast.prediction import predict, priced_job, programs_of
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.search.block_options import Option, options_of
 from flopcast.search.reshard_costs import reshard_seconds
 from flopcast.search.stage_strategies import best_of_stage
@@ -53,16 +53,14 @@ Choice = tuple[int, ...]  # the option of every block
 Steps = dict[Plan, "Tried"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class Tried(Record):
     """A plan with its step, without jitter; infinite if the plan does not fit or breaks a rule."""
 
     plan: Plan
     step_time_s: float
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PerLayer:
+class PerLayer(Record, eq=False):
     """The best strategies that were found, and the best plan with equal blocks.
 
     `uniform` has an infinite step if no such plan fits. `predictions` counts all exact predictions.
@@ -79,8 +77,7 @@ class PerLayer:
         return self.uniform.step_time_s / self.best.step_time_s
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Search:
+class _Search(Record, eq=False, kw_only=False):
     """A job and its options: the fields of every strategy that a block may have."""
 
     job: Job
@@ -171,8 +168,7 @@ def _bases(plan: Plan, options: Sequence[Option], uniform: Tried) -> tuple[Plan,
     return tuple(dict.fromkeys(bases))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Prices:
+class _Prices(Record, eq=False):
     """What blocks take and need with every option, in addition to the plan's own.
 
     `block_s` has shape (options, blocks), `reshard_s` (options, options): seconds of a whole step.

@@ -10,7 +10,7 @@ Elsewhere: placements outside the devices (offload_that_fits.py), plans with oth
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.equal_parts import of_parts, with_equal_parts
 from flopcast.search.offload_that_fits import estimated_step_s
 from flopcast.search.question import Question
@@ -24,8 +24,7 @@ FREED = ("zero", "recompute", "sequence_parallel")  # settings that may change; 
 SAME = ("offload", "shards", "tables")  # a search takes those of the job's plan unless they are named
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanThatFits:
+class PlanThatFits(Record):
     """A plan that fits, and the estimate of its step."""
 
     plan: Plan

@@ -12,14 +12,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.pareto_front import front
 from flopcast.search.rank import Ranked
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Preferred:
+class Preferred(Record, eq=False):
     """A plan of the front, and the weights of the first objective against another for which it is best."""
 
     plan: Ranked

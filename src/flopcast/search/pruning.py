@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.pareto_front import front, thinned
 from flopcast.search.question import Question
@@ -28,8 +28,7 @@ ROUNDS = 1  # of a closer look
 Points = tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Incumbents:
+class Incumbents(Record):
     """The losses of the plans that are known so far.
 
     `best_loss` is the smallest first loss of a feasible plan, and `last_loss` the first loss of the worst
@@ -79,8 +78,7 @@ class Incumbents:
 NO_INCUMBENTS = Incumbents()
 
 
-@dataclass(eq=False, slots=True)
-class _Selection:
+class _Selection(Record, eq=False, frozen=False, kw_only=False):
     """Chooses the plans of one batch to estimate next; may be called as `screen` asks.
 
     Of many, those come first that are best by the least that they take: once these are estimated, most

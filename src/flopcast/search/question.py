@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from flopcast.errors import Problem, SpecError
 from flopcast.fixes import in_place
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.search.equal_parts import of_parts
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.screen import of_lists
@@ -18,8 +18,7 @@ from flopcast.spec.job import Job
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
+class Limit(Record):
     """An upper limit for a plan, in the unit of an objective's loss."""
 
     name: str
@@ -27,8 +26,7 @@ class Limit:
     most: Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class Question(Record):
     """The settings of one search.
 
     Attributes

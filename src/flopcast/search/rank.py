@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 
 from flopcast.cost.between_plans import TIED_RATIO
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.exact import Exact
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import Loss
@@ -50,8 +50,7 @@ OPTIONS = (
 VARIED = ("virtual_stages", "stage_layers", "zero", "rank_order")  # in which variants of one plan differ
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Ranked:
+class Ranked(Record, eq=False):
     """One plan, its losses, and the ratio of its first loss to that of the best plan with a 90 % interval.
 
     `equal`: the interval contains 1, so the plan is tied with the best.

@@ -27,7 +27,7 @@ from flopcast.cost.placement import crossings
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.memory.tiers import outside_ratio
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.memory_limit import with_outside, within_memory
 from flopcast.search.question import Question
 from flopcast.search.space import RECOMPUTE
@@ -46,8 +46,7 @@ USUAL_ORDER = Plan().rank_order
 SHARED_STATES = 1  # the last ZeRO stage of which switches of the order are known to be possible
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refining:
+class Refining(Record):
     """Fields that refinement may change, and the part of the memory that a plan may use.
 
     Attributes
@@ -68,8 +67,7 @@ class Refining:
     headroom_fraction: float | None = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refinement:
+class Refinement(Record):
     """A plan, and the kinds of its variants: with less recompute, with more equal stages.
 
     `slower_ratio` is the largest useful slowdown of the plan. It is 1 if the plan already fits.
@@ -81,8 +79,7 @@ class Refinement:
     slower_ratio: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variants:
+class Variants(Record):
     """Variants of one plan: with less recompute, with more equal stages, and with both."""
 
     recomputed: tuple[Job, ...] = ()

@@ -8,7 +8,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.prediction import predict
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.search.cluster_sizes import sized
 from flopcast.spec.job import Job
@@ -20,8 +20,7 @@ MOST_TASKS = 40_000  # of a pipeline that is played for one mark of a drawing
 KEPT, GROWN = "same global batch", "batch grows with the devices"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScaledStep:
+class ScaledStep(Record):
     """The step of a plan on some number of devices.
 
     `batch` is KEPT or GROWN; `fits` states whether the fullest stage fits. `many_usd` is the cost of 1e12

@@ -19,7 +19,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.memory.tiers import outside_ratio
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.loader import with_loader
 from flopcast.report.outer_round import with_outer_round
 from flopcast.spec.checks import Case
@@ -40,8 +40,7 @@ FEW_ROWS = 256  # programs that are estimated at once, because leaving some out 
 MANY_BATCHES = 4  # global batches of a program, the same: each but the first takes a microsecond
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Screened:
+class Screened(Record, eq=False):
     """Results in the order of the plans, shape (plans,); NaN for plans that break a rule.
 
     `possible` plans keep every rule of spec/checks.py. `fits` marks the plans that fit their devices,

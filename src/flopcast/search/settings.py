@@ -18,7 +18,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.errors import Problem
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.search.default_plan import FirstChoice, UsualPlans
 from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact
@@ -38,16 +38,14 @@ BEST_OF_EACH = 8  # screened plans of each setting that are simulated exactly in
 CHECKED = 64  # plans of an impossible setting whose broken rules are counted
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RejectedPlan:
+class RejectedPlan(Record, eq=False):
     """The plan that breaks the fewest rules, if no plan keeps all of them."""
 
     plan: Plan
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
-class Setting:
+class Setting(Record, eq=False, repr=False):
     """One cluster, size, stack and power limit of a search, with its results.
 
     Attributes
@@ -90,8 +88,7 @@ class Setting:
         return f"<Setting: {name}: {', '.join(values)}>"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CandidatesBySetting:
+class CandidatesBySetting(Record):
     """The best plans so far of every setting, in the order of `Question.sized`.
 
     `chosen` contains the plan that `flopcast predict` chooses for each setting, if there is one.
@@ -199,8 +196,7 @@ def _each_of(
         yield from TopCandidates().after_each(question, on_job, book_of, kept, usual.incumbents)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToRefine:
+class ToRefine(Record):
     """The plans of which the search creates variants.
 
     Attributes

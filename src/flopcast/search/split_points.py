@@ -20,7 +20,7 @@ from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.errors import SpecError, spec_error
 from flopcast.kept_results import KeptResults
 from flopcast.prediction import predict
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.search.pareto_front import front
 from flopcast.spec.job import Job
@@ -33,8 +33,7 @@ MOST_POINTS, MOST_KEPT = 2000, 4096
 FULL = 16  # micro-batches after the first, over which the period is measured
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class SplitPoint:
+class SplitPoint(Record, eq=False):
     """One division of the blocks over the devices of a chain.
 
     Attributes
@@ -63,8 +62,7 @@ class SplitPoint:
     fits: bool
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class SplitFront:
+class SplitFront(Record, eq=False):
     """All divisions of a job, and the front of latency and period.
 
     `points` begin with single devices that run all blocks, followed by divisions in the order of their

@@ -7,13 +7,12 @@ Elsewhere: the division with the smallest sum of seconds (stage_division.py).
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 FIRST, INNER, LAST = range(3)  # chunks by what they hold besides blocks
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Chunks:
+class Chunks(Record, eq=False):
     """Seconds of chunks, by role and by blocks.
 
     Attributes
@@ -66,8 +65,7 @@ class Chunks:
         return float(sums_s[-1])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Tracks:
+class Tracks(Record, eq=False):
     """`leading` and `trailing` rounds have their own tracks; the rounds between form a single track.
 
     The rounds between contain only blocks of the run from `low` to before `high`.
@@ -132,8 +130,7 @@ def by_number(chunk_s: Floats, count: Integers) -> Floats:
     return each_s
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ChunkDivision:
+class ChunkDivision(Record, eq=False):
     """The blocks of every chunk, and the seconds by which divisions are compared.
 
     Attributes

@@ -23,7 +23,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.search.stage_chunks import INNER, LAST, ChunkDivision, Chunks, Tracks, by_number, counted
 from flopcast.spec.rows import equal_rows
 
@@ -34,8 +34,7 @@ ROUNDING = 1e-9  # of a level: more than sums in another order differ by
 Allowed = Callable[[int, Integers, Integers], Flags] | None  # None: a stage may hold any chunks
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Paths:
+class _Paths(Record, eq=False):
     """States after a stage, each with the least weight that leads to it.
 
     `at` holds where rounds of their own began and where they have come to, (states, 2, rounds); `used` how
@@ -48,8 +47,7 @@ class _Paths:
     before: Integers
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Between:
+class _Between(Record, eq=False):
     """Total time of a stage's chunks in the rounds that are tracked together, by number of blocks.
 
     Seconds, weights and the longest chunk are (blocks + 1,), infinite where so many are none; `held` is
@@ -62,8 +60,7 @@ class _Between:
     held: Integers
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Rounds:
+class Rounds(Record, eq=False):
     """Values that are computed once for all levels."""
 
     chunks: Chunks

@@ -14,7 +14,7 @@ import numpy as np
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.grid import plan_at
 from flopcast.search.pareto_front import front, thinned
@@ -32,8 +32,7 @@ KEPT = ("best", "on_front", "faster", "near")  # the lists of plans in `TopCandi
 LACKING = 8  # of what lacks memory and would be better, that are played
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class Candidate(Record):
     """A kept candidate: its job, its estimated losses, and the amount by which it exceeds the limits.
 
     `over_ratio` is the largest ratio of need to limit (memory, days, dollars). It is at most 1 if the
@@ -62,8 +61,7 @@ class Candidate:
         return replace(self, order=self.order + number)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TopCandidates:
+class TopCandidates(Record):
     """The plans that a search keeps, among all plans that it has screened so far.
 
     `best` holds the best feasible plans by the first objective; among equal plans, the first in the space.
@@ -268,8 +266,7 @@ class TopCandidates:
         return tuple({one.order: one for one in kept}.values())
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Batch:
+class _Batch(Record, eq=False):
     """The possible plans of one batch, and where they stand in the space."""
 
     job: Job

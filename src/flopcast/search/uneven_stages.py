@@ -25,7 +25,7 @@ from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats, Integers, levels
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.memory.peak import memory_on
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.memory_limit import within_memory
 from flopcast.search.stage_chunks import FIRST, INNER, LAST, ChunkDivision, Chunks
@@ -221,8 +221,7 @@ def _least(weight_s: Floats) -> Integers | None:
     return np.array([0, *cuts[::-1]])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _CandidateStages:
+class _CandidateStages(Record, eq=False):
     """All slices that a stage may hold, then an empty one, and which slice is between two cuts.
 
     -1 where none does.
@@ -244,8 +243,7 @@ def _by_cuts(blocks: int) -> _CandidateStages:
     return _CandidateStages(slices=_slices(role[:, None], start[:, None], stop[:, None]), row=row)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _MemoryLimit:
+class _MemoryLimit(Record, eq=False):
     """Decides which stages have room for some chunks, and caches answers by the contents of chunks.
 
     `kind` numbers chunks by their contents, (roles, cuts, cuts).

@@ -14,15 +14,14 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.adapter_cache import AdapterCache
 from flopcast.serving.kv_blocks import KvBlocks
 from flopcast.serving.prefix_cache import PrefixCache
 from flopcast.serving.requests import Limits, Requests
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Record, kw_only=False):
     """The blocks and slots that a request needs for its admission."""
 
     new_tokens: int  # of its prompt; 0 if its blocks come back from the host
@@ -30,8 +29,7 @@ class Wanted:
     blocks: int  # that are not in use yet
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Record, kw_only=False):
     """The tokens of prompts that one pass computes."""
 
     tokens: int

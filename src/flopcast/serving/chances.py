@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.summary import Objective, ServingSummary
 from flopcast.spec.iteration_cost import IterationCost
 from flopcast.units import Number
@@ -25,8 +25,7 @@ QUANTILES = np.array([NORMAL.inv_cdf((number + 0.5) / 400) for number in range(4
 LEAST_S = 1e-12
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Chances:
+class Chances(Record, eq=False):
     """Probabilities from 0 to 1 that each objective is met, in order, and that all objectives are met."""
 
     each: tuple[Number, ...]

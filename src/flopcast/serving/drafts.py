@@ -20,7 +20,7 @@ from flopcast.layers.mlp import Mlp
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.served_matmul import ServedMatmul
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer, lower_passes
@@ -35,8 +35,7 @@ from flopcast.units import Number
 ATTENTION = "attention."  # names of items and weights of a mixer, its norm included
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class Draft(Record):
     """A model that drafts tokens for another model.
 
     `inputs` is the number of vectors of the hidden width that it reads from the other model and that a GEMM
@@ -157,8 +156,7 @@ def _of_block(model: Model, block: Block) -> Model:
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class DraftedTimes:
+class DraftedTimes(Record, eq=False):
     """Seconds of a pass and of the drafts before it.
 
     Like `PassTimes`, it is a function for the scheduler.

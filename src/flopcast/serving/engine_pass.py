@@ -9,11 +9,10 @@ Elsewhere: the items of a pass (lower.py), which passes an engine runs (schedule
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class EnginePass:
+class EnginePass(Record, eq=False):
     """One iteration of an engine on one replica, or several: arrays of shape (passes, 1).
 
     `new_tokens` is the number of computed tokens: one for each decoding sequence, and any number for each

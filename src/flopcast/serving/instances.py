@@ -5,7 +5,7 @@ Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices
 """
 
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.adapters import load_s
 from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass
@@ -22,8 +22,7 @@ from flopcast.spec.serving_job import ServingJob
 Times = PassTimes | StagedTimes | DraftedTimes
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Instances:
+class Instances(Record, eq=False):
     """The instances of a job without pools, or of one pool of a job.
 
     Attributes

@@ -21,9 +21,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Floats, concatenated
 from flopcast.errors import SpecError
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.decode_times import DecodeTimes, PassSeconds
 from flopcast.serving.requests import Limits, Requests, limit_problems
 from flopcast.serving.scheduler import EngineLoop
@@ -31,8 +31,7 @@ from flopcast.serving.served import Iterations, Served
 from flopcast.serving.source import Source
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class EnginePool:
+class EnginePool(Record, eq=False):
     """Equal engines: their number, the limits of one engine, and the seconds of its passes.
 
     Equal engines share one table of decode times, because the seconds of a pass depend only on its content.
@@ -276,10 +275,4 @@ def _over(engines: Sequence[_Engine], name: str) -> Counts:
 
 def _table(engines: Sequence[_Engine]) -> Iterations:
     """Return the iterations of all engines, one engine after the other."""
-    tables = [engine.loop.table() for engine in engines]
-    return Iterations(
-        **{
-            name: np.concatenate([getattr(table, name) for table in tables])
-            for name in Iterations.__slots__
-        }
-    )
+    return concatenated([engine.loop.table() for engine in engines])

@@ -14,13 +14,12 @@ from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import Floats, Integers, constant
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.memory import bytes_of_prompts
 from flopcast.spec.serving_job import ServingJob
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class KvTransfer:
+class KvTransfer(Record, eq=False):
     """The transfers of prompts between pools; arrays of shape (requests,)."""
 
     tier: str  # name of the link

@@ -15,15 +15,14 @@ If a rank has several groups (grouped latent attention, arXiv:2505.21487), each 
 
 from flopcast.layers.base import Weight
 from flopcast.layers.latent_attention import LatentAttention
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.deployment import Deployment
 from flopcast.units import Number
 
 OF_ALL_HEADS = ("attention.q", "attention.q_up", "attention.out")  # products of decoding tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CachedLatents:
+class CachedLatents(Record):
     """The latents of one token on one rank: `groups` of `rank` elements, each read by `heads` heads.
 
     A rank keeps `groups` · `rank` elements for a token, and `rope_size` elements of a key with rotated

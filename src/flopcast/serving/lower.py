@@ -17,7 +17,7 @@ from flopcast.layers.images import Images
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.layers.tower import TowerLayer
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.latents import held_weights
 from flopcast.serving.rewrites import SERVING_REWRITES
@@ -27,8 +27,7 @@ from flopcast.spec.engine import Engine
 from flopcast.spec.model import Model
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ServedLayer:
+class ServedLayer(Record, eq=False):
     """`count` equal layers of one kind, as an engine runs each of them; sizes of shape (passes, 1)."""
 
     kind: str

@@ -15,7 +15,7 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mixer import AbstractRecurrentMixer
 from flopcast.operators.formats import CACHED_FORMATS, SERVED_FORMATS, WIDEST
 from flopcast.operators.gated_delta import STATE_BYTES
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.adapters import adapter_bytes
 from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass
@@ -33,8 +33,7 @@ WIDE_WEIGHTS = ("final_norm.", "experts.router", "norm")  # stay in 16 bits
 TABLES = ("embedding.", "head.")  # stay in 16 bits in most engines
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServingMemory:
+class ServingMemory(Record):
     """Bytes on one device, and the number of tokens that the rest of its memory caches.
 
     With several pipeline stages it is a device of the stage whose cache holds the fewest tokens.
@@ -241,8 +240,7 @@ def cache_fraction_away(job: ServingJob) -> float:
     return max(placed, layers)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _DraftMemory:
+class _DraftMemory(Record):
     """Bytes on one device of what drafts tokens, and of each token in its cache."""
 
     weight_bytes: float = 0.0

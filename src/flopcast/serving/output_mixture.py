@@ -13,15 +13,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Served
 from flopcast.spec.traffic import Traffic
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputMixture:
+class OutputMixture(Record):
     """Lengths of outputs with their fractions, and the mean cost of a request, divided by the cost of the
     longest request.
     """

@@ -12,11 +12,10 @@ the drives and the link to the device.
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PassCopies:
+class PassCopies(Record, eq=False):
     """Seconds of the copies of one pass on one device, and of kernels on its host.
 
     `weights_s` are copies of weights to the device, and `stored_weights_s` their reads from drives.

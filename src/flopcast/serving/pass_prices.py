@@ -28,7 +28,7 @@ from flopcast.operators.gated_delta import DeltaDecode
 from flopcast.operators.item import Item
 from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.served_matmul import ServedMatmul
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import VISION, ServedLayer
 from flopcast.serving.overlapped_kernels import overlapping_s
@@ -82,8 +82,7 @@ def component_of(item: Item) -> str:
     return EXPERT_MESSAGES if item.work.axis == "dp" else MESSAGES
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PricedPasses:
+class PricedPasses(Record, eq=False):
     """The prices of a batch of passes.
 
     `layers` are the priced layers. `prices` holds one entry for each of their items, with arrays of shape

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.lower import VISION
@@ -52,8 +52,7 @@ def nodes(largest: Number, steps: tuple[float, ...] = STEPS) -> Counts:
     return np.array(sorted(values))
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
+class _Table(Record, eq=False, kw_only=False, slots=False):
     """Logarithms of seconds at the nodes of two coordinates; the second has one node where it is unused."""
 
     first: list[float]
@@ -109,8 +108,7 @@ def _place(axis: list[float], value: Number) -> tuple[int, float]:
     return below, (value - axis[below]) / (axis[below + 1] - axis[below])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PassTimes:
+class PassTimes(Record, eq=False):
     """Seconds of passes as a function of their four numbers, which are floats or arrays."""
 
     linear: _Table  # new tokens

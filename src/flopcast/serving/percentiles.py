@@ -9,15 +9,14 @@ from itertools import pairwise
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.traffic import Percentile
 
 GROUPS = 10
 STUDENT_95 = 1.833  # quantile 0.95 of Student's distribution with GROUPS - 1 degrees of freedom
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Spread:
+class Spread(Record, eq=False):
     """Values of a latency in order of time, and how often each occurs; both of shape (values,).
 
     The interval of a percentile needs the order of time: neighbouring requests wait for the same work, so

@@ -6,7 +6,7 @@ Elsewhere: their simulation (joined_pools.py), reports without pools (serving_re
 from collections.abc import Mapping
 
 from flopcast.dtypes import Floats
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.instances import Instances
 from flopcast.serving.kv_transfer import KvTransfer
 from flopcast.serving.memory import ServingMemory
@@ -15,8 +15,7 @@ from flopcast.serving.time_shares import TimeShares
 from flopcast.spec.serving_job import ServingJob
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PoolReport:
+class PoolReport(Record, eq=False):
     """One pool: its instances as a job, their memory, and the division of the time of their iterations."""
 
     job: ServingJob
@@ -27,8 +26,7 @@ class PoolReport:
     limited_by: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Pools:
+class Pools(Record, eq=False):
     """Both pools, and the transfer of keys and values from the one to the other."""
 
     prefill: PoolReport

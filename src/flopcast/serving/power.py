@@ -22,7 +22,7 @@ from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
 from flopcast.dtypes import Counts, Floats
 from flopcast.economics.energy import WAITING, drawn_w
 from flopcast.operators.base import AbstractOperator
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.instances import Instances
 from flopcast.serving.pass_prices import PricedPasses, Ratios
 from flopcast.serving.served import Served
@@ -32,8 +32,7 @@ from flopcast.spec.site import Site
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, slots=True)
-class KernelDraw:
+class KernelDraw(Record, kw_only=False):
     """The power of kernels of one family, in addition to the power of a waiting device.
 
     `at_peak_fraction` is the fraction of the board power that these kernels would draw at the peak FLOP
@@ -53,8 +52,7 @@ DRAWS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DevicePower:
+class DevicePower(Record):
     """The mean power of a device during passes and between passes, and its uncertainty.
 
     `log_sigma_factor` is the sigma of the logarithm of the power while passes run.
@@ -112,8 +110,7 @@ def device_power(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeanPower:
+class MeanPower(Record):
     """The mean power over time and over all devices of a job."""
 
     device_w: float

@@ -13,7 +13,7 @@ import numpy as np
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem
 from flopcast.fixes import set_to
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.units import counted
 
 Preemption = Literal["recompute", "swap", "none"]
@@ -22,8 +22,7 @@ COLUMNS = (  # fields of Requests that have an entry for each request
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Requests:
+class Requests(Record, eq=False):
     """Requests in the order in which they arrive; arrays of shape (requests,) unless stated.
 
     A prompt may begin with segments that other prompts also contain: a shared system prompt, previous
@@ -123,8 +122,7 @@ def independent_requests(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Limits(Record):
     """The limits of an engine and of one iteration, and the policy by which it chooses requests.
 
     The names in brackets are vLLM's.

@@ -4,14 +4,13 @@ Elsewhere: the rewrites (rewrites/), the order in which they run (lower.py).
 """
 
 from flopcast.layers.base import AbstractLayer, Split
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.engine import Engine
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Seen:
+class Seen(Record, eq=False):
     """A layer, the pass, the engine that runs it, its deployment, and the split of its layers.
 
     Attributes

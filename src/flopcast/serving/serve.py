@@ -13,7 +13,7 @@ from collections.abc import Callable
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError, spec_error
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.serving.arrivals import in_steady_state, requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.estimates import report_of
@@ -41,8 +41,7 @@ MOST_KEPT = 8  # simulations
 Play = Callable[[Requests, Number], Served]  # of requests, with passes that are longer by a ratio
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Simulation:
+class Simulation(Record, eq=False):
     """The requests of one engine, the instances of each kind, and the function that simulates requests on
     them.
     """

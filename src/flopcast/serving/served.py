@@ -5,10 +5,12 @@ engine run?
 Elsewhere: percentiles and rates (percentiles.py), the loop that produces the times (scheduler.py).
 """
 
+from dataclasses import fields
+
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.serving.requests import Limits, Requests
 
 LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch", "adapters")
@@ -22,8 +24,7 @@ CONCURRENCY = "concurrency"  # instead of "arrivals" in a report, if requests ar
 ARRIVALS, MAX_SEQUENCES, KV, BUDGET, BATCH, ADAPTERS = range(len(LIMITED_BY))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Iterations:
+class Iterations(Record, eq=False):
     """Iterations in order of time; arrays of shape (rows,). Consecutive equal iterations form one row.
 
     The iterations of one row differ only by the tokens in their KV caches, which grow with each of them.
@@ -43,8 +44,7 @@ class Iterations:
     limited_by: Counts  # index into LIMITED_BY
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Served:
+class Served(Record, eq=False):
     """The times of all requests, arrays of shape (requests,), and the iterations of the engine.
 
     If prompts have separate engines, `limits`, `iterations` and `engines` describe the engines that decode,
@@ -80,8 +80,7 @@ class Served:
 
 def iterations(columns: Counts) -> Iterations:
     """Return a table of shape (rows, 12) as columns in the order of `Iterations`."""
-    names = Iterations.__slots__
-    return Iterations(**{name: columns[:, place] for place, name in enumerate(names)})
+    return Iterations(**{each.name: columns[:, place] for place, each in enumerate(fields(Iterations))})
 
 
 def limit_share(table: Iterations, code: int) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.item_prices import Used
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.chances import Chances
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.output_mixture import OutputMixture
@@ -20,8 +20,7 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
+class Estimate(Record):
     """A number with its 90 % interval.
 
     Intervals of times and rates are those of a log-normal distribution (`log_normal`), so that they are not
@@ -47,8 +46,7 @@ class Estimate:
         return Estimate(value=self.value * ratio, low=self.low * ratio, high=self.high * ratio)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ServingReport:
+class ServingReport(Record, eq=False):
     """The prediction of a serving job.
 
     Latencies are in seconds. Their keys are the metric (ttft, tpot, end_to_end, inter_token) and the

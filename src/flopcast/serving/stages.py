@@ -17,7 +17,7 @@ from flopcast.dtypes import ELEMENT_BYTES, Floats, Integers
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.operators.item import blocking
 from flopcast.operators.messages import SendReceive
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer
@@ -132,8 +132,7 @@ def by_stage(
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class StagedTimes:
+class StagedTimes(Record, eq=False):
     """Seconds of passes through all stages. Like `PassTimes`, it is a function for the scheduler."""
 
     stages: tuple[PassTimes, ...]  # those that differ

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Floats, Integers
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.percentiles import Spread, spread_of
 from flopcast.serving.requests import Limits, Requests
 from flopcast.serving.served import ARRIVALS, LIMITED_BY, Iterations, Served, limit_share
@@ -29,8 +29,7 @@ BACKLOG_SHARE = 0.95  # of the time: requests wait longer than that where the lo
 GROWTH_RATIO = 1.2  # of waiting times between the third and the last quarter, if the load is too much
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Objective:
+class Objective(Record):
     """One limit of latency, and whether requests keep it."""
 
     metric: str  # one of SLO_METRICS
@@ -45,8 +44,7 @@ class Objective:
         return self.reached_s <= self.limit_s
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ServingSummary:
+class ServingSummary(Record, eq=False):
     """Results of served requests. Latencies are those of the counted requests."""
 
     ttft: Spread  # from arrival to the first token

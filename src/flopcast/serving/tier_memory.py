@@ -5,7 +5,7 @@ Elsewhere: the memory of a device (memory.py), what is stored outside the device
 """
 
 from flopcast.dtypes import ELEMENT_BYTES
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.streaming import fractions_of
 
@@ -13,8 +13,7 @@ UNLIMITED = 10**12  # tokens
 NAMES = {"host": "host memory", "nvme": "drives"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierMemory:
+class TierMemory(Record):
     """The bytes of all devices of one node in one memory outside the devices.
 
     `token_bytes` is the number of bytes of one token of each instance on the node.

@@ -14,7 +14,7 @@ from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Used
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import Instances, price_of
 from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, has_prompts, ratios_of
@@ -34,8 +34,7 @@ DRAFT = "draft"  # time in which tokens are drafted
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Certainty:
+class Certainty(Record, eq=False, kw_only=False):
     """The uncertainty of the time of an iteration, and its causes.
 
     Attributes
@@ -63,8 +62,7 @@ class Certainty:
         return cls(above, below, factors, shares)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class TimeShares:
+class TimeShares(Record, eq=False):
     """The components of the mean iteration of some instances.
 
     Attributes

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from flopcast.cost.factors import NINETY_PERCENT
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.time_shares import ITERATION
 from flopcast.units import Number
@@ -40,8 +40,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ServingComparison:
+class ServingComparison(Record, eq=False):
     """Two reports, and the ratio of each number of the second to that of the first; 0.9 means 10 % less."""
 
     first: ServingReport

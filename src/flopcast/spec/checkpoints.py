@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from flopcast.fixes import in_place
 from flopcast.meant_quantities import in_digits, meant_quantity
 from flopcast.quantities import joined_units, parse_quantity, parse_tokens
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.written_lists import meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
@@ -35,8 +35,7 @@ HOST = "host"
 SETTINGS = {"files": "files", "writers": "writers", "staging": "staging"}  # words of the short form
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Method:
+class Method(Record):
     """The work that a method of saving does while training waits, and the work that it does in the
     background.
 

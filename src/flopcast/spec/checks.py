@@ -16,7 +16,7 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem
 from flopcast.fixes import Edit, set_to
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
@@ -31,8 +31,7 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Case:
+class Case(Record, eq=False):
     """The input of a rule: the parts of a job, and any number of plans with the same structure."""
 
     model: Model
@@ -64,8 +63,7 @@ Text = str | Callable[[Case], str]
 Ways = str | Edit | tuple[str | Edit, ...]  # of correcting the input
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Rule:
+class Rule(Record, eq=False):
     """One condition, and the message if it is broken.
 
     Attributes

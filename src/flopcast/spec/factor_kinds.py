@@ -10,12 +10,11 @@ The name of a factor begins with its kind. The brackets state what the factor ap
 
 from collections.abc import Mapping
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.strict_model import NotAllowedError
 
 
-@dataclass(frozen=True, slots=True)
-class FactorKind:
+class FactorKind(Record, kw_only=False):
     """One kind of factors.
 
     Attributes

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import Floats
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number
 
@@ -25,8 +25,7 @@ MOST_ASYMMETRY_RATIO = 4.0  # between the directions of a pair: the largest of P
 MOST_FAULTS = 20  # of one matrix: the rest mostly repeats them
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixFault:
+class MatrixFault(Record, kw_only=False):
     """A fault of one cell of a matrix, or of a whole row (`column` is then -1)."""
 
     row: int

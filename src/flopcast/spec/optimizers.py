@@ -12,7 +12,7 @@ that a stack does (reading gradients, casting weights) does not change.
 from collections.abc import Mapping
 
 from flopcast.dtypes import ELEMENT_BYTES
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.stack import Optimizer
 
 FP32_BYTES = ELEMENT_BYTES["fp32"]
@@ -20,8 +20,7 @@ EIGHT_BITS_BYTES = 1 + FP32_BYTES / 256  # a code, and its part of the block's s
 FOUR_BITS_BYTES = 0.5 + FP32_BYTES / 128
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OptimizerKind:
+class OptimizerKind(Record):
     """One optimizer.
 
     `moments` is the number of tensors of full size that it stores in addition to the weight, in the dtypes

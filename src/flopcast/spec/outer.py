@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from flopcast.dtypes import ELEMENT_BYTES, Floats
 from flopcast.fixes import in_place, set_to
 from flopcast.quantities import parse_quantity
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.written_lists import meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number
@@ -30,8 +30,7 @@ Buffers = Literal["momentum", "error_feedback", "both", "none"]
 EXAMPLE = "topk:64/4096,bits:2,exchange:store"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pattern:
+class Pattern(Record):
     """How peers exchange their values.
 
     Attributes

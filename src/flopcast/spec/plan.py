@@ -16,7 +16,7 @@ from pydantic import AliasChoices, Field, model_validator
 from flopcast.dtypes import ONE, Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.schedules import AUTO, resolved, schedule_of
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
@@ -221,8 +221,7 @@ class Plan(StrictModel):
         return recompute_words.one_word(self.recompute, *fields)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Plans:
+class Plans(Record, eq=False):
     """Plans of one structure; degrees have shape (plans, 1).
 
     The structure (schedule, ZeRO, recompute, precision, flags) determines items; degrees scale them.

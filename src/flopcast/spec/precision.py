@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from flopcast.operators.formats import FORMATS
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.strict_model import StrictModel
 
 Precision = Literal["fp16", "bf16", "fp32", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
@@ -25,8 +25,7 @@ WIDE = "fp32"
 NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class Recipe(Record):
     """The conversion of tensors to operands of GEMMs in 8 or 4 bits.
 
     Attributes

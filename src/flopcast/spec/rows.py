@@ -18,7 +18,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.kept_results import PLAIN
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.plan_fields import NUMERIC
 
@@ -30,8 +30,7 @@ WORTH_ROWS = 2048  # plans: of fewer, arrays take less time than the objects tha
 WORTH_GROUPS = 2  # plans for each split, on average
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class EqualRows:
+class EqualRows(Record, eq=False, kw_only=False):
     """Groups of equal rows: `first`, (groups,), is one row of each group, and `group`, (rows,), the group
     of each row.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flopcast.dtypes import Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.schedules.interleaved import warm_up
 
@@ -62,8 +62,7 @@ def flows(order: Order) -> tuple[Integers, Integers]:
     return producer, consumer
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Chains:
+class Chains(Record, eq=False):
     """The nodes before they are sorted: one chain after another, each from its first to its last node."""
 
     kind: Integers

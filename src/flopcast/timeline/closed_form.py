@@ -19,7 +19,7 @@ import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, AbstractSplitSchedule
 from flopcast.schedules.custom import OwnSchedule
@@ -31,8 +31,7 @@ from flopcast.timeline.serial import serial_seconds
 from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Programs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class StepTerms:
+class StepTerms(Record, eq=False):
     """Parts of a step that do not depend on its number of micro-batches; (plans, 1) each, in seconds.
 
     `several_s` and `only_s` are the additional time of the first and last micro-batch compared with the

@@ -18,7 +18,7 @@ import numpy as np
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Floats, Integers, distinct
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.rows import EqualRows, equal_rows, of_equal_split, of_rows, rows_of
 from flopcast.timeline.layer import BLOCKING, SLOWED, layer_paths, streams_of
 from flopcast.timeline.max_plus import NEVER
@@ -29,8 +29,7 @@ from flopcast.workload.program import POSITIONS, Segment
 ROWS_TOGETHER = 512  # of a product, whose arrays are then in the processor's cache
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _States:
+class _States(Record, eq=False, kw_only=False):
     """Free times of streams after the layers of each chunk so far; chunks may share a state.
 
     A chunk is a chunk class of a plan: number plan · classes + class.

@@ -15,7 +15,7 @@ from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import LINKS
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
 from flopcast.timeline.max_plus import Paths, identity_s
@@ -37,8 +37,7 @@ EVERYWHERE, NOWHERE = np.ones((1, 1, 1), dtype=bool), np.zeros((1, 1, 1), dtype=
 LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after another, and all others
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Record, kw_only=False):
     """The columns of `counts` of a layer: one for each item, then those of the host's launch seconds.
 
     The last two of the `number` columns hold the launch seconds of the host: the last column those of
@@ -161,8 +160,7 @@ def _of_message(lost: QueueLoss, item: Item, number: int, columns: Columns) -> C
 Start = tuple[Floats, Counts]  # when something starts, and the items on the path to that moment
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Running:
+class _Running(Record, eq=False, kw_only=False):
     """The state of running a layer from an impulse on each stream; it grows item by item.
 
     `free_s` and `counts` hold an array for each stream: when it is free after an impulse on each stream,

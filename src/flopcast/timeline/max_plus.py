@@ -13,13 +13,12 @@ from functools import cache, lru_cache
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 NEVER = -np.inf
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Paths:
+class Paths(Record, eq=False, kw_only=False):
     """Longest paths from each stream (first index) to each stream (second index), with their counts.
 
     This is a matrix of the max-plus algebra. An entry is the time from "stream a is free" before these
@@ -31,8 +30,7 @@ class Paths:
     counts: Counts  # time's shape + (columns,)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Place:
+class Place(Record, eq=False, kw_only=False):
     """The positions of the columns of a layer among the `width` columns of its program.
 
     `parts` are runs of columns in the program and in the layer.

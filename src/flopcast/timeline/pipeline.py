@@ -24,7 +24,7 @@ import numpy as np
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
 from flopcast.kept_results import LargeResults
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.schedules.custom import OwnSchedule
@@ -45,8 +45,7 @@ FEW_TOGETHER = 12  # nodes of a round, below which an operation on arrays takes 
 ALONE_RATIO = 4  # one node of so many must wait for its own chain alone, if rounds take two steps
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Graph:
+class Graph(Record, eq=False):
     """Nodes in an order in which each node follows all nodes for which it waits; arrays have shape
     (nodes,).
 
@@ -215,8 +214,7 @@ def _rounds(chains: Chains) -> list[Integers]:
     return runs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class NodeTimes:
+class NodeTimes(Record, eq=False):
     """Start and end of every node, in seconds after the start of the sources.
 
     Arrays (nodes,) in the order of the graph; `transfer_s` by `transfer_index`. `held` marks nodes that end

@@ -34,15 +34,14 @@ import numpy as np
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.placement import crossings_of_each
 from flopcast.dtypes import ONE, ZERO, Counts, Flags, Floats
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.spec.orders import rules_of_rows
 from flopcast.spec.plan import Plans
 from flopcast.workload.program import StageTransfer
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Waits:
+class Waits(Record, eq=False, kw_only=False):
     """Seconds by which transfers delay compute; 0 in a plan with one stage.
 
     `turn_s` is the delay of every micro-batch on a stage class, (plans, stage classes); `mean_s` that on
@@ -85,8 +84,7 @@ def waits(priced: Priced) -> Waits:
     return found.where((pipes.plans.pipeline_parallel > 1) & one.hands_on, Waits(ZERO, ZERO, ZERO))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _TransferSeconds:
+class _TransferSeconds(Record, eq=False, kw_only=False):
     """Seconds over a boundary between stages inside a node, and over one between two nodes; (plans, 1)."""
 
     inside_s: Floats
@@ -97,8 +95,7 @@ class _TransferSeconds:
         return boundaries * self.inside_s + leaving * (self.across_s - self.inside_s)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Leaving:
+class _Leaving(Record, eq=False, kw_only=False):
     """Numbers of hops that leave a node, among the hops between some neighbours; (plans, 1) each."""
 
     all: Counts  # of the hops between all neighbours
@@ -110,8 +107,7 @@ class _Leaving:
     row_length: Counts  # and how many hops lie between these
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Pipelines:
+class _Pipelines(Record, eq=False):
     """The pipelines of a batch of plans, and their transfers."""
 
     plans: Plans

@@ -17,7 +17,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.timeline.layer import (
     BLOCKING,
     LAUNCH_COLUMNS,
@@ -32,8 +32,7 @@ from flopcast.timeline.shared_links import may_share
 from flopcast.workload.program import POSITIONS, Segment
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Simulated:
+class Simulated(Record, eq=False):
     """Programs of every position, plan and chunk class; arrays (positions, plans, classes).
 
     A program ends when its blocking streams end (compute; tensor-, expert- and context-parallel; host),

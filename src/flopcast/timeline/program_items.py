@@ -11,7 +11,7 @@ import numpy as np
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import EVERY_STREAM, Item
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.timeline.contention import lost_in_program
 from flopcast.timeline.layer import BLOCKING, layer_links
 from flopcast.timeline.program import waits_for_gathers
@@ -19,8 +19,7 @@ from flopcast.timeline.shared_links import SharedLinkLoss
 from flopcast.workload.program import WHEN, Segment
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Inside:
+class Inside(Record, eq=False):
     """The items of one program as columns, in the order of their launches.
 
     Items that take no time (a collective of one rank, an accumulation in the first micro-batch) are left

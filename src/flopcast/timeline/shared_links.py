@@ -37,15 +37,14 @@ from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions
 
 QUEUES = ("tp", "ep", "cp", "dp")  # streams of messages inside a program
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class QueueLoss:
+class QueueLoss(Record, eq=False, kw_only=False):
     """Loss of a message to queues on its link, (positions, plans, classes).
 
     If all positions are equal, there is only one. `fraction` is the loss divided by the seconds of the
@@ -59,8 +58,7 @@ class QueueLoss:
     slope: Counts
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SharedLinkLoss:
+class SharedLinkLoss(Record, eq=False, kw_only=False):
     """Losses of a message that shares its link, and the delays that it causes.
 
     `own` is its loss inside the program, and `later` its loss to messages whose effect is charged to the
@@ -73,8 +71,7 @@ class SharedLinkLoss:
     held_fraction: dict[str, Floats]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Period:
+class Period(Record, eq=False, kw_only=False):
     """Duration of a layer if no link is shared, and how often each item counts in it.
 
     `counts` are executions by item, followed by seconds of launches. The last axis is empty unless
@@ -85,8 +82,7 @@ class Period:
     counts: Counts
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Use:
+class _Use(Record, eq=False, kw_only=False):
     """One message's use of a link: the tier's index (plans, 1), the seconds on it and their fraction."""
 
     tier: np.ndarray
@@ -94,8 +90,7 @@ class _Use:
     fraction: Counts  # (plans, classes)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Busy:
+class _Busy(Record, eq=False, kw_only=False):
     """Seconds that queues occupy a link during compute; `weights` are executions by item on that link."""
 
     busy_s: Floats

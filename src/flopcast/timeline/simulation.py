@@ -8,14 +8,13 @@ import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.timeline.pipeline import NodeTimes
 from flopcast.timeline.program import Simulated
 from flopcast.workload.program import Programs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ProgramOfTask:
+class ProgramOfTask(Record, eq=False):
     """The program that each task of an order runs: flat arrays (stages · tasks,), stage after stage.
 
     Attributes
@@ -52,8 +51,7 @@ class ProgramOfTask:
         return found
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class StepSimulation:
+class StepSimulation(Record, eq=False):
     """The simulation of one plan. Arrays over tasks are flat, stage after stage.
 
     The update begins with the step and takes `update_s`; the reduction begins at `reduce_start_s` and takes

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules.base import Order
 from flopcast.timeline.simulation import StepSimulation
 from flopcast.units import Number
@@ -30,8 +30,7 @@ Amount = TypeVar("Amount", float, Floats)
 Column = TypeVar("Column", Integers, Floats)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class SteadyStep:
+class SteadyStep(Record, eq=False):
     """A step that is `times` periods longer than `longer`, which is one period longer than `shorter`.
 
     Times and numbers of this step are linear in `times`: value = longer + times · (longer - shorter). On

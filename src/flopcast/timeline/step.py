@@ -17,7 +17,7 @@ import numpy as np
 from flopcast.cost.item_prices import Pattern, Priced
 from flopcast.cost.placement import crossings
 from flopcast.dtypes import Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.batch import Rows
 from flopcast.timeline.critical_path import (
@@ -50,8 +50,7 @@ Column = TypeVar("Column", Integers, Floats)
 Shares = tuple[TimeAttribution, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Timeline:
+class Timeline(Record, eq=False, slots=False):
     """The tasks of one plan, and the components of the step.
 
     Times are measured from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one

@@ -14,15 +14,14 @@ from functools import lru_cache
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
 from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.item_prices import Priced
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.factor_kinds import kind_of
 from flopcast.timeline.step import Timeline
 
 FASTER_RATIO = 1.1  # speed-up by which `saved_share` judges the factors that limit a step
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sensitivity:
+class Sensitivity(Record):
     """One factor, its sigma, and how much the step depends on it.
 
     `share` is `d log(step) / d log(factor)`: with 0.6, a factor one percent higher makes the step 0.6 %

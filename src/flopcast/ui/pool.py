@@ -16,14 +16,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 MOST_LINE_BYTES = 16 << 20
 OnProgress = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Record):
     """The answer to a request: an HTTP status, a media type and a text."""
 
     status: int
@@ -43,8 +42,7 @@ class BrokenError(Exception):
     """A process ended without an answer, for example because it ran out of memory."""
 
 
-@dataclass(eq=False)
-class _ServerProcess:
+class _ServerProcess(Record, eq=False, frozen=False, kw_only=False, slots=False):
     """One process, which starts at its first request."""
 
     process: asyncio.subprocess.Process | None = None

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 APPLICATION = 0x666C6F70  # "flop": what tells a ledger from other SQLite files
 QUESTION, PROGRAM = "question", "program"
@@ -30,8 +30,7 @@ BECAUSE = {
 }
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Ledger:
+class Ledger(Record, eq=False, kw_only=False):
     """Finished chunks of one search in an SQLite file.
 
     Attributes

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.search import find
 from flopcast.search.default_plan import all_usual_plans
 from flopcast.search.find import SearchResult
@@ -25,8 +25,7 @@ from flopcast.workers.tasks import KEPT, PLAY, REFINE, SCREEN, Task, book_of
 DOING = {SCREEN: "screening", REFINE: "refining", PLAY: "simulating"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunSummary:
+class RunSummary(Record):
     """A task is done: of which kind, how much it counts, and whether an earlier start did it.
 
     `weight` is a number of plans: the plans of a chunk, or the simulated plans.
@@ -118,8 +117,7 @@ def answer(
     return found
 
 
-@dataclass(eq=False, slots=True)
-class _Open:
+class _Open(Record, eq=False, frozen=False, kw_only=False):
     """One search that waits for the results of its tasks."""
 
     search: Search
@@ -128,8 +126,7 @@ class _Open:
     left: dict[str, str]
 
 
-@dataclass(eq=False, slots=True)
-class _Run:
+class _Run(Record, eq=False, frozen=False, kw_only=False):
     """The state of a run: open searches, tasks that wait, and those that workers have."""
 
     executor: AbstractExecutor

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.search.chunk_text import (
     question_text,
     read_candidates,
@@ -52,8 +52,7 @@ Steps = Generator[tuple[Task, ...], Mapping[str, str], SearchResult]
 PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact | None]]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Search:
+class Search(Record, eq=False, kw_only=False):
     """One question, cut into chunks; `name` starts the names of its tasks.
 
     Until all chunks are done, `screened` contains the best plans of the finished chunks by the names of

@@ -18,7 +18,7 @@ import flopcast
 from flopcast.errors import spec_error
 from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.chunk_text import (
     candidates_text,
     choice_text,
@@ -43,8 +43,7 @@ KEPT = KeptResults(4096)  # what the tasks of one process have in common
 as_question: Callable[[str], Question] = lru_cache(maxsize=8)(read_question)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class Task(Record):
     """One piece of work, as texts that any process can read.
 
     Attributes

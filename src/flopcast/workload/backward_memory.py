@@ -28,7 +28,7 @@ from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllReduce, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.rows import equal_rows
 from flopcast.workload.backward import exchange_of, exchanged_at_work, kept_tensors
 from flopcast.workload.recompute_order import recompute_order
@@ -132,8 +132,7 @@ def _produced(items: tuple[Item, ...]) -> frozenset[str]:
     return frozenset(made)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Lifetime:
+class _Lifetime(Record):
     """A kept tensor: the first item of the forward that needs it, with whose backward it dies.
 
     A recomputed tensor exists from the last item whose gradients need its run; other tensors exist from the
@@ -145,8 +144,7 @@ class _Lifetime:
     last: int
 
 
-@dataclass(kw_only=True, slots=True)
-class _Walk:
+class _Walk(Record, frozen=False):
     """The gradients alive between two items: names that share one tensor point to one number."""
 
     sizes: dict[str, Floats]

@@ -12,15 +12,14 @@ those of the largest slice.
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.checkpoints import Checkpoints
 from flopcast.workload.stages import Stages, in_classes, in_kinds, with_tower
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CandidateStages:
+class CandidateStages(Record, eq=False):
     """Possible stages, each with some chunks of consecutive blocks; all arrays have shape (slices, chunks).
 
     A chunk contains the blocks from number `low` to `high` - 1, the embedding if it `starts` the model, and

@@ -14,14 +14,13 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.quantise import Quantise
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.precision import BOTH_PASSES, NarrowProducts, Recipe
 
 Product = Matmul | GroupedMatmul
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Casts:
+class Casts(Record, eq=False, kw_only=False):
     """The casts of one recipe on one stack, as bytes moved for each element.
 
     `ranks` is the tensor-parallel degree, (plans, 1): a rank casts its own part of a gathered tensor. If

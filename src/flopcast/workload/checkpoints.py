@@ -24,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.plan import Plan
 
 OWN, PLAIN = "own", "plain"  # a block that runs again from its own input; one that keeps what it needs
@@ -42,8 +42,7 @@ COUNTED: dict[str, Callable[[Counts, int], Counts]] = {  # blocks of the first k
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoints:
+class Checkpoints(Record):
     """How each run of blocks is divided into two kinds; hashable, because divisions are cached.
 
     `is_block` states which parts of the model are blocks; other parts are not divided.

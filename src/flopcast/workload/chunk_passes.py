@@ -12,15 +12,14 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.workload.low_precision import agreement
 from flopcast.workload.passes import Software
 from flopcast.workload.program import Accounting, Layer, Segment, account_of
 from flopcast.workload.sharded import gathered_segments
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Half:
+class Half(Record, eq=False):
     """The layers of chunks in the order of one pass over them, "forward" or "backward".
 
     `counts`, (plans, chunk classes, layers), states how many of each layer a chunk holds.

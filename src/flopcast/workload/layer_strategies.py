@@ -29,7 +29,7 @@ from flopcast.layers.base import activation_bytes
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.messages import AllGather, AllToAll
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, one_plan
@@ -45,8 +45,7 @@ from flopcast.workload.stages import Stages, divide_all
 NO_TRANSFER = StageTransfer(forward=(), backward=())
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Run:
+class _Run(Record, eq=False):
     """Layers in a row with one layout: its number, the parts of the model, and 1 for chunks with any."""
 
     layout: int
@@ -207,8 +206,7 @@ def _in_order(
     return tuple(found)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Between:
+class _Between(Record, eq=False):
     """Messages between layouts, by the numbers of both: of the forward pass, and of the backward pass.
 
     `programs` has them as programs of plans whose groups of shards are the ranks that exchange.

@@ -22,7 +22,7 @@ ByteScale, arXiv:2502.21231, sections 4 and 5: hybrid data parallelism and its b
 from collections.abc import Iterator
 
 from flopcast.errors import Problem, SpecError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.batch import MicroBatch, RankBatch
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
@@ -31,8 +31,7 @@ from flopcast.spec.length_distribution import LengthDistribution
 STEP, RANK = "batch.distribution.step_tokens", "batch.distribution.rank_tokens"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Piece:
+class _Piece(Record):
     """One micro-batch, the ranks that share it, and its FLOP on each of them."""
 
     micro_batch: MicroBatch

@@ -14,7 +14,7 @@ from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllReduce
 from flopcast.operators.quantise import Quantise
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.precision import RECIPES, Recipe
 from flopcast.spec.stack import Stack
@@ -29,8 +29,7 @@ from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES, quantise
 from flopcast.workload.separate_groups import with_full_groups
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class LowPrecisionLayer:
+class LowPrecisionLayer(Record, eq=False):
     """The forward items of one layer under a recipe, the casts of its weights, and the bytes of the copies.
 
     `spared_bytes` are the bytes of 16-bit weights that are not kept.
@@ -113,8 +112,7 @@ def _of_recipe(items: tuple[Item, ...], recipe: Recipe) -> tuple[Item, ...]:
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Runs:
+class Runs(Record, eq=False):
     """A workload, and its runs of equal layers in the order of the stages: kind and number of each run.
 
     `entries` are the positions of the workload's layers in the model's sequence.

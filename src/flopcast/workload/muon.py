@@ -32,7 +32,7 @@ from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import AllGather, AllToAll
 from flopcast.operators.optimizer import OptimizerUpdate
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.optimizers import FP32_BYTES, OPTIMIZERS
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
@@ -43,8 +43,7 @@ STEPS = 5.0  # of Newton-Schulz
 SECOND_MOMENT_BYTES = 2 * FP32_BYTES  # read and written
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Matrices:
+class Matrices(Record, eq=False):
     """Equal matrices on a rank of each stage class.
 
     Attributes

@@ -12,7 +12,7 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.layers.base import Weight
 from flopcast.operators.dequantise import STORED_BYTES
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.plan import Plans
 from flopcast.workload.program import LogicalLayer
 
@@ -72,8 +72,7 @@ def spared_elements(weights: tuple[Weight, ...], plans: Plans) -> Counts:
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Parameters:
+class Parameters(Record, eq=False):
     """Parameters of a rank of each kind of stage; counts have shape (plans, stage classes).
 
     `stage_counts`, (plans, stage classes, layers), states how many of each layer a stage holds. It is 0 for

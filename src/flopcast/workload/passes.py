@@ -18,7 +18,7 @@ from flopcast.dtypes import ZERO, Counts, Integers
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.rows import distinct_splits, rows_of, taken
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import WHOLE_LAYER, derive_backward, kept_tensors, total_bytes
@@ -46,8 +46,7 @@ from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.tensor_overlap import under_products
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Software:
+class Software(Record, eq=False):
     """The inputs of a pass besides the layer: the stack, the plans, and the size of the fullest stage.
 
     `on_stage` counts parameters, (plans, 1).
@@ -64,8 +63,7 @@ class Software:
         return scattered and not self.workload.plans.structure.sequence_parallel
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Pass:
+class Pass(Record, eq=False):
     """One pass, and whether it keeps the FLOP of the items that it replaces."""
 
     run: Callable[[Layer, Software], Layer]

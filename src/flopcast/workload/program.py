@@ -21,7 +21,7 @@ from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.layers.base import Split, Weight, activation_bytes
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.schedules.base import FORWARD, Order
 from flopcast.spec.batch import Rows
 from flopcast.spec.model import Model
@@ -66,8 +66,7 @@ def positions(order: Order, count: int) -> Integers:
     return placed
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class LogicalLayer:
+class LogicalLayer(Record, eq=False):
     """One layer of the model after lowering: the operators, messages and tensors that it needs.
 
     `kind` is "embedding", "block", "final_norm" or "head", `count` the number of equal layers in a row.
@@ -97,8 +96,7 @@ class LogicalLayer:
         return activation_bytes(self.hidden, self.split)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Workload:
+class Workload(Record, eq=False):
     """The logical layers of a model under plans, before a stack is applied.
 
     `split` is the part of the plans that layers read: degrees and sizes, shape (plans, 1). If the
@@ -147,8 +145,7 @@ class Workload:
         return 3 if self.model.mtp else 2
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Layer:
+class Layer(Record, eq=False):
     """One layer as a stack runs it; `Segment.repeat` is the number of equal layers in a chunk.
 
     `forward` and `backward` belong to one micro-batch; items whose `when` is not "every" run in some of
@@ -191,8 +188,7 @@ class Layer:
         return (*self.weight_casts, *self.forward, *self.backward, *self.weight)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Segment:
+class Segment(Record, eq=False):
     """Consecutive items that run `repeat` times; `repeat` has shape (plans, chunk classes).
 
     A chunk without the layer repeats it zero times.
@@ -202,8 +198,7 @@ class Segment:
     repeat: Counts
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class StageTransfer:
+class StageTransfer(Record, eq=False):
     """Messages of one transfer between neighbouring stages: activations forward, gradients back.
 
     A rank sends these bytes to the rank at the same position in the next stage.
@@ -213,8 +208,7 @@ class StageTransfer:
     backward: tuple[Item, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Accounting:
+class Accounting(Record, eq=False):
     """The changes of a pass in one layer: the items that it removed, and those that it added.
 
     `layer` is the kind of the layer, or the phase of a pass over whole chunks. FLOP and bytes are those of
@@ -283,8 +277,7 @@ def _totals(items: tuple[Item, ...]) -> tuple[Floats, Floats]:
     return flop, moved_bytes
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Programs:
+class Programs(Record, eq=False):
     """Everything that the ranks of a plan run in one step.
 
     `forward` and `backward` hold one segment for each layer, in the order of the pass. The gather of

@@ -16,15 +16,14 @@ from flopcast.layers.modules import OPERATORS, run_of, thrown_away
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.quantise import Quantise
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.workload.recomputed_operators import recomputed_shares
 
 RECAST = "recast"  # among the modules: casts of what a module makes and discards run again with it
 Until = Literal["end", "kept", "read"]  # how far a run goes when it runs again
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RecomputeOrder:
+class RecomputeOrder(Record, eq=False):
     """The runs of one layer, given the recomputed modules.
 
     `needs` names, for each run, the runs that compute its inputs. `makers` names, for each tensor of a

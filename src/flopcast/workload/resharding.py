@@ -18,14 +18,13 @@ and a rank of another plan loads the part that it holds.
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.optimizers import state_bytes
 from flopcast.workload.program import Programs
 from flopcast.workload.saved_states import rank_places, saved_outer_bytes, saved_weight_bytes
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Intervals:
+class Intervals(Record, eq=False):
     """Intervals of the line of all elements, sorted by their starts, and the owner of each.
 
     The number of an owner combines pipeline stage, tensor-parallel rank and shard.
@@ -37,8 +36,7 @@ class Intervals:
     num_owners: int
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Reads:
+class Reads(Record, eq=False):
     """The bytes that every rank of a new plan reads from a checkpoint, (ranks,), and their number of parts.
 
     A part contains the weights, or the states, that one rank of the old plan wrote.

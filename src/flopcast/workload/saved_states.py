@@ -18,7 +18,7 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats
 from flopcast.layers.tables import STORED
 from flopcast.operators.dequantise import STORED_BYTES
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.offload import OUTER, fraction_in
 from flopcast.spec.plan import Plan, Plans
@@ -28,8 +28,7 @@ from flopcast.workload.optimizer import optimizer_state_bytes
 from flopcast.workload.program import Programs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class SavedStates:
+class SavedStates(Record, eq=False):
     """A checkpoint by rank; arrays have shape (ranks,), in the numbering of the plan.
 
     `copied_bytes` are the part of `written_bytes` that a rank first copies from its device to the host.
@@ -58,8 +57,7 @@ class SavedStates:
         return np.asarray(padded.reshape(self.num_nodes, self.node_ranks).sum(axis=1))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Held:
+class _Held(Record, eq=False):
     """Parameters of one kind on each rank, and the place of the rank among those that hold them, too.
 
     `replica` counts ranks with the same weights, `group` the groups that share the optimizer's states.

@@ -31,7 +31,7 @@ from flopcast.layers.base import Weight
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, Replicate
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import axis_of, ranks_of
 from flopcast.spec.stack import Stack
@@ -55,8 +55,7 @@ AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothi
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Unit:
+class _Unit(Record, eq=False):
     """The parameters of one all-gather, in the order of the pass: equal layers, or a few parts.
 
     `repeat` counts equal units in a row, shape (plans, chunk classes); only a run of blocks has more than
@@ -141,8 +140,7 @@ def gathered_segments(
     return tuple(found) if len(found) == len(parts) else tuple(s for s in found if s.repeat.any())
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Gathering:
+class _Gathering(Record, eq=False, kw_only=False):
     """How the units of one pass are gathered, in the micro-batches `when`."""
 
     stack: Stack

@@ -31,7 +31,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.schedules.base import along_the_model
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plans
@@ -40,8 +40,7 @@ from flopcast.spec.stack import Pipeline
 from flopcast.workload.checkpoints import Checkpoints
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Division:
+class Division(Record, eq=False):
     """One division of the layers, for one number of stages and virtual stages.
 
     A chunk class is a set of chunks with equal layers, and a stage class is a set of stages with equal
@@ -58,8 +57,7 @@ class Division:
     multiplicity: Integers  # (stage classes,): how many stages
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Stages:
+class Stages(Record, eq=False):
     """The divisions of a batch of plans, padded with empty classes to a common width.
 
     A padded class has multiplicity 0 and holds no layer, so that it adds nothing to sums over stages.
@@ -81,8 +79,7 @@ class Stages:
         return self.divisions[int(self.code[plan])]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pile:
+class Pile(Record):
     """The layers that a rule divides.
 
     They are `counts` of layers (embedding, runs of blocks, final norm, head) and, for rules that distribute

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flopcast.errors import Problem
 from flopcast.fixes import set_to
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -29,8 +29,7 @@ MOST_COMPLETED = 8  # edits for which further edits are sought that mend the fau
 Fields = Mapping[str, object]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Tried:
+class _Tried(Record, eq=False):
     """An edit of a plan, the fields of the plan after it, and the faults that are left."""
 
     edit: Fields
@@ -38,8 +37,7 @@ class _Tried:
     left: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Fix:
+class _Fix(Record, eq=False):
     """An edit, and the faults of the user's plan that it mends."""
 
     edit: Fields

@@ -17,7 +17,7 @@ from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import Counts, Floats, distinct
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.tier import Tier
 
@@ -41,8 +41,7 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class MessageCost:
+class MessageCost(Record, eq=False):
     """Seconds of one message, the tier that it uses in each plan, and the curves that gave the seconds.
 
     `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes) or
@@ -64,8 +63,7 @@ class MessageCost:
     cards_ratio: Counts
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Terms:
+class Terms(Record, eq=False):
     """The terms of the seconds of messages on one tier; arrays (rows,).
 
     `latency_s` is the latency of all hops, or the time of the smallest measured message. `share` of the

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 
 def _rails(inside: Counts, nodes: Counts) -> Counts:
@@ -23,8 +23,7 @@ def _last_of_block(nodes: Counts, blocks: Counts) -> Counts:
     return blocks / nodes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Formula:
+class Formula(Record):
     """The share of a message that crosses each rank's link, `share(n)`, and the number of consecutive
     latencies, `hops(n)`.
 

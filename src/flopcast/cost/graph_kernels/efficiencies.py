@@ -8,12 +8,11 @@ Elsewhere: the meaning of a number (efficiency.py), the file (library/graph_effi
 from collections.abc import Mapping
 
 from flopcast.dtypes import Logs
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Efficiencies:
+class Efficiencies(Record, eq=False):
     """The numbers of one kind of software.
 
     `levels` contains the logarithms of each device's rates, divided by the expected rates, for compute and

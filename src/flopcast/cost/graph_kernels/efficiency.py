@@ -22,15 +22,14 @@ from flopcast.cost.graph_kernels.kernel_classes import (
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.cost.graph_kernels.priors import TABLES, prior_efficiency
 from flopcast.dtypes import Counts, Floats, Integers, Logs
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 LIMIT_SHARPNESS = 8.0  # of the limit of efficiency at 1: a sum of 8th powers, under its 8th root
 SHORTEST_S = 1e-12
 COMPUTE, MEMORY = "compute", "memory"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Rates:
+class Rates(Record, eq=False):
     """The rates that bound the kernels of each graph.
 
     Attributes
@@ -49,8 +48,7 @@ class Rates:
     launch_s: Floats
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Design:
+class Design(Record, eq=False):
     """A sparse matrix from fitted numbers to the log-efficiency of each row.
 
     Entry i adds `weight[i]` times number `number[i]` to the log-efficiency of kernel row `row[i]`. The fit
@@ -148,8 +146,7 @@ def _of_class(
     return [(row[weight > 0], place[weight > 0], weight[weight > 0]) for row, place, weight in parts]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PricedRows:
+class PricedRows(Record, eq=False):
     """Seconds of each row, summed over all calls.
 
     They are the sum of the seconds at the compute bound and at the memory bound. A slope is the number of

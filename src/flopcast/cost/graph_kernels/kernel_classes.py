@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 COORDINATES = ("depth", "width", "rows", "window", "stride", "misaligned", "strided")
 """depth: terms of each sum of a product. width: columns of a product, or elements of a row that is reduced.
@@ -21,8 +21,7 @@ rows: pixels of an image, or rows of a product. window: elements of a filter. mi
 no multiple of 8. strided: whether a kernel changes the order of elements."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class Table(Record):
     """The table of one coordinate, given by log2 of its nodes; flags have the nodes 0 and 1.
 
     Between two nodes the log-efficiency is interpolated linearly; outside of all nodes, it is that of the
@@ -33,8 +32,7 @@ class Table:
     nodes: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphKernelClass:
+class GraphKernelClass(Record):
     """The tables of a class for the compute bound and for the memory bound.
 
     A class that is `like` another class uses the tables of that class, but has separate levels. `vector`:

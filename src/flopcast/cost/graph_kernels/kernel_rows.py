@@ -10,11 +10,10 @@ import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_classes import COORDINATES, NUMBERS, Coordinates, coordinate_number
 from flopcast.dtypes import Counts, Floats, Integers, concatenated
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class KernelRows:
+class KernelRows(Record, eq=False):
     """Kernels of several graphs; all arrays have the shape (rows,), coordinates one column each.
 
     `graph` is the position of the row's graph, `kernel` is the position of its class in GRAPH_KERNELS, and

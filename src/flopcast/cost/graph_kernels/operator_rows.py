@@ -25,7 +25,7 @@ from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 ALIGNMENT = 8  # elements of 16 bits that matrix engines load at once
@@ -62,8 +62,7 @@ PASSES_OF_FAMILY: Mapping[str, Number] = {  # estimates: no table has such kerne
 UNMEASURED_LOG_SIGMA = 0.3  # of these families: an estimate
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Described:
+class _Described(Record, eq=False):
     """One kernel: its class, its phase if no gradient tells it, work, and coordinates before logarithms."""
 
     name: str

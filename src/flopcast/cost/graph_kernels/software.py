@@ -29,7 +29,7 @@ from flopcast.dtypes import Floats, Logs
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Device
 from flopcast.units import Number
 
@@ -39,8 +39,7 @@ FUSED = "fused_"  # kernels that a compiler joined, in the names of numbers
 UNFITTED_LOG_SIGMA = 0.3  # of the priors
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GraphSoftware:
+class GraphSoftware(Record, eq=False):
     """The numbers that price a job's graph; `sources` are the tables on which they were fitted.
 
     `kind` is the kind of software, or states that nothing was fitted. `whole`: all blocks of the model are
@@ -92,8 +91,7 @@ def _kernel(item: Item) -> str:
     return item.work.kernel if isinstance(item.work, AbstractOperator) else ""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GraphSeconds:
+class GraphSeconds(Record, eq=False):
     """Seconds of items, one after another, and their parts; `shapes` contains the shape of each item."""
 
     rows: KernelRows

@@ -9,15 +9,14 @@ sigmas (lab/calibration/score.py, docs/accuracy/kernels.md).
 from functools import lru_cache
 from typing import Literal
 
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 Family = Literal["gemm_level", "attention_level", "unfused_attention_level", "memory_level"]
 PowerClass = Literal["products", "attention", "memory"]
 LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KernelFamily:
+class KernelFamily(Record):
     """Classes with the same uncertainty outside the measured shapes and on other devices.
 
     `family` names the factor of their level, and `power_class` the power that a device draws while they run
@@ -94,8 +93,7 @@ KINDS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KernelBase:
+class KernelBase(Record):
     """The properties of all kernels whose names begin with one word.
 
     Attributes
@@ -162,8 +160,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KernelClass:
+class KernelClass(Record):
     """The properties of a curve that follow from the name of its kernel.
 
     Attributes

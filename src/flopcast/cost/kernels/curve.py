@@ -16,14 +16,13 @@ import numpy as np
 
 from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import Counts, Integers, Logs
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 MOST_RISE = 3.0  # of efficiency, far beyond the end of an axis
 Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index in the table
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CurveEvidence:
+class CurveEvidence(Record, eq=False):
     """The measurements behind a curve, and its error.
 
     `source` names the measurements. `rows` is the number of used rows, and `rejected` the number of rows
@@ -40,8 +39,7 @@ class CurveEvidence:
     log_sigma_factor: float = 0.1  # the guess of a curve whose rows are too few to keep some aside
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Curve:
+class Curve(Record, eq=False):
     """A curve gives `time = launch + bound / efficiency`, where the efficiency comes from `table`.
 
     The coordinates are those of the features of the kernel class. For a collective, they are message bytes,

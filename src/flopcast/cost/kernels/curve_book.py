@@ -15,14 +15,13 @@ from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, WIDENED, FallbackClass
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 UNCALIBRATED_EFFICIENCY = 0.6  # of the bound: the middle of what measured kernels reach
 UNCALIBRATED_LOG_SIGMA = 0.3
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CurveMatch:
+class CurveMatch(Record, eq=False):
     """A curve, its uncertainty if it was borrowed, and whether it was measured.
 
     `class_log_sigma_factor` is 0 if the curve belongs to the class, and `device_log_sigma_factor` is 0 if
@@ -41,8 +40,7 @@ class CurveMatch:
         return float(np.hypot(self.class_log_sigma_factor, self.device_log_sigma_factor))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CurveBook:
+class CurveBook(Record, eq=False):
     """Curves by (owner, name), where owners are devices and fabrics, and fitted constants by name.
 
     A book holds all curves that a cluster may need (library/curves.py loads them), so that the core opens

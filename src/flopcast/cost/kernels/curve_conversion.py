@@ -32,7 +32,7 @@ from flopcast.cost.kernels.classes import MEMORY, class_of
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Device
 
 # The largest fraction of the matrix engines' peak rate that fused attention reaches: 190.6 of 209.5 TFLOP/s
@@ -40,8 +40,7 @@ from flopcast.spec.cluster import Device
 MOST_ATTENTION_EFFICIENCY = 0.91
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rates:
+class Rates(Record):
     """The limits of memory-bound kernels and of attention on a device.
 
     Attributes

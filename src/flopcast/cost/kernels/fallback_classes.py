@@ -14,11 +14,10 @@ class must not have more axes than the class has coordinates.
 from collections.abc import Mapping
 
 from flopcast.operators.formats import SPARSE_FRACTIONS
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FallbackClass:
+class FallbackClass(Record):
     """The class to borrow from, and the log-sigma that borrowing adds.
 
     If the curve also belongs to another device, both log-sigmas are added in quadrature. `time_ratio` is

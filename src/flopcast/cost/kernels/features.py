@@ -35,7 +35,7 @@ from flopcast.cost.kernels.served_operators import (
 )
 from flopcast.dtypes import Counts, Logs
 from flopcast.operators.base import AbstractOperator
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 Term = Callable[[Coordinates, int], Logs]
 BATCHED_TILES = ((128, 128), (256, 128), (128, 256))
@@ -47,8 +47,7 @@ GEMM_TILES = (*BATCHED_TILES, (64, 64), (128, 64), (192, 128), (256, 256))
 NARROWEST = 512.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KernelFeatures:
+class KernelFeatures(Record):
     """One kernel class: the coordinates of its table, and its terms by name.
 
     Both are functions of the operator's coordinates, arrays of one shape. A term also needs the device's

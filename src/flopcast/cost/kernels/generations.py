@@ -13,7 +13,7 @@ import numpy as np
 
 from flopcast.cost.kernels.classes import class_of
 from flopcast.operators.flash_attention import FlashAttention
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Device
 from flopcast.spec.stack import Stack
 
@@ -28,8 +28,7 @@ FLASH_2_OR_CUDNN = "flash-2-or-cudnn"  # of a stack: FlashAttention-2, but cuDNN
 LARGEST_HEAD = 128
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Generation:
+class Generation(Record):
     """Times divided by those of FlashAttention-2 on the same device, and the sigma of their logarithm.
 
     A ratio below 1 means a faster kernel. Forward and backward pass have separate ratios, as in the papers.

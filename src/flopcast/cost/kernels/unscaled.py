@@ -26,12 +26,11 @@ from flopcast.cost.kernels.roofline import (
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.dtypes import Counts, Flags, Floats, Logs
 from flopcast.operators.base import AbstractOperator
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.cluster import Device
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class UnscaledTimes:
+class UnscaledTimes(Record, eq=False):
     """Times of operators of one kernel class: flat arrays over all operators' rows, (rows,).
 
     Attributes

@@ -27,7 +27,7 @@ from flopcast.interop.configs.unsupported_programs import (
     refusal,
     unread_program,
 )
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 FEWEST_SIGNS = 2
 LEAST_KNOWN_FRACTION = 0.4  # of a file's keys, from which a format is proposed
@@ -37,8 +37,7 @@ FUNCTIONS = ("read", "renamed", "prepared", "merged")  # of a format's module
 RESULTS = {"mean_ttft_ms", "time_to_first_token"}  # keys of the results of benchmarks of servers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigFormat:
+class ConfigFormat(Record):
     """A format: its description, its reader, and dotted keys (`signs`) that identify it.
 
     A sign with "=" is a key whose value begins with the text after it. `helper` is a script, in this

@@ -4,11 +4,10 @@ Answers: which settings complete such a file?
 Elsewhere: the values in the file itself (config_reader.py).
 """
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportOptions:
+class ImportOptions(Record):
     """The settings of the command line that complete a foreign file.
 
     `devices` is the number of devices, if the command line states it. Otherwise, `whole` is the number of

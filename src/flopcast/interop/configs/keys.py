@@ -15,13 +15,12 @@ from functools import cache, lru_cache
 from flopcast.files.package_table import meanings, read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
 from flopcast.files.yaml_text import Path
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 MOST = 10**12  # of a whole number in such a file
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Keys:
+class Keys(Record):
     """The keys of a format.
 
     Attributes

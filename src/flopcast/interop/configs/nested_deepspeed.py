@@ -20,7 +20,7 @@ from flopcast.interop.configs.deepspeed_offload import CPU_CHECKPOINTING
 from flopcast.interop.configs.deepspeed_shards import read_groups
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.precision import scales_loss
 
 STAGES = (  # in the name of a file; that of a training may stand before ZeRO's, as in stage2_zero3.json
@@ -35,8 +35,7 @@ WITH_FILE = ("TRL", "LLaMA-Factory")  # programs whose job may consist of severa
 OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+|partial|nvme", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedFile:
+class PublishedFile(Record):
     """Settings that the name of a published file does not show, such as placements and pinned copies."""
 
     placed: tuple[str, ...]
@@ -55,8 +54,7 @@ PUBLISHED: Mapping[str, Mapping[str, PublishedFile]] = {  # program → its file
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TrainerBatch:
+class TrainerBatch(Record, kw_only=False):
     """A trainer's batch: sequences of a device, accumulations, data-parallel ranks.
 
     DeepSpeed's settings may repeat these numbers, and must then agree with them.

@@ -17,7 +17,7 @@ from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.library import catalog
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.switches import TUNING_CODE
 
 TARGETS = {  # a module's name in transformers → which linear it is
@@ -39,8 +39,7 @@ OF_NODES = "{}: each shard group has {} devices, the number of devices of a node
 KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
+class Adapter(Record, kw_only=False):
     """A program's defaults for adapters: rank, dropout, modules."""
 
     rank: int = 8

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from flopcast.errors import Problem
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 FEWEST_SIGNS = 2
 BY_HAND = "describe the job with --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=64', or in a job file"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnsupportedProgram:
+class UnsupportedProgram(Record):
     """A program: the keys of its files, its commands, the reason why it has no reader, an alternative."""
 
     signs: str = ""

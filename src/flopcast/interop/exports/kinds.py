@@ -17,13 +17,12 @@ from flopcast.interop.exports.torchtitan import export_torchtitan
 from flopcast.interop.exports.traces import export_chakra, export_chrome, export_perfetto
 from flopcast.interop.serving import sglang, trtllm, vllm
 from flopcast.library import catalog
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.job import Job
 from flopcast.spec.serving_job import ServingJob
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ExportFormat:
+class ExportFormat(Record, eq=False, kw_only=False):
     """One export format: its description, its function, and whether it shows a single peer of a plan."""
 
     description: str

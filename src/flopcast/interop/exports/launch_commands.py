@@ -19,7 +19,7 @@ from flopcast.interop.serving.written import Launch, notes_of
 from flopcast.library import catalog
 from flopcast.library.model_yaml import flow
 from flopcast.library.published_formats import published_formats
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.deployment import Deployment, Pool
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
@@ -38,8 +38,7 @@ OF_ENGINE = ("prefill", "memory_fraction", "block_tokens", "prefix_cache", "pree
 Writer = Callable[[ServingJob, str], Launch]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class LaunchExport:
+class LaunchExport(Record, eq=False):
     """The export of launch commands for one engine."""
 
     kind: str  # of interop.serving.kinds.KINDS

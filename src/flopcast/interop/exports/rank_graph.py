@@ -20,7 +20,7 @@ from flopcast.cost.ranks import members
 from flopcast.dtypes import Integers
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import EVERY_STREAM, Item
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.report.explain.kernels import element_at
 from flopcast.report.report import Report
 from flopcast.schedules import schedule_of
@@ -35,8 +35,7 @@ MICROSECONDS = 1e6
 Tail = Mapping[str, int]  # by stream, the last node on it that must have ended
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphNode:
+class GraphNode(Record):
     """One kernel, message or piece of host work.
 
     `number` counts from 0; `waits` holds the numbers of nodes that must end first. `axis` names the ranks
@@ -59,8 +58,7 @@ class GraphNode:
     tag: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(Record, kw_only=False):
     """One end of a transfer between stages: SEND or RECEIVE, the other stage, the message's number."""
 
     kind: str
@@ -68,8 +66,7 @@ class _End:
     tag: int
 
 
-@dataclass(eq=False, slots=True)
-class _Graph:
+class _Graph(Record, eq=False, frozen=False, kw_only=False):
     """The nodes so far, and the nodes for which the next one on each stream has to wait.
 
     The object is mutable and private to one call of `stage_graph`. Durations are whole microseconds: the

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from flopcast.files.package_table import meanings, read_table
 from flopcast.graph.operator_graph import Attribute, GraphTensor
 from flopcast.interop.graphs.axes import along, of_view
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 _TABLE = read_table(__package__, "operators.yaml")
 VIEWS, MAY_COPY, WITHOUT_DATA = (
@@ -19,8 +19,7 @@ VIEWS, MAY_COPY, WITHOUT_DATA = (
 CANONICAL_NAMES = meanings({name: words.get("aten", "") for name, words in _TABLE["canonical"].items()})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Record):
     """A call of an operator of ATen.
 
     Attributes
@@ -58,8 +57,7 @@ class Call:
         return tuple(tensor.name for tensor in self.tensors)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Translated:
+class Translated(Record):
     """A canonical operator, and the names of the tensors that it reads."""
 
     operator: str

@@ -17,14 +17,13 @@ from flopcast.errors import SpecError, spec_error
 from flopcast.graph.operator_graph import OperatorGraph
 from flopcast.interop.graphs.archive import read_archive
 from flopcast.interop.graphs.named import SIZES_OF_NAMED, is_name, named_model
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Torch = Any  # the module
 SAMPLES = 2  # of the example batch of a model that states the shape of its input
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Example:
+class Example(Record, eq=False):
     """A model and the arguments of one call."""
 
     model: Any

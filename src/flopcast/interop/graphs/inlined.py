@@ -9,14 +9,13 @@ Elsewhere: the meaning of the calls (archive.py, aten.py).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Data = Mapping[str, Any]
 DEEPEST = 8  # graphs inside of graphs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class CallData:
+class CallData(Record, eq=False):
     """A call: its operator, its tensors by argument, its other arguments by name, and its results."""
 
     target: str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.files.package_table import meanings, read_table
 from flopcast.graph.operator_graph import Attribute
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 NEWEST_OPSET = 26  # of the domain "ai.onnx"; later ones may change what a name means
 DOMAINS = ("", "ai.onnx", "com.microsoft", "ai.onnx.contrib", "pkg.onnxscript.torch_lib")
@@ -19,8 +19,7 @@ UNCOUNTED = frozenset(_TABLE["onnx"]["uncounted"].split())
 NAMES = meanings({name: words.get("onnx", "") for name, words in _TABLE["canonical"].items()})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OnnxCall:
+class OnnxCall(Record):
     """A node of an ONNX graph: its operator, its inputs, its attributes, and which inputs are weights."""
 
     operator: str

@@ -13,7 +13,7 @@ from flopcast.graph.operator_graph import Attribute
 from flopcast.interop.graphs.limits import MOST_AXES, MOST_NODES, too_many_nodes
 from flopcast.interop.graphs.onnx_operators import OnnxCall, canonical_name
 from flopcast.interop.graphs.protobuf import Message, signed
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 # numbers of fields, from onnx.proto of onnx/onnx
 PRODUCER, GRAPH, OPSETS, FUNCTIONS = 2, 7, 8, 25  # of a model
@@ -37,8 +37,7 @@ DTYPES = {
 PRODUCTS = ("matmul", "linear", "einsum", "convolution", "transposed_convolution", "recurrent", "attention")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Parts:
+class Parts(Record, eq=False):
     """The parts of a graph as the file states them."""
 
     name: str = "model"

@@ -8,15 +8,14 @@ A field of bytes is returned as its position, so that weights of many gigabytes 
 
 from collections.abc import Iterator, Mapping
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Buffer = memoryview
 MOST_FIELDS = 2**20  # of one message: a large model has some 100,000 nodes
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Message:
+class Message(Record, eq=False):
     """A message: a part of a buffer.
 
     Examples
@@ -93,8 +92,7 @@ class Message:
         return found
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Fields:
+class Fields(Record, eq=False, kw_only=False):
     """The fields of a message by their numbers, in the order of the file."""
 
     values: Mapping[int, list[int | Message]]

@@ -15,7 +15,7 @@ from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.fixes import write
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.slips import meant
 
 BATCH = "batch"  # the name that every file accepts for the number of samples
@@ -45,8 +45,7 @@ OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Symbols:
+class Symbols(Record, eq=False):
     """The values of names in sizes. The object collects the names without a value, and the place where
     each was first seen.
 

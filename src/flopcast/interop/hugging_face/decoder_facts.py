@@ -8,7 +8,7 @@ Elsewhere: reading the facts from a config, and the whole model (config.py).
 from typing import Any
 
 from flopcast.dtypes import Probability
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take the second
     **dict.fromkeys(
@@ -23,8 +23,7 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecoderFacts:
+class DecoderFacts(Record):
     """The facts of one decoder, from the table of its family and from its config.
 
     If a size is None, it follows from other sizes: there are as many `kv_heads` as `heads`, a head has
@@ -87,8 +86,7 @@ class DecoderFacts:
     relative_positions: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerKind:
+class LayerKind(Record):
     """The kind of a layer: whether it has experts, a window, rotary positions or linear attention.
 
     `first` is true only for a first layer whose linear attention differs from that of other layers.

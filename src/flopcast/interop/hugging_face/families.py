@@ -12,21 +12,19 @@ from typing import Any
 from flopcast.files.package_table import read_table
 from flopcast.interop.hugging_face import derived_facts, experts, hybrids, windows
 from flopcast.interop.hugging_face.values import Reader
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 SIZES = ("hidden", "layers", "heads", "ffn_hidden", "vocabulary", "context")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigFact:
+class ConfigFact(Record):
     """A fact that the config gives; `keys` are the family's own names for it, if it has any."""
 
     default: object
     keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Must:
+class Must(Record):
     """A key of which only one value is supported.
 
     Its value must be `wanted`, or equal the fact `same_as`; missing and null keys are allowed.
@@ -42,8 +40,7 @@ Rule = ConfigFact | Callable[[Reader], object] | str | int | float | bool | None
 Facts = Mapping[str, Rule]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
+class Family(Record):
     """The facts of a family, restrictions on its keys, keys of passes that are not counted, and keys that
     change no predicted time or have one value in this family.
     """

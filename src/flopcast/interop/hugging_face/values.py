@@ -17,7 +17,7 @@ from flopcast.files.package_table import read_table
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.rules_size import MOST_LAYERS
 
 NESTED = ("attn_config", "ffn_config", "linear_attn_config")  # mappings whose entries are keys
@@ -43,8 +43,7 @@ SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the re
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
+class Fact(Record):
     """A fact that configs give: the kind of its value, and its keys.
 
     `optional` values may be null, which means "follows from other facts" or "none"; with `zero_is_none`, 0

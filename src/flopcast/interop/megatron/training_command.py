@@ -20,7 +20,7 @@ from flopcast.interop.megatron.flags import MODELLED, is_known
 from flopcast.interop.shell.commands import Command
 from flopcast.interop.shell.script import Script
 from flopcast.interop.shell.variables import Word
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 FEWEST_FLAGS = 3  # modelled ones; a command with fewer trains nothing that could be forecast
 TORCH = ("torchrun", "torch.distributed.launch", "torch.distributed.run")
@@ -39,8 +39,7 @@ _HYDRA = "--config-name"  # names a file of settings without its ending
 Options = Mapping[str, Word]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingCommand:
+class TrainingCommand(Record, kw_only=False):
     """A training command and its parts.
 
     `launcher` starts the ranks, and `arguments` are read by the program; the first Python file separates

@@ -18,7 +18,7 @@ from flopcast.files.nearest_names import nearest
 from flopcast.files.tables import other_separator
 from flopcast.interop.request_traces.lines import Lines
 from flopcast.interop.request_traces.rows import MOST_SHOWN, Rows, Rules
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 TIMES = ("arrival_s", "timestamp")
 PROMPTS = ("prompt_tokens", "contexttokens", "request tokens")
@@ -28,8 +28,7 @@ _ZONE = re.compile(r"(?:\+00:?00|Z)$")
 _WIDEST = 2**31  # of a number of tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Record, kw_only=False):
     """Indices of the columns that are read."""
 
     arrival: int

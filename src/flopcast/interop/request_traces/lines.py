@@ -9,15 +9,14 @@ from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.unpacked import unpacked
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 CHUNK_BYTES = 1 << 22
 MOST_LINE_BYTES = 1 << 24  # a conversation of many turns in full text
 MOST_BYTES = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Record, kw_only=False):
     """Consecutive lines without their ends."""
 
     first: int  # number of the first line in the file, from 1

@@ -22,7 +22,7 @@ from flopcast.interop.request_traces.csv_rows import columns_of, csv_rows
 from flopcast.interop.request_traces.json_rows import CHARACTERS_PER_TOKEN, is_conversation, json_rows
 from flopcast.interop.request_traces.lines import Lines, chunks
 from flopcast.interop.request_traces.rows import Rows, Rules, row_problems
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.requests import Requests
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import MOST_REQUESTS
@@ -31,8 +31,7 @@ FIELD = "traffic.trace"
 NO_LINES = np.zeros(0, dtype=np.intp)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RequestTrace:
+class RequestTrace(Record, eq=False):
     """The requests of a file, and notes for readers of the results.
 
     In a file without times, `arrival_s` is NaN. For later turns of a conversation it is 0, because each

@@ -11,14 +11,13 @@ import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.errors import Problem
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 MOST_SHOWN = 10  # faulty lines that one error names
 NO_TIME = float("nan")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Rows:
+class Rows(Record, eq=False):
     """Requests in the order of their lines, arrays of shape (rows,) unless stated.
 
     `after` and `keep` are None, and `segments` is 0 everywhere, if requests have no conversations and no
@@ -36,8 +35,7 @@ class Rows:
     keep: Integers | None = None  # the segment that keeps the context, -1 if none
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class Rules(Record):
     """The rules for the requests of a trace."""
 
     path: Path

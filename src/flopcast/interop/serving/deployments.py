@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from flopcast.files.yaml_text import Path
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 IMAGE = "vllm-openai"  # starts vLLM with the flags that follow
 HUB = "hf://"
@@ -31,8 +31,7 @@ OF_RUNTIME = ("--model_name", "--model_dir")  # flags of KServe's runtime that v
 Mapped = Mapping[str, object]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Container:
+class Container(Record, eq=False):
     """A container: its entry in the file, the path of it, how many of it run, and the pods of its group.
 
     `note` states what is assumed about the container.

@@ -15,14 +15,13 @@ from flopcast.interop.configs.keys import flattened
 from flopcast.interop.serving import clients, sglang, tgi, trtllm, vllm
 from flopcast.interop.serving.launch_reader import LaunchReader
 from flopcast.interop.serving.settings import keys_of_engine
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 FEWEST_SIGNS = 2
 MOST_UNKNOWN_SHARE = 0.4  # of a file's keys; beyond it, the file belongs to another program
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchFormat:
+class LaunchFormat(Record):
     """The commands of an engine or a benchmark: their description, and the reader of their settings.
 
     `programs` are patterns of the words that start the program, matched against the last part of a path.

@@ -31,7 +31,7 @@ from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
 from flopcast.interop.shell.written_files import written_document
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.deployment import Pool
 
 FURTHER_NODES = ("node-rank", "headless", "data-parallel-start-rank")  # another part of the same instance
@@ -39,8 +39,7 @@ ReadText = Callable[[str, str], bytes]  # of a file that a command names, and wh
 WrittenText = Callable[[str], Word | None]  # that a script writes to a path
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Instance:
+class Instance(Record, eq=False):
     """The equal instances of an engine that one command starts, or one benchmark, with its settings.
 
     `role` is "prefill" or "decode" in a pool, and `line` is the line of the command.
@@ -53,8 +52,7 @@ class Instance:
     line: int = 1
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Started:
+class Started(Record, eq=False):
     """A command that starts an engine: the words after the program, those before it, its variables."""
 
     kind: str
@@ -66,8 +64,7 @@ class Started:
     role: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchText:
+class LaunchText(Record):
     """A script or a command: its bytes, its name in error messages, and values from outside.
 
     `arguments` and `environment` are values such as "1=8" for `$1` and "TP=4" for a variable. `has_lengths`

@@ -21,13 +21,12 @@ from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, read_yaml, resolve
 from flopcast.interop.configs.keys import Keys, flattened
 from flopcast.interop.shell.variables import Word
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 
 FLAG = re.compile(r"--?[A-Za-z]")
 TRUTHS = ("true", "false")  # may follow a switch: `--enable-chunked-prefill False` of older releases
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchKeys(Keys):
     """The settings of an engine.
 
@@ -97,8 +96,7 @@ def keys_of_engine(kind: str) -> LaunchKeys:
     return LaunchKeys(**table, words=words)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Setting(Record):
     """One setting: its key, its value, its line, and the spelling of its key there.
 
     `unknown` is the part of its value that only a running shell knows; the value is then None.

@@ -8,7 +8,7 @@ of exported files (interop/exports/launch_commands.py).
 from collections.abc import Mapping
 
 from flopcast.library.published_formats import published_formats
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.spec.serving_job import ServingJob
 
 MODEL = "$MODEL"  # the variable of the script that names the checkpoint
@@ -16,8 +16,7 @@ HEAD = "PATH-OF-THE-EAGLE-HEAD"
 STORED = ("int4", "nvfp4", "mxfp4", "mxfp4_mxfp8", "fp8_block")  # weights that no engine makes of 16 bits
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Launch:
+class Launch(Record, eq=False):
     """The command for one kind of instance: its flags, and the settings in its YAML file."""
 
     flags: tuple[str, ...]

@@ -29,15 +29,14 @@ from math import prod
 
 from flopcast.errors import spec_error
 from flopcast.interop.sharding.parameter_list import Shape
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 NUMBER = re.compile(r"(?<=[./])\d+(?=[./])")
 BIAS = re.compile(r"[._/]bias$")
 WEIGHT = re.compile(r"[._/](weight|kernel|embedding)$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardingRule:
+class ShardingRule(Record):
     """The division of all parameters with one pattern of names and one shape.
 
     Attributes

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from flopcast.interop.shell.tokens import Token
 from flopcast.interop.shell.variables import Piece, Value, Variables, Word, text_of
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 SHELLS = ("bash", "sh")
 READ_BY = ("sbatch", *SHELLS)  # programs that run a here-document
@@ -19,8 +19,7 @@ _WRAPPING = {"sbatch": "--wrap", "xpk": "--command", "gcloud": "--command", "ssh
 _TAKES_A_SCRIPT = re.compile(r"-[a-z]*c")
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Record, kw_only=False):
     """One command: its arguments, beginning with the program, and the variables set before it.
 
     If `bash -c "…"` runs a command, the words before `bash` precede the command here.

@@ -44,15 +44,14 @@ from flopcast.interop.shell.variables import (
     word_of,
 )
 from flopcast.interop.shell.written_files import PRINTING, printed
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 _IGNORED = ("then", "do", "{", "}", "!", "time", "else", "elif", "fi", "done", "esac", "in")
 _UNDECIDED = "only a running shell can decide this condition, so flopcast reads all branches in order"
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Record, kw_only=False):
     """The commands of a script, and notes.
 
     `variables` holds the final values, `directives` the options of `#SBATCH` lines by long name, and

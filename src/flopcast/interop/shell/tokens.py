@@ -9,14 +9,13 @@ Nothing is executed. Command substitutions and here-documents are kept as text.
 
 from typing import Literal
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 HERE_DOCUMENT = "here-document"  # `text` of the token of a here-document, which follows its command's line
 REDIRECTS = ("&>>", "&>", ">>", ">&", ">|", "<&", "<>", "<<<", "<", ">")
 
 
-@dataclass(frozen=True, slots=True)
-class WordPart:
+class WordPart(Record, kw_only=False):
     """A part of a word.
 
     `text` is the literal text, the variable after `$` or between `${` and `}`, the expression inside
@@ -31,8 +30,7 @@ class WordPart:
     written: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Record, kw_only=False):
     """A word with its parts, or an operator with its `text` ("newline" is one of them).
 
     `items` are the elements of an array if the word ends in `NAME=( … )`, else None.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from flopcast.interop.shell.lexer import quoted_parts
 from flopcast.interop.shell.text import fault
 from flopcast.interop.shell.tokens import Token, WordPart
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 MAX_EXPANDED = 4_000_000  # characters of all values that a script makes
 MAX_NESTING = 20
@@ -47,8 +47,7 @@ _ARITHMETIC: Mapping[type[ast.AST], Callable[[int, int], int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Record, kw_only=False):
     """Characters of a value with the line that wrote them; if not `known`, the expansion's text."""
 
     text: str
@@ -59,8 +58,7 @@ class Piece:
 Value = tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Record, kw_only=False):
     """An argument of a command.
 
     `line` is the line of its first character; `unknown` is its first part that only a running shell

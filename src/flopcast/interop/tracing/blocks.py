@@ -22,7 +22,7 @@ from flopcast.interop.tracing.division import TensorDivision
 from flopcast.interop.tracing.fusing import FusedKernel, division_of, kernels, name_in_layer
 from flopcast.interop.tracing.recorder import ENDS, Recording
 from flopcast.interop.tracing.weightless import Config, Libraries, attentions, run
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 POINTS = ((2, 512), (3, 256), (2, 256), (3, 512), (3, 768), (2, 768))  # the first is of the whole model
 PROOF = (4, 384)
@@ -31,8 +31,7 @@ INTEGERS = ("heads", "kv_heads", "head_size", "value_head_size", "groups")  # fi
 UNIT = 256.0  # tokens; lengths in it keep the six equations well apart
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind:
+class _Kind(Record):
     """Equal layers of the traced model: one of them, and their places."""
 
     layer: int

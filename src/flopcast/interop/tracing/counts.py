@@ -13,11 +13,10 @@ from typing import Any
 
 from flopcast.interop.tracing.recorder import ENDS, Recording
 from flopcast.interop.tracing.weightless import Config, Libraries, attentions, run
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCount:
+class LayerCount(Record, kw_only=False):
     """One layer of a trace, or its ends."""
 
     parameters: int

@@ -20,7 +20,7 @@ from math import gcd
 
 from flopcast.interop.tracing.products import Shape
 from flopcast.interop.tracing.recorder import Call, Operand, Recording
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 Kind = str  # "column", "row" or "within"
 WITH_WEIGHTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")
@@ -33,8 +33,7 @@ ELEMENTWISE = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorDivision:
+class TensorDivision(Record):
     """The division of one layer by tensor parallelism; indices refer to `calls`.
 
     `units` is the number of heads or columns that a degree must divide, 1 if nothing is divided.
@@ -49,8 +48,7 @@ class TensorDivision:
     whole: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shard:
+class _Shard(Record):
     """The layout of the shards of a storage (`inner` in bytes), and the weights of their columns."""
 
     inner: int
@@ -58,8 +56,7 @@ class _Shard:
     roots: frozenset[int]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Axis:
+class _Axis(Record):
     """The axis of a view that is divided into shards, counted from the last, which is -1."""
 
     axis: int

@@ -17,14 +17,13 @@ from flopcast.errors import InternalError
 from flopcast.interop.tracing.division import TensorDivision, divide
 from flopcast.interop.tracing.products import RULES
 from flopcast.interop.tracing.recorder import Operand, Recording
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 ELEMENT_BYTES = 2  # of the traced dtype
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "fused_attention", "convolution")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FusedKernel:
+class FusedKernel(Record):
     """One kernel of a layer; `sizes` holds its numbers on the traced micro-batch, by field name."""
 
     kind: str

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from flopcast.interop.tracing.products import Shape, flop_of
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 Torch = Any  # the module: it is imported when a trace is asked for
 Module = Any
@@ -27,8 +27,7 @@ ENDS = -1  # the place of what lies in no decoder layer: embedding, last norm, h
 WITHOUT_DATA = ("device", "size", "stride", "sym_size", "sym_stride", "sym_numel", "numel")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Operand:
+class Operand(Record):
     """A tensor that an operator reads or writes; `storage` is the number of the memory that it views.
 
     `storage_bytes` is the size of this memory; a view may cover a part of it, or repeat elements.
@@ -47,8 +46,7 @@ class Operand:
         return min(prod(self.shape) * self.element_bytes, self.storage_bytes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Record):
     """One operator of ATen as it was dispatched; `layer` is the number of the decoder layer, or ENDS."""
 
     name: str
@@ -70,8 +68,7 @@ class Call:
         return flop_of(self.name, [operand.shape for operand in self.reads])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class Kept(Record):
     """Memory that autograd holds between forward and backward, and the first layer that saved it."""
 
     storage: int
@@ -79,8 +76,7 @@ class Kept:
     layer: int
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Record, kw_only=False):
     """A weight of the model; tied weights count once. `layer` is the decoder layer, or ENDS."""
 
     name: str
@@ -94,8 +90,7 @@ class Parameter:
         return prod(self.shape)
 
 
-@dataclass(eq=False, kw_only=True, slots=True)
-class _Notes:
+class _Notes(Record, eq=False, frozen=False):
     """The recording so far, the only mutable object of this module."""
 
     calls: list[Call] = field(default_factory=list)
@@ -125,8 +120,7 @@ class _Notes:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recording:
+class Recording(Record):
     """A forward and a backward pass.
 
     `inputs[i]` is the storage of the input of decoder layer i, and `outputs[i]` that of its result.

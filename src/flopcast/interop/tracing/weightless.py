@@ -17,15 +17,14 @@ from typing import Any
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.interop.tracing.attention import offer
 from flopcast.interop.tracing.recorder import Module, Recording, Torch, record
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 INSTALL = "pip install 'flopcast[hf]' torch"
 Config = Any  # of transformers
 CANNOT = (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, KeyError, IndexError)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Libraries:
+class Libraries(Record, eq=False):
     """The packages that a trace needs."""
 
     torch: Torch

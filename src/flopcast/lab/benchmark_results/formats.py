@@ -24,7 +24,7 @@ from flopcast.errors import spec_error
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import decoded, read_yaml
 from flopcast.lab.benchmark_results.result import BenchmarkResult, MeasuredNumber
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.requests.job_files import read_file
 from flopcast.units import Number
 
@@ -36,8 +36,7 @@ _DATE = re.compile(r"(20\d\d)(0[1-9]|1[0-2])\d\d-")  # of vLLM's benchmark: 2024
 _LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Format:
+class Format(Record):
     """The names of one program's numbers. If two names mean one number, the first name in the file counts.
 
     `rates` are complete names. The name of a latency is `pattern` with a word of `latencies` and a word

@@ -7,7 +7,7 @@ Elsewhere: the files that hold results (formats.py), tables of many runs (lab/se
 from collections.abc import Mapping
 
 from flopcast.lab.serving_runs.quantities import output_tokens_per_s, requests_per_s
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.units import Number
 
@@ -15,8 +15,7 @@ RATES = {"output_tokens_per_s": output_tokens_per_s, "requests_per_s": requests_
 LATENCIES = ("ttft", "tpot", "end_to_end", "inter_token")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredNumber:
+class MeasuredNumber(Record):
     """One number: a latency in seconds with its statistic ("mean", "p99"), or a rate per second."""
 
     metric: str  # of LATENCIES or RATES
@@ -24,8 +23,7 @@ class MeasuredNumber:
     value: Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchmarkResult:
+class BenchmarkResult(Record):
     """The output of a benchmark.
 
     `traffic` describes the requests that it sent, and `notes` states which of their properties the output
@@ -40,8 +38,7 @@ class BenchmarkResult:
     model: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedNumber:
+class ComparedNumber(Record):
     """A measured number and its prediction.
 
     `ratio` is predicted / measured, and `inside` states whether the measured number is in the 90 %

@@ -21,12 +21,11 @@ from flopcast.files.package_table import read_table
 from flopcast.lab.calibration.efficiency_table import monotone
 from flopcast.lab.calibration.operator_files import MeasuredFile
 from flopcast.operators.base import AbstractOperator
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Device
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Replacement:
+class Replacement(Record, eq=False):
     """Backward class `name`, derived from the forward class `forward` through one traced operator.
 
     `traced` is this operator in the shape of the trace, and `traced_s` is its time in the trace, summed

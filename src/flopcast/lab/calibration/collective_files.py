@@ -22,7 +22,7 @@ import numpy as np
 from flopcast.dtypes import Counts, Floats
 from flopcast.files.package_table import read_table
 from flopcast.lab.measure.row_expressions import Columns, evaluated
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 # By ranks, the bytes from which vLLM's all-reduce runs another kernel: two stages instead of one that reads
 # all parts (csrc/custom_all_reduce.cuh), and from 1 MiB on Blackwell, multicast memory
@@ -30,8 +30,7 @@ from flopcast.records import dataclass
 SWITCHING = {"custom_all_reduce": {4: (2**19,), 8: (2**18, 2**20)}}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FabricFile:
+class FabricFile(Record, eq=False, kw_only=False):
     """The rows of one file on one fabric; sizes follow the definition of operators/messages.py.
 
     The functions take the file's columns and return arrays of shape (rows,): `size_bytes` and `seconds`

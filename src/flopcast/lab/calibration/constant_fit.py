@@ -56,7 +56,7 @@ from flopcast.lab.calibration.variance_components import (
     prior_scale,
     within,
 )
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 SHARED_LOG_SIGMA = 0.1  # prior of the mean that derates share; the same as of one derate (spec/stack.py)
 DEGREES_OF_FREEDOM = 4.0
@@ -125,8 +125,7 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     return Fitted(constants=tuple(kept), noise_log_sigmas=solved.noise)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Design:
+class _Design(Record, eq=False, kw_only=False):
     """Gaps with all levels at 1, (rows,), shares (rows, unknowns), and the meaning of the unknowns.
 
     The unknowns are the logarithms of the factors' own levels and, last, the common part of shared
@@ -149,8 +148,7 @@ class _Design:
     source_log_sigma_factor: float = 0.0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Solution:
+class _Solution(Record, eq=False, kw_only=False):
     """The unknowns, their covariance, each family's noise, and the noise variance of each run's gap."""
 
     logs: Logs

@@ -24,7 +24,7 @@ import numpy as np
 from flopcast.dtypes import Counts, Flags, Integers, Logs
 from flopcast.lab.calibration.conformal import log_sigma
 from flopcast.lab.calibration.normal_equations import Equations, equations
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 HUBER_ERROR = 0.03  # relative error beyond which a row counts less
 SMOOTHNESS = 0.3  # weight of a second difference of one node against one row
@@ -40,8 +40,7 @@ BELOW_SWITCH = 0.01  # in log2: where the last node of the kernel of smaller mes
 LEAST_SUPPORT = 1e-3  # of a node that no row touches, in rows
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Rows:
+class Rows(Record, eq=False):
     """The rows to fit: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
 
     `most` holds upper bounds of the coefficients of the terms, (terms,); None means no bounds.
@@ -61,8 +60,7 @@ class Rows:
         return replace(self, log2=self.log2[:, where], log_efficiency=logs, terms=terms)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FittedTable:
+class FittedTable(Record, eq=False):
     """A fitted table, the coefficients of its terms, and its error.
 
     `log_efficiency` has one dimension per axis; `coefficients` belong to the columns of `Rows.terms` and

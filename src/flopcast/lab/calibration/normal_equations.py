@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Integers, Logs
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 LEAST_STRIDE = 30  # nodes at a place of the first axis: with fewer of them all nodes are one block
 LEAST_HALVED = 56  # from this size on, a matrix is inverted faster by its blocks
@@ -27,8 +27,7 @@ RIDGE = 0.1  # of a coefficient: holds terms that these rows do not show
 _pairs = cache(np.triu_indices)  # of the corners of a cell
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Cells:
+class Cells(Record, eq=False):
     """Cells that contain similar numbers of rows.
 
     `rows` holds the indices of their rows, (cells, most rows); in cells with fewer rows, the total number
@@ -40,8 +39,7 @@ class Cells:
     columns: Counts
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Equations:
+class Equations(Record, eq=False):
     """The equations of some rows, independent of the weights of the rows.
 
     `cells` holds the rows, and `index` the corners of every cell, (corners, cells). For every pair of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from flopcast.cost.constant_transfer import FAMILY, Context, FittedLevel
 from flopcast.cost.constants import Constant
 from flopcast.cost.factors import SHARED_DERATE
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Levels = Mapping[str, FittedLevel]  # by factor, as Priors
 INSIDE = 0.9  # share of the runs that 90 % intervals must hold
@@ -21,8 +21,7 @@ UNBOUND = -100.0  # a lower bound, of the logarithm of a level, that never takes
 LEAST_MEMORY_LEVEL = 0.86
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ObservedStep:
+class ObservedStep(Record, eq=False):
     """One measured step and its prediction.
 
     `configuration` is equal for repeats of one configuration. `sweep` is equal for runs of one model on
@@ -47,8 +46,7 @@ class ObservedStep:
         return self.context[FAMILY]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prior:
+class Prior(Record):
     """The prior of a factor: its log sigma, and whether it is a derate that several stacks share."""
 
     log_sigma_factor: float

@@ -18,7 +18,7 @@ from flopcast.dtypes import Floats
 from flopcast.files.package_table import read_table
 from flopcast.lab.measure.row_expressions import Columns, evaluated, operator_of
 from flopcast.operators.base import AbstractOperator
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 DTYPE = "fp16"
 _TABLE = read_table(__package__, "operator_files.yaml")
@@ -36,8 +36,7 @@ def _value(text: str, columns: Columns) -> Floats:
 NAMES = {name: partial(_value, text) for name, text in _TABLE["names"].items()}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class MeasuredFile:
+class MeasuredFile(Record, eq=False):
     """The conversion of one file's rows to operators: an entry of operator_files.yaml."""
 
     kind: str

@@ -35,7 +35,7 @@ from flopcast.lab.calibration.peer_tables import PEER_FILES, PeerFile, samples_o
 from flopcast.lab.calibration.samples import Samples, join
 from flopcast.lab.calibration.source_agreement import disagreement
 from flopcast.lab.measure.row_expressions import Columns
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Device
 
 MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
@@ -62,8 +62,7 @@ WORST_ERROR = 0.25  # of rows kept aside: beyond it a relative's curve is no wor
 SKEW = 0.02  # coefficient where all measured groups are equal: the middle of those fitted, 0.008 to 0.048
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PeerFit:
+class PeerFit(Record, eq=False):
     """Curves of one device by class, and messages about the sources that were compared."""
 
     curves: Mapping[str, Curve]

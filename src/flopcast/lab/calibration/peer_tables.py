@@ -23,15 +23,14 @@ from flopcast.lab.calibration.samples import Samples, operator_samples
 from flopcast.lab.measure.row_expressions import LITERAL, Columns, evaluated, operator_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.formats import SERVED_FORMATS
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.cluster import Device
 from flopcast.strict_model import FrozenMapping
 
 OF_SERVING = "aiconfigurator"  # whose tables are in data/serving
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PeerFile:
+class PeerFile(Record, eq=False):
     """One kernel class in one table: an entry of peers.yaml.
 
     `devices` maps the column that marks a device's rows to the device's name in the catalogue. `rows`

@@ -13,12 +13,11 @@ import numpy as np
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.dtypes import Counts, Floats
 from flopcast.operators.base import AbstractOperator
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.cluster import Device
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Samples:
+class Samples(Record, eq=False):
     """Rows of one kernel class or collective; arrays (rows,).
 
     `bound_s` is the physical bound of each row, and `measured_s` its time; a curve is fitted to their

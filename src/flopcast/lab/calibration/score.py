@@ -43,7 +43,7 @@ from flopcast.lab.calibration.splits import (
 )
 from flopcast.lab.calibration.subjects import GRADIENTS, Measured, RejectedRows, Subject, gradients_of
 from flopcast.lab.calibration.watched import Watched
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 MOST_SIZES = {1: 4, 2: 4, 3: 2}  # sizes left out in turn, by axes: three axes take seconds a fit
 ADDED = (EXTRAPOLATION, OTHER_SOURCE, OTHER_DEVICE)  # splits whose sigma is wider than the class' own
@@ -53,8 +53,7 @@ Curves = dict[Key, dict[str, Curve]]  # by the label of the split whose test row
 Steps = dict[tuple[int, ...], float]  # added sigmas, by the errors that give them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class Result(Record):
     """The result of one class on one owner under one split; errors are |predicted / measured - 1|.
 
     `coverage_share` is the share of rows within their nominal 90 % interval, and `log_sigma_factor` is
@@ -74,8 +73,7 @@ class Result:
     log_sigma_factor: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Noise:
+class Noise(Record):
     """The noise of rows of equal shape.
 
     `mean_error` is the mean |log ratio| if `among` is "rows", and otherwise the median |log ratio| to the
@@ -90,8 +88,7 @@ class Noise:
     among: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
+class Score(Record):
     """All results; `added` contains the log-sigmas that are added if a curve is used outside its rows."""
 
     results: tuple[Result, ...]
@@ -100,8 +97,7 @@ class Score:
     added: Mapping[str, float]  # by split and kind
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Errors:
+class _Errors(Record, eq=False):
     """log(predicted / measured) of the left-out rows, and the sigma of the curve that predicted them."""
 
     subject: Subject

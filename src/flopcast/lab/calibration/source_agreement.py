@@ -7,14 +7,13 @@ Elsewhere: the consequences of agreement or disagreement (peer_fit.py).
 import numpy as np
 
 from flopcast.lab.calibration.samples import Samples
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 NEAR = 0.1  # in log2 of every coordinate: shapes that two sources share
 AGREEMENT = 0.05  # median relative difference below which sources are one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Disagreement:
+class Disagreement(Record):
     """Ratio of the second source's times to the first's, at the shapes that both measured.
 
     Times are divided by their bounds, so that similar shapes can be compared. `bias_ratio` is the median

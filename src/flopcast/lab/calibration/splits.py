@@ -12,7 +12,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.calibration.samples import Samples
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 RANDOM, UNSEEN, EXTRAPOLATION = "random", "unseen", "extrapolation"
 OTHER_SOURCE, OTHER_DEVICE = "other_source", "other_device"
@@ -25,8 +25,7 @@ FEW_ROWS = 2000  # below it, one fifth is too small a sample: three fifths are k
 FEWEST_ROWS = 10  # to fit, and to judge
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RowSplit:
+class RowSplit(Record, eq=False):
     """The rows that are left out of a fit: `test`, (rows,), boolean.
 
     `label` distinguishes splits of one kind, for example by the size that was left out.

@@ -30,7 +30,7 @@ from flopcast.lab.calibration.samples import Samples, join, joined_by_name
 from flopcast.lab.measure.row_expressions import Columns
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.matmul import Matmul
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.spec.cluster import Device
 from flopcast.spec.tier import Tier
 
@@ -44,8 +44,7 @@ TOO_SHORT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RejectedRows:
+class RejectedRows(Record):
     """Rows of a class that are used neither to fit nor to score a curve."""
 
     kernel_class: str
@@ -54,8 +53,7 @@ class RejectedRows:
     because: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Subject:
+class Subject(Record, eq=False):
     """One class on one owner: `parts` holds its samples, one entry for each file or source, with their
     names.
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.calibration.kernel_names import COMMUNICATION, COPY, UNKNOWN, kind_of
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 NO_STEP = -1
 
@@ -39,8 +39,7 @@ class Words:
         return tuple(self.numbers)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Trace:
+class Trace(Record, eq=False):
     """One device's kernels, one entry each, in the order of their start times: all arrays have shape
     (kernels,).
 
@@ -92,8 +91,7 @@ class Trace:
         return [self.words[number] for number in column.tolist()]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClassTotal:
+class ClassTotal(Record):
     """Kernels of one class, or of one name that belongs to no class.
 
     `step_share` is their time divided by that of the steps. Kernels run concurrently, so the sum of the

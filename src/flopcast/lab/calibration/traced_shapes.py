@@ -21,7 +21,7 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, Floats
 from flopcast.lab.calibration.kernel_names import COMMUNICATION, DTYPES, kind_of
 from flopcast.lab.calibration.trace import Trace
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.units import Number
 
 Shape = Sequence[int]
@@ -32,8 +32,7 @@ SIZES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TraceSample:
+class TraceSample(Record):
     """Calls of one operator on one shape, or messages of one size.
 
     `median_s` and `least_s` are taken over the calls. A collective waits inside its kernel for the
@@ -75,8 +74,7 @@ def samples(trace: Trace) -> tuple[TraceSample, ...]:
     return tuple(sorted(known, key=lambda s: (s.kernel_class, s.phase, -s.median_s, str(s.sizes))))
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Record, kw_only=False):
     """The properties that repetitions of a call share."""
 
     kernel_class: str

@@ -33,7 +33,7 @@ import numpy as np
 
 from flopcast.cost.constant_transfer import DISTANCES
 from flopcast.dtypes import Counts, Flags, Logs
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # values of s; above 0.08 a constant explains nothing
 START = 0.02
@@ -42,8 +42,7 @@ SOURCE = "source"  # the kind of context that every new run differs in
 ROUNDS = 1  # passes over the kinds of context; each kind is estimated with the others held fixed
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Gaps:
+class Gaps(Record, eq=False):
     """Gaps between measured and predicted steps, with the data that variance components need.
 
     `gaps`, (runs,), are log(measured / predicted) with all levels at 1. `shares`, (runs, constants), are

@@ -32,7 +32,7 @@ from flopcast.lab.logs.log import Log, SteadyTime
 from flopcast.lab.logs.prediction_check import other_software
 from flopcast.lab.logs.timers import Part, TimedPart, parts_in
 from flopcast.lab.validation.step_parts import components
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.units import show_seconds
@@ -103,8 +103,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
     )
 
 
-@dataclass(eq=False, slots=True)
-class _Findings:
+class _Findings(Record, eq=False, frozen=False, kw_only=False):
     """The findings of a diagnosis while it is made: sentences, and suspects by their source.
 
     `level_s` is the measured step time without pauses, before the run became slower; `ratio` holds the

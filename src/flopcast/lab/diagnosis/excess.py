@@ -11,7 +11,7 @@ from typing import Any
 
 from flopcast.files.package_table import read_table
 from flopcast.lab.diagnosis.suspect import Basis, Suspect
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.units import show_seconds
 
@@ -25,8 +25,7 @@ UNSURE = "the difference is within the uncertainty of this prediction"
 Found = tuple[list[Suspect], list[str]]  # suspects, and sentences on what is as predicted
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Excess:
+class Excess(Record):
     """The name and the explanation of a part that takes too long."""
 
     name: str

@@ -18,7 +18,7 @@ from flopcast.lab.diagnosis.job_edits import with_recompute
 from flopcast.lab.diagnosis.suspect import Basis, Contradiction, Predict, Suspect
 from flopcast.lab.diagnosis.timer_suspects import pass_times
 from flopcast.lab.logs.timers import Part, TimedPart
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.report import Report
 from flopcast.units import Number, show_seconds
 
@@ -28,8 +28,7 @@ LEAST_OFF = math.log(1.2)  # of the ratio from the job's: less is no contradicti
 NEARER = 0.5  # of that distance, at most, from another kind of recompute
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PassRatio:
+class PassRatio(Record):
     """The ratio of the backward pass to the forward pass: `measured_ratio` by the timers, and
     `predicted_ratio` for the job.
 

@@ -19,7 +19,7 @@ from flopcast.lab.diagnosis.step_series import Pauses, Slowing, pauses_of, slowi
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.lab.logs.log import Log, SteadyTime, steady_records
 from flopcast.lab.logs.timers import Part, parts_in
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.job import Job
 from flopcast.units import show_seconds
 
@@ -38,8 +38,7 @@ PARTS: dict[Part, str] = {  # of a step that may get slower, as they are called
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Series:
+class Series(Record, eq=False):
     """Possible causes of a slow run in its step times.
 
     `level_s` is the step time without pauses, before the run became slower; `steps` are the numbers of

@@ -19,7 +19,7 @@ from flopcast.lab.diagnosis.suspect import CERTAINTY, Predict, Suspect
 from flopcast.layers.experts import Experts
 from flopcast.operators.item import Item
 from flopcast.prediction import programs_of
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.memory_report import memory_report
 from flopcast.report.report import LAUNCH, Report
 from flopcast.report.versus import time_ratio
@@ -33,8 +33,7 @@ BEFORE_EXPERTS = ("attention", "router")  # parts of a layer with tensors of fix
 UNSETTLED_GAIN = 0.05  # of the step, that is worth advice although its interval contains zero
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Setting(Record):
     """A setting: its fault, its switch, and the jobs with other values of the setting, the best first.
 
     `switch` is a field of `Switches`. `changed` gives no job if the setting is right or has no effect. A

@@ -19,7 +19,7 @@ from flopcast.errors import SpecError, spec_error
 from flopcast.lab.diagnosis.job_edits import with_recompute
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, Suspect
 from flopcast.lab.logs.log import Log
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.search.cluster_sizes import sized
 from flopcast.spec.job import Job
@@ -27,8 +27,7 @@ from flopcast.spec.job import Job
 Value = int | str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class Kind(Record):
     """A size that a log may state: its name, and its place in the log and in the job.
 
     Attributes
@@ -53,8 +52,7 @@ class Kind:
     edit: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Size:
+class Size(Record):
     """A size of the run that differs from that of the job; `kind` is a name of KINDS."""
 
     kind: str
@@ -62,8 +60,7 @@ class Size:
     ours: Value
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Logged:
+class Logged(Record, eq=False):
     """The prediction with the sizes in a log, and a suspect and a contradiction for each size.
 
     `describes_run` is False if flopcast cannot predict the job with these sizes. The report is then that

@@ -12,7 +12,7 @@ records.
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 WINDOW = 21  # records of the running median
 PAUSE_RATIO, PAUSE_SIGMAS = 1.15, 6.0
@@ -24,8 +24,7 @@ STEADY_SHARE = 0.7  # of pauses whose distance is a multiple of the usual one
 SCALE = 1.4826  # of a median absolute deviation, to a standard deviation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pauses:
+class Pauses(Record):
     """Records that took much longer than their neighbours.
 
     `place` holds their indices, `steps` their numbers, and `extra_s` the additional time compared with
@@ -46,8 +45,7 @@ class Pauses:
         return Pauses(place=self.place[chosen], steps=self.steps[chosen], extra_s=self.extra_s[chosen])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slowing:
+class Slowing(Record):
     """A run whose steps become slower, from `before_s` to `after_s`.
 
     `since_step` is the step at which the level changed, and `place` is its record; both are None if the

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.report.summary import Summarised, Summary
 from flopcast.spec.job import Job
@@ -30,8 +30,7 @@ CERTAINTY: dict[Basis, float] = {  # by which the seconds of suspects are compar
 GUESSES: tuple[Basis, ...] = ("unsettled", "possible")  # listed after all other suspects, in this order
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suspect:
+class Suspect(Record):
     """One reason for a slow step.
 
     Attributes
@@ -83,8 +82,7 @@ class Suspect:
         return (GUESSES.index(self.basis) + 1 if self.basis in GUESSES else 0), -self.rank
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contradiction:
+class Contradiction(Record):
     """A fact which shows that a log does not come from a run of a job.
 
     Attributes
@@ -100,8 +98,7 @@ class Contradiction:
     change: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
-class SlowStep(Summarised):
+class SlowStep(Record, Summarised, eq=False, repr=False):
     """A diagnosis: a measured step, the predicted step, and the suspects.
 
     `report` is the prediction of the job with the sizes in the log. `contradictions` are differences

@@ -16,7 +16,7 @@ from flopcast.lab.diagnosis.excess import Found, compared, shown_by
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.lab.logs.timers import OF_A_NEWER_RELEASE, Part, TimedPart
 from flopcast.operators.item import Item
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.report import BUBBLE, Report
 from flopcast.units import show_seconds
 
@@ -78,8 +78,7 @@ def timed_parts(report: Report) -> dict[str, float]:
     return dict(seconds)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PassTimes:
+class PassTimes(Record):
     """Predicted seconds of a step's passes on the busiest stage; `backward_s` includes `recompute_s`."""
 
     forward_s: float

@@ -16,7 +16,7 @@ import numpy as np
 from flopcast.dtypes import Counts, Integers
 from flopcast.files.package_table import read_table
 from flopcast.library.catalog import folder
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 TIMM = "timm.json.gz"
@@ -25,8 +25,7 @@ KINDS: Mapping[str, Sequence[str]] = {  # columns of each kind
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ModelFacts:
+class ModelFacts(Record, eq=False):
     """One model at one size of images: its parameters, its tensors of weights, and its operators.
 
     `eager` and `fused` hold positions and counts of operators: each operator is one kernel (eager), or a
@@ -39,8 +38,7 @@ class ModelFacts:
     fused: tuple[Integers, Counts]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GraphFacts:
+class GraphFacts(Record, eq=False):
     """All facts of a file: tables by kind, the position of each table's first row, models by name."""
 
     tables: Mapping[str, Counts]

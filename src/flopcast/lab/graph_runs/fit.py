@@ -26,7 +26,7 @@ from flopcast.cost.graph_kernels.efficiency import (
 )
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.dtypes import Counts, Flags, Floats, Integers, Logs
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 ROUNDS, ROUNDS_FROM_START = 8, 4
 LEAST_ERROR = 0.05  # smaller errors of a row weigh no more
@@ -39,8 +39,7 @@ MOST_ROWS = 350  # that all rows of a fit count as: they share models, devices a
 LARGEST_STEP, SMALLEST_STEP = 1.0, 0.01
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Observed:
+class Observed(Record, eq=False):
     """Kernels of measured graphs, and the seconds of the graphs.
 
     `device` is the index of each graph's device.
@@ -61,8 +60,7 @@ class Observed:
         return len(self.measured_s)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Fitted:
+class Fitted(Record, eq=False):
     """The logarithm of each fitted number (efficiency.number_names), and the two levels of each device."""
 
     numbers: Logs
@@ -74,8 +72,7 @@ class Fitted:
         return cls(numbers=prior_numbers() if numbers is None else numbers, levels=np.zeros((devices, 2)))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Prepared:
+class Prepared(Record, eq=False):
     """The data of a fit, which stay the same while the efficiencies change."""
 
     observed: Observed

@@ -15,7 +15,7 @@ from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.files.package_table import meanings, read_table
 from flopcast.lab.graph_runs.facts import KINDS, GraphFacts
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Precision = Literal["amp", "half", "fp32"]
 ELEMENT_BYTES: Mapping[Precision, float] = {"amp": 2.0, "half": 2.0, "fp32": 4.0}
@@ -28,8 +28,7 @@ USUAL_PASSES = 5.0  # over the results of products between them: a norm, an acti
 USUAL_SHAPE = {"depth": 8.0, "width": 7.0, "rows": 8.0, "window": 3.17}  # log2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Software:
+class Software(Record):
     """How a framework runs a model.
 
     `fuses_attention`: scaled_dot_product_attention is one kernel (PyTorch 2.0 and later). `channels_last`:
@@ -43,8 +42,7 @@ class Software:
     trains: bool = False
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Selected:
+class Selected(Record, eq=False):
     """Rows of one kind of operators: columns by name, the graph, the calls, and the batch of the graph."""
 
     graph: Integers

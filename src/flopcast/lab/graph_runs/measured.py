@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 PER_SECOND: Mapping[str, Number] = {"s": 1.0, "ms": 1e3}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MeasuredGraph(MeasuredNumber):
+class MeasuredGraph(MeasuredNumber, slots=False):
     """One measured number: a time in its unit, or samples per second with `samples` in a step."""
 
     samples: Number = 0.0
@@ -32,8 +31,7 @@ class MeasuredGraph(MeasuredNumber):
         return self.samples / self.value if self.samples else self.value / PER_SECOND[self.unit]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setup:
+class Setup(Record):
     """The device and the software of a graph; `efficiencies` names the set of fitted numbers to use."""
 
     device: str
@@ -41,8 +39,7 @@ class Setup:
     efficiencies: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GraphRun(MeasuredRun[MeasuredGraph]):
+class GraphRun(MeasuredRun[MeasuredGraph], slots=False):
     """One measured row of a table. Its model may have known facts, published totals, or neither.
 
     `groups` holds the device, the table and the family.

@@ -16,15 +16,14 @@ from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
 from flopcast.lab.run_tables import RunTable
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 _NAMES = read_table(__package__, "names.yaml")
 DEVICES: Mapping[str, str] = _NAMES["neusight"]
 ACCUMULATED = 3.0  # tensors: a gradient and the sum so far are read, the sum is written
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
+class Layer(Record):
     """A transformer of the table. `passes`: the elementwise operators of its activation and of its scores.
 
     Graphs of BERT have logits only in training, and more parameters around the layer: token types, a norm

@@ -10,15 +10,14 @@ import numpy as np
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
 from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT, FLOP_OF_INSTRUCTION
 from flopcast.lab.graph_runs.kernels import PASSES_OF_GROUP_NORM
-from flopcast.records import dataclass, field, replace
+from flopcast.records import Record, field, replace
 from flopcast.units import Number
 
 ONE = np.zeros(1, dtype=np.intp)
 HEAD_MULTIPLE = 32
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Sketch:
+class Sketch(Record, eq=False):
     """Collects the kernels of one model; each method adds one kind of kernels.
 
     `attention_time_ratio`: the time of attention relative to its newest kernels.

@@ -17,7 +17,7 @@ from flopcast.lab.graph_runs.kernels import Precision, Software
 from flopcast.lab.graph_runs.machines import is_processor
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.run_tables import ReadOptions, RunTable
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.units import Number
 
 DEVICES: Mapping[str, str] = read_table(__package__, "names.yaml")["timm"]
@@ -32,8 +32,7 @@ _NAME = re.compile(
 _ORIGINS = re.compile(r"^(tf|gluon|legacy|test|tv|ig|ssl|swsl|jx|adv|ens|dm)_")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableFacts:
+class TableFacts(Record):
     """The facts that the user or the name of a file states."""
 
     device: str

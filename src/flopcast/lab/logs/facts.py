@@ -13,7 +13,7 @@ import math
 import re
 
 from flopcast.lab.logs.formats import MLLOG, NUMBER, log_table, mlperf_event, number
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 MIB, GIB = 1024.0**2, 1024.0**3
 ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"
@@ -24,8 +24,7 @@ MOST, MOST_BYTES = 2.0**40, 2.0**60  # what is larger is no size of a job, no me
 ALL = (ALLOCATED, MAX_ALLOCATED, RESERVED, MAX_RESERVED)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryLine:
+class MemoryLine(Record):
     """A line that reports memory: a text that it contains, and the unit and meaning of its numbers."""
 
     cue: str

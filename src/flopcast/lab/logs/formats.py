@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any
 
 from flopcast.files.package_table import read_table
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 RATE_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -40,8 +40,7 @@ Fields = dict[str, float]  # names of lab.logs.log.LoggedSteps, and RUNTIME, NUM
 RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that is printed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogLine:
+class LogLine(Record):
     """The values in a line about a step.
 
     A `complete` line ends a step. The values of other lines belong to the next `complete` line.
@@ -51,8 +50,7 @@ class LogLine:
     complete: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogFormat:
+class LogFormat(Record):
     """The format in which a framework prints steps: texts of which a line must contain one, a reader, and
     an example.
 

@@ -13,15 +13,14 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.logs.timers import Timer
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 MOST_LISTED = 5  # skipped steps in a sentence
 WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class LoggedSteps:
+class LoggedSteps(Record, eq=False):
     """One entry per printed record, in the log's order. All arrays have shape (records,). Missing numbers
     are NaN.
 
@@ -38,8 +37,7 @@ class LoggedSteps:
     global_batch: Counts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankMemory:
+class RankMemory(Record):
     """The largest memory that one rank printed, or None if the rank printed none. `rank` is None if no
     line states it.
 
@@ -53,8 +51,7 @@ class RankMemory:
     max_reserved_bytes: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SteadyTime:
+class SteadyTime(Record):
     """Step time of the steady records: `best_s` is the shortest; 80 % lie between `low_s` and `high_s`."""
 
     median_s: float
@@ -66,8 +63,7 @@ class SteadyTime:
     num_skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedRow:
+class SkippedRow(Record, kw_only=False):
     """A printed step that was not used: the number of its line, the line's text, and the reason."""
 
     line: int
@@ -75,8 +71,7 @@ class SkippedRow:
     because: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Log:
+class Log(Record, eq=False):
     """The content of one training log.
 
     `framework` is a name of `lab.logs.formats.FORMATS`. Sizes of the job are None where the log does not

@@ -15,7 +15,7 @@ import numpy as np
 from flopcast.lab.logs.formats import FORMATS
 from flopcast.lab.logs.log import Log, SteadyTime
 from flopcast.library import catalog
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.flop_conventions import CONVENTIONS, Match, match_convention
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
@@ -24,8 +24,7 @@ from flopcast.units import Number
 MANY_BAD_SHARE = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogComparison:
+class LogComparison(Record):
     """Comparison of one report with one log; a value is None if the log does not state it.
 
     `step` summarises the steady steps; `inside` is True if their median lies in the 90 % interval of the

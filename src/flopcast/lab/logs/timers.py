@@ -21,7 +21,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.logs.formats import NUMBER, log_table, number
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 Part = Literal[
     "data",
@@ -53,8 +53,7 @@ _ROW = "time (ms) |"
 _CELL = re.compile(rf"\s*([a-z][\w -]*?):\s*{NUMBER}\s*$")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Timer:
+class Timer(Record, eq=False):
     """The printed values of one timer; all arrays have shape (records,).
 
     `step` is the last step printed before the timer. `least_s` belongs to the fastest rank and `most_s`
@@ -70,8 +69,7 @@ class Timer:
     slowest_rank: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimedPart:
+class TimedPart(Record):
     """Median seconds of one part of a step. The fields have the same meaning as those of `Timer`."""
 
     name: str
@@ -107,8 +105,7 @@ def parts_in(timers: Iterable[Timer], steps: Counts) -> dict[Part, TimedPart]:
     return found
 
 
-@dataclass(eq=False, slots=True)
-class _Rows:
+class _Rows(Record, eq=False, frozen=False, kw_only=False):
     """One timer's values: steps, seconds of the fastest and of the slowest rank, the slowest rank."""
 
     step: "array[float]" = field(default_factory=lambda: array("d"))

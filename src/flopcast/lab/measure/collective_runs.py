@@ -11,13 +11,12 @@ from typing import Any
 from flopcast.lab.measure.device import Tensor, Torch
 from flopcast.lab.measure.sample_pack import ALONE
 from flopcast.lab.measure.timing import AbstractBench, Run
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 ELEMENT_BYTES = 2  # messages of bf16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ranks:
+class Ranks(Record):
     """The ranks and sizes that torchrun gives to this process."""
 
     rank: int
@@ -26,8 +25,7 @@ class Ranks:
     local_world: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankGroup:
+class RankGroup(Record):
     """The ranks of one collective: their numbers, and the `inside` ranks on each of `nodes` nodes."""
 
     inside: int
@@ -35,8 +33,7 @@ class RankGroup:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Record):
     """One collective of one size over one group; an overlapped one runs concurrently with a product."""
 
     collective: str
@@ -51,8 +48,7 @@ class Entry:
         return f"{self.collective}|{self.message_bytes}|{group.inside}|{group.nodes}|{self.condition}"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Peers:
+class Peers(Record, eq=False):
     """Torch's distributed package after its setup; `handles` holds its groups by their ranks."""
 
     torch: Torch

@@ -13,7 +13,7 @@ from typing import Any
 
 from flopcast.errors import spec_error
 from flopcast.lab.measure.timing import AbstractBench, Mark
-from flopcast.records import dataclass
+from flopcast.records import Record, dataclass
 
 Torch = Any  # the module: it is imported when a run starts, so its types are not known here
 Tensor = Any
@@ -24,8 +24,7 @@ USUAL_CACHE_BYTES = 50e6  # of an H100 (its architecture white paper): where tor
 LEAST_FLUSH_BYTES = 2 * USUAL_CACHE_BYTES  # a small cache is overwritten too soon for the host
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
+class Identity(Record):
     """The device as torch describes it.
 
     `cache_bytes` is the last-level cache; `memory_bytes` is the memory that is free now. `uuid` identifies
@@ -42,8 +41,7 @@ class Identity:
     uuid: str = ""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Place:
+class Place(Record, eq=False):
     """The place of operands: the torch package, and torch's name of the device."""
 
     torch: Torch

@@ -21,13 +21,12 @@ from flopcast.operators.base import AbstractOperator
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.memory_bound import KINDS
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 _OPERATORS = read_table(__package__, "spaces.yaml")["operators"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
+class Need(Record):
     """The work of one execution of a shape, and the memory of its operands.
 
     `held_bytes` is an upper bound on the tensors that must exist to run it.

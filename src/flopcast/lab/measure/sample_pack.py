@@ -15,7 +15,7 @@ from statistics import median
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.lab.measure.sampling_plan import COLD, LOADED
 from flopcast.lab.measure.shapes import SIZES, Shape
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 FORMAT_VERSION = 1
 MEDIAN_SLACK = 0.01  # a median that differs more from its repetitions has another unit, or another row
@@ -35,8 +35,7 @@ MESSAGE_COLUMNS = (
 ALONE, OVERLAPPED = "alone", "overlapped"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class Reading(Record):
     """Sensor readings while the device was busy; None if they are unknown."""
 
     clock_mhz: Megahertz | None = None
@@ -44,8 +43,7 @@ class Reading:
     temperature_c: Celsius | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class Sample(Record):
     """One shape under one condition: "cold" (idle between repetitions) or "loaded" (back to back).
 
     A loaded repetition is the mean over a batch of executions that takes at least two milliseconds.
@@ -68,8 +66,7 @@ class Sample:
         return median(self.repetitions_us) * 1e-6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MessageSample:
+class MessageSample(Record):
     """One collective of one size over `inside` ranks on each of `nodes` nodes.
 
     `message_bytes` follows operators/messages.py. An "overlapped" message ran concurrently with a
@@ -93,8 +90,7 @@ class MessageSample:
         return f"{self.collective}|{self.message_bytes}|{self.inside}|{self.nodes}|{self.condition}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class Manifest(Record):
     """The circumstances of the measurement of a pack that its rows do not state.
 
     `unsupported` holds the keys of shapes that this device or this release of torch could not run, with

@@ -14,7 +14,7 @@ from collections.abc import Container, Mapping
 
 from flopcast.lab.measure.measured_operators import need_of
 from flopcast.lab.measure.shapes import SPACES, SamplingSpace, Shape
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 COLD, LOADED = "cold", "loaded"
 ROUNDS = 11
@@ -28,8 +28,7 @@ SETUP_S = 0.03  # allocation and random numbers of one shape
 COMPILE_S = 8.0  # the first use of a class that is compiled
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speed:
+class Speed(Record):
     """The speed of a device, for estimates of measuring times.
 
     It comes from data sheets and is never a result.
@@ -46,8 +45,7 @@ class Speed:
     tiny: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effort:
+class Effort(Record):
     """The effort of timing one shape.
 
     It holds the repetitions for each condition, and three durations in seconds: idle time before each cold
@@ -65,8 +63,7 @@ QUICK = Effort(repetitions=5, idle_s=0.003, load_s=0.2, heat_s=2.0)
 TINY = Effort(repetitions=3, idle_s=0.0, load_s=0.01, heat_s=0.02)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
+class Planned(Record):
     """One measurement: a shape, a condition, and its expected duration in seconds."""
 
     shape: Shape

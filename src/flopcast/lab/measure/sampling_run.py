@@ -16,7 +16,7 @@ from flopcast.lab.measure.sample_pack import Reading, Sample
 from flopcast.lab.measure.sampling_plan import HOST_LAUNCHES, LOADED, Effort, Planned, Speed
 from flopcast.lab.measure.shapes import Shape
 from flopcast.lab.measure.timing import AbstractBench, Run, cold, host_launch, loaded, round_trip, warm_up
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 MOST_SETS = 16  # of operands that a loaded measurement rotates
 COOLED_S = 0.5  # idle longer than this, and a loaded device has cooled: it is heated again
@@ -49,16 +49,14 @@ class Make(Protocol):
         """Run the shape; raise one of CANNOT if the device or torch cannot run it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unsupported:
+class Unsupported(Record):
     """A measurement that was not possible, with the first line of the reason."""
 
     key: str
     why: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class BenchmarkDevice:
+class BenchmarkDevice(Record, eq=False):
     """The interface of a device for a run.
 
     `make` allocates operands, `release` frees their memory, `sense` reads clocks, power and temperature;

@@ -21,7 +21,7 @@ from typing import Any
 
 from flopcast.files.package_table import read_table
 from flopcast.operators.memory_bound import KINDS
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 # by what sizes shrink where a processor runs them: seconds become milliseconds
 TINY_LOW, TINY_HIGH = 16, 64
@@ -32,8 +32,7 @@ Sizes = tuple[tuple[str, int], ...]
 Variant = tuple[str, str, tuple[str, ...]]  # layout, dtype, flags
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class Shape(Record):
     """One kernel with its sizes, which is timed.
 
     `kernel` is the class of its curve, with the names of operators; `layout` is the layout of a dense GEMM,
@@ -63,8 +62,7 @@ class Shape:
         return dict(self.sizes)[name]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SizeRange:
+class SizeRange(Record):
     """One size: log-spaced between `low` and `high` in whole multiples, or one of `choices`.
 
     A choice that is listed twice is visited twice as often; choices are not reduced on a CPU.
@@ -93,8 +91,7 @@ class SizeRange:
         return replace(self, low=low, high=max(low, self.high // TINY_HIGH), multiple=min(self.multiple, 8))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SamplingSpace:
+class SamplingSpace(Record):
     """The shapes to sample for one kernel class.
 
     `variants` are visited in turn, one for each point. `share` is the number of points in the first

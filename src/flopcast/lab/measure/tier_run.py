@@ -15,7 +15,7 @@ from flopcast.lab.measure.device import Place, ProcessorBench
 from flopcast.lab.measure.sampling_run import CANNOT, Unsupported, first_line
 from flopcast.lab.measure.tier_samples import COPIES, HOST_UPDATE, PINNED, STORAGE, TierSample, tier_key
 from flopcast.lab.measure.timing import AbstractBench, Run, mean_run_s, warm_up
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 UPDATE_BYTES = 28  # a parameter of AdamW: 16 read (gradient, weight, two moments), 12 written
 MOST_STORAGE_S = 10.0  # of each direction
@@ -23,8 +23,7 @@ COPY_S = 0.3  # an estimate, as the next ones: for the seconds of a plan only
 NEEDED_S = {HOST_UPDATE: 2.0, **dict.fromkeys(STORAGE, MOST_STORAGE_S)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierEffort:
+class TierEffort(Record):
     """Bytes of one copy, parameters of the update, bytes of the files, and repetitions."""
 
     copy_bytes: int = 256 * 2**20

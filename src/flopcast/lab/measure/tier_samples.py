@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from flopcast.lab.measure.sample_pack import check_columns, repetitions_of_row, times_of_row
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import show
 
 TIER_COLUMNS = ("device", "kind", "folder", "size_bytes", "repetitions_us", "median_us")
@@ -22,8 +22,7 @@ STORAGE = ("storage_write", "storage_read")
 TIER_KINDS = (*COPIES, HOST_UPDATE, *STORAGE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierSample:
+class TierSample(Record):
     """Bytes that were copied to or from memory outside the device, and the seconds of each repetition.
 
     `kind` is one of TIER_KINDS. A "host_update" counts 28 bytes for each parameter of AdamW. `folder` is

@@ -42,7 +42,7 @@ from flopcast.lab.offload_runs.rows import MILLISECONDS, OffloadRun, Part
 from flopcast.library import catalog
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.report import Report
 from flopcast.spec.offload import stride_of
 from flopcast.spec.site import Site, SiteFactor
@@ -56,8 +56,7 @@ FEWEST_RUNS = 8  # interleaved ones
 UPDATE = "host_update["  # factors of updates begin so
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scaled:
+class Scaled(Record):
     """The seconds of one part of a step that a factor scales, and the predicted seconds of that part."""
 
     factor: str

@@ -11,7 +11,6 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.lab.run_tables import Row
 from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
-from flopcast.records import dataclass
 from flopcast.requests.job_files import job_of
 from flopcast.spec.job import Job
 
@@ -26,16 +25,14 @@ MILLISECONDS = 1e3  # of a second
 KV_HEADS = 4  # of all models
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MeasuredPart(MeasuredNumber):
+class MeasuredPart(MeasuredNumber, slots=False):
     """One measured number, in milliseconds, and the part of a step that it times."""
 
     unit: str = "ms"
     part: Part
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OffloadRun(MeasuredRun[MeasuredPart]):
+class OffloadRun(MeasuredRun[MeasuredPart], slots=False):
     """One row of a table: its job, or the reason why it cannot be predicted.
 
     `groups` holds the machine, the model, the folder of its logs and the method.

@@ -14,23 +14,21 @@ from typing import Any
 
 from flopcast.files.package_table import read_table
 from flopcast.lab.published.mlperf import published_row
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 
 Place = tuple[str, str]  # part of a Run ("" is the run itself) and field
 GIB = 2.0**30
 MLPERF = "MLPerf Training"  # whose cells hold several facts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class Column(Record):
     """One column: the field for its value, and the factor from its unit to SI."""
 
     to: Place
     unit_factor: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Header:
+class Header(Record):
     """One kind of table, identified by the columns `marks`, all of which must be present.
 
     `columns` are the columns that are read; a column in `derived` gives a fact only if the column of this

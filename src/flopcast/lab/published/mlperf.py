@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 
 from flopcast.lab.samples.columns import as_number
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 
 SEQUENCE_LENGTH = "8192"  # of all three benchmarks; shorter documents are packed (training_policies)
 LORA_NOTES = "LoRA rank 16 on query, key, value and output projections of packed documents"
@@ -32,8 +32,7 @@ _RELEASE = re.compile(r"NeMo\D{0,30}\b(2\d[.]\d\d)\b", re.IGNORECASE)  # of NeMo
 AMD = re.compile(r"MI\d{3}X?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Configuration:
+class _Configuration(Record):
     """The contents of a configuration file's name: degrees, and whether GEMMs run in 4 bits."""
 
     name: str

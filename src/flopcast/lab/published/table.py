@@ -25,7 +25,7 @@ from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
 from flopcast.meant_quantities import meant_count, meant_quantity
 from flopcast.quantities import parse_quantity
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.units import units_of
 
 WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
@@ -37,8 +37,7 @@ TITLES = {column.to: title for title, column in PUBLISHED.columns.items()}
 PARTS = ("architecture", "machine", "mapping", "software", "observed")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunTable:
+class RunTable(Record):
     """The runs of one file, the faults of other rows, and the ids of these rows by their place.
 
     `corrected` are the runs of these rows after all fixes, if their fixes correct them; a wrong measurement

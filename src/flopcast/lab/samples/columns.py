@@ -21,7 +21,7 @@ from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.tables import other_separator
 from flopcast.files.unpacked import read_unpacked
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 Cells = Sequence[str | None]
 Mask = npt.NDArray[np.bool_]
@@ -30,8 +30,7 @@ TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
 ON_TOP = ("_notify_us",)  # what comes on top of another time may be 0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class MeasuredTable:
+class MeasuredTable(Record, eq=False):
     """Columns of equal length, and the faults of the rows that were left out.
 
     `columns` are float64 arrays by name, (rows,); each fault in `problems` names the file and the line.

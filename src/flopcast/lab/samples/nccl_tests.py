@@ -27,7 +27,7 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.errors import Problem, SpecError
 from flopcast.files.unpacked import read_unpacked
 from flopcast.lab.samples.columns import as_number
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number
 
 MOST_BYTES = 200_000_000
@@ -54,8 +54,7 @@ _FAILED = re.compile(r"\bOut of bounds values\s*:\s*(\d+)\s+FAILED")
 _HEADER = ("size", "count", "type")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveRow:
+class CollectiveRow(Record):
     """One message size of one run, either out of place or in place (the result replaces the input).
 
     `message_bytes` follows operators/messages.py; `ranks` and `nodes` are those of one group if a run was
@@ -74,8 +73,7 @@ class CollectiveRow:
     line: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveLog:
+class CollectiveLog(Record):
     """The usable rows, and the faults and doubts, each with its line."""
 
     rows: tuple[CollectiveRow, ...]

@@ -35,7 +35,7 @@ from flopcast.lab.measure.sample_pack import (
 )
 from flopcast.lab.measure.tier_samples import TIER_COLUMNS, TierSample, tier_of, tier_row
 from flopcast.lab.samples.columns import bad_row
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.requests.job_files import read_file
 
 MANIFEST, SAMPLES, MESSAGES, TIERS = "manifest.json", "samples.csv", "collectives.csv", "tiers.csv"
@@ -46,8 +46,7 @@ AnySample = Sample | MessageSample | TierSample
 Row = TypeVar("Row", Sample, MessageSample, TierSample)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Pack:
+class Pack(Record, eq=False):
     """The good rows of a pack, and the faults of the rows that were left out.
 
     If rows have equal keys, only the last one counts, because it was measured again.

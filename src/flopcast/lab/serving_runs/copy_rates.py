@@ -16,7 +16,7 @@ import numpy as np
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.serving_runs.rows import ServingRun
 from flopcast.library.curves import load_serving_book
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.instances import times_of
 from flopcast.serving.pass_copies import PassCopies
@@ -72,8 +72,7 @@ def _same(one: ServingJob, other: ServingJob) -> bool:
     return one.engine.name == other.engine.name and one.plan.streams
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Batch:
+class _Batch(Record, eq=False):
     """One static batch that was measured: its passes, their seconds without copies, and its copies."""
 
     tokens: Number  # that the batch generates

@@ -29,7 +29,7 @@ from flopcast.lab.serving_runs.quantities import PER_UNIT
 from flopcast.lab.serving_runs.rows import ComparedServing
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.serving_report import ServingReport
 from flopcast.spec.iteration_cost import IterationCost
 from flopcast.spec.model import Model
@@ -66,8 +66,7 @@ SPREADS: dict[tuple[str, ...], str] = {
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Observed:
+class Observed(Record, eq=False):
     """The equation of a row: its seconds are the sum of `parts` times the constants, plus `known_s`."""
 
     names: tuple[str, ...]  # of the constants

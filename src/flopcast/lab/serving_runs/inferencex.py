@@ -41,7 +41,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from flopcast.lab.catalog_facts import catalog_facts
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.strict_model import StrictModel
 
 MANY = 16  # open requests
@@ -58,8 +58,7 @@ SHORT = "1024/1024"
 DEPLOYMENT = re.compile(r"(?:m(\d)\s+)?([\d,]+):(\d+)([TEDP])(\d+)\+(\d+)([TEDP])(\d+)(?:x(\d+))?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweptPool:
+class SweptPool(Record):
     """The instances of a pool: their number, and the degrees of each."""
 
     instances: int
@@ -84,8 +83,7 @@ class SweptPool:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Swept:
+class Swept(Record):
     """One deployment of a sweep, with the concurrencies at which it was measured."""
 
     concurrencies: tuple[int, ...]
@@ -154,8 +152,7 @@ class InferenceX(StrictModel):
     drafted: tuple[DraftedRange, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchWait:
+class BatchWait(Record):
     """The passes for which prompts wait for others, and the share of max_tokens of a full pass."""
 
     passes: int

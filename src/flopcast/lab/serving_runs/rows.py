@@ -17,7 +17,7 @@ from flopcast.lab.serving_runs.quantities import Reader
 from flopcast.lab.serving_runs.releases import padded_experts
 from flopcast.library import catalog
 from flopcast.library.engine_releases import engine_of_release
-from flopcast.records import dataclass, field
+from flopcast.records import Record, field
 from flopcast.requests.serving_request import with_degree
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
@@ -38,8 +38,7 @@ FRONT_END = ("request_s", "prompt_token_s", "streamed_s")  # the times of HTTP a
 LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the host's times in Python
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Measured(MeasuredNumber):
+class Measured(MeasuredNumber, slots=False):
     """One measured number, and the corresponding number of a report.
 
     `read` returns the prediction in the unit of the number (quantities.py). `teaches` states which
@@ -57,8 +56,7 @@ def measured_in(row: Mapping[str, Any], columns: Mapping[str, tuple[str, Reader]
             yield Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ServingRun(MeasuredRun[Measured]):
+class ServingRun(MeasuredRun[Measured], slots=False):
     """One row of a table: its job, or the reason why it cannot be predicted.
 
     `trace` holds the requests of a job whose traffic names a trace. The first and the last
@@ -75,8 +73,7 @@ ComparedServing = Compared[ServingRun, Measured]
 ServingScores = Scores[ServingRun, Measured]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowFacts:
+class RowFacts(Record):
     """The facts of a row about a deployment and its traffic.
 
     `plan` holds fields of a Deployment; without a tensor-parallel degree, flopcast chooses the degree.
@@ -102,8 +99,7 @@ class RowFacts:
     launches_by_python: bool = True
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ServingRows:
+class ServingRows(Record, eq=False):
     """The conversion of each row of a table to a run.
 
     `identity` names the columns that identify a row. `unsupported` returns why a row cannot be predicted,

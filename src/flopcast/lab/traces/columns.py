@@ -15,13 +15,12 @@ import numpy as np
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.calibration.kernel_names import kernel_class, kind_of
 from flopcast.lab.calibration.trace import Trace, Words, inside, stream_of
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 KEPT = ("kernel", "operator", "shapes", "dtypes", "call", "queue", "message_bytes", "ranks")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Launched:
+class Launched(Record, eq=False):
     """Kernels of all devices with their launches; all arrays have shape (kernels,). Words are indices
     into `words`.
 
@@ -47,8 +46,7 @@ class Launched:
     ranks: Counts
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class TracedSteps:
+class TracedSteps(Record, eq=False):
     """Annotated steps of a trace.
 
     Attributes

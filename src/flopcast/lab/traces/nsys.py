@@ -30,7 +30,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import opened, too_long
 from flopcast.lab.calibration.trace import Trace, Words
 from flopcast.lab.traces.columns import Launched, TracedSteps, traced
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 MOST_BYTES = 1 << 36
 S_PER_NS = 1e-9
@@ -48,8 +48,7 @@ _SIZES = re.compile(r", sizes = (\[.*?\])(?:, input_op_ids = .*)?$")
 Row = tuple[int, int, int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Record, kw_only=False):
     """One NVTX range of one thread; times are in nanoseconds."""
 
     start: int
@@ -198,8 +197,7 @@ def _steps(ranges: Mapping[int, list[_Range]]) -> TracedSteps:
     )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Joined:
+class _Joined(Record, eq=False, kw_only=False):
     """Kernels with the facts of their launches: the operator's range, the pass, the time."""
 
     words: Words

@@ -15,7 +15,7 @@ from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.validation.profiler_components import component_seconds, sums_in_layer
 from flopcast.lab.validation.suite import Suite, SuiteRow, step_time_of_rate
 from flopcast.memory.peak import peak_memory
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor
@@ -25,8 +25,7 @@ Predict = Callable[[Job], Report]
 SUMS_IN_LAYER = ("encoder_fwd", "encoder_bwd")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedStep:
+class ComparedStep(Record):
     """A measured step and its prediction, with the 90 % interval.
 
     `factors` holds the factors of the step with their sensitivities; `breakdown` holds seconds by
@@ -51,7 +50,6 @@ class ComparedStep:
         return self.low_s <= self.measured_step_time_s <= self.high_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRow(ComparedStep):
     """One run of a suite, compared with one of its measurements.
 
@@ -73,8 +71,7 @@ class ComparedRow(ComparedStep):
     assumptions: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedComponent:
+class ComparedComponent(Record):
     """One component of one run.
 
     `predicted_s` is None if the prediction has no component of this name on the stage.
@@ -92,8 +89,7 @@ class ComparedComponent:
         return None if self.predicted_s is None else self.predicted_s / self.measured_s - 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedSuite:
+class ComparedSuite(Record):
     """A whole suite."""
 
     suite: Suite

@@ -18,13 +18,12 @@ from itertools import combinations
 from typing import NamedTuple
 
 from flopcast.cost.between_plans import TIED_RATIO
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.timeline.uncertainty import Sensitivity, difference, holds_one
 from flopcast.units import nine_digits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(Record):
     """One plan of a sweep, with all times in device-seconds per token.
 
     `name` is the name of the run, and `plan` its short form. A plan that is predicted not to fit (`fits`)
@@ -42,8 +41,7 @@ class Choice:
     breakdown: Mapping[str, float]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pairs:
+class Pairs(Record):
     """All pairs of choices, counted.
 
     Pairs are `apart` if their measured times differ by more than repeated measurements do. All other pairs
@@ -69,8 +67,7 @@ class Pairs:
         return self.number - self.apart
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(Record, eq=False, kw_only=False, slots=False):
     """At least two choices that one source measured, from which one plan is chosen.
 
     `free` states what may differ in addition to the plan: "plan" (nothing), "batch", "precision",

@@ -8,15 +8,14 @@ from the prediction's own factors: it cannot find effects that no factor describ
 
 import math
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.spec.factor_kinds import kind_of
 from flopcast.timeline.uncertainty import log_sigmas
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Diagnosis:
+class Diagnosis(Record):
     """The first suspect of one row.
 
     `factor` has the largest product of step share and sigma; `share` and `log_sigma_factor` belong to this

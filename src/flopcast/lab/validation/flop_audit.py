@@ -8,7 +8,7 @@ Elsewhere: the conventions (report/flop_conventions.py); the printed FLOP that d
 from functools import lru_cache
 
 from flopcast.lab.validation.run import Run, counted_flop
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.flop_conventions import ROUNDING, WORST_MISMATCH, match_convention
 from flopcast.report.metrics import BACKWARD_OVER_FORWARD
 from flopcast.spec.job import Job
@@ -24,8 +24,7 @@ FRAMEWORKS = {  # stack → who wrote the formula that its tables print by
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlopAudit:
+class FlopAudit(Record):
     """The formula that is closest to a row's FLOP.
 
     `mismatch_ratio` is the formula's FLOP divided by the row's FLOP, minus 1; if no formula is within 5

@@ -22,7 +22,7 @@ from flopcast.dtypes import Counts, Floats
 from flopcast.lab.validation.from_run import NOISE_LOG_SIGMA, step_run
 from flopcast.lab.validation.published import ComparedRun
 from flopcast.lab.validation.statistics import grouped
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.site import SiteRun
 from flopcast.units import nine_digits
 
@@ -30,8 +30,7 @@ FEWEST_RUNS = 3
 Machine = tuple[str, str, str, str]  # source, cluster, device, stack
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Guess:
+class Guess(Record):
     """One run, predicted before and after a calibration; the values are logarithms of predicted over
     measured.
 

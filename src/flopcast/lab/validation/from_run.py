@@ -29,7 +29,7 @@ from flopcast.cost.site_runs import UNEXPLAINED, KnownRuns, condition, prior_log
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.step_parts import components, part_row, step_row
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.report.report import Report
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.spec.source import Source
@@ -42,8 +42,7 @@ LEAST_MOVE = 0.001  # of a ratio or a share: smaller ones are not worth a line o
 SURER = 0.99  # of a sigma, likewise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
+class Observation(Record):
     """One measured time: of the step, or of a component in a step.
 
     `log_sigma_factor` is the noise of the measurement, which is about its relative error: the spread of
@@ -55,8 +54,7 @@ class Observation:
     log_sigma_factor: float = NOISE_LOG_SIGMA
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FactorUpdate:
+class FactorUpdate(Record):
     """One factor, before and after the update. Ratios are relative to the prediction: before the update,
     every ratio is 1.
 
@@ -73,8 +71,7 @@ class FactorUpdate:
     taken_share: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Check(Record):
     """One observation and its predictions before and after the update.
 
     `surprise` is the discrepancy before the update in sigmas of prediction and noise together. A value of
@@ -88,8 +85,7 @@ class Check:
     surprise_ratio: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Posterior:
+class Posterior(Record):
     """The factors after the run, the one that explains the most first, and the step with its 90 % interval.
 
     The interval uses the covariance of the factors: with independent factors, it would be wider.

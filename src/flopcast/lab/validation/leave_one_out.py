@@ -26,7 +26,7 @@ from flopcast.lab.calibration.observations import Levels, ObservedStep, Prior, P
 from flopcast.lab.validation.published import ComparedRun, Constants, Published, with_baseline
 from flopcast.lab.validation.repeats import configuration, sweep_of
 from flopcast.lab.validation.statistics import grouped
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.report import JITTER
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
@@ -39,8 +39,7 @@ PASSES = 3  # of prediction and fit; the third moves no level by more than a hun
 NOT_FITTED = ("host", "host_step", "extrapolated", JITTER, "unexplained", BETWEEN_PLANS, UNKNOWN_SITE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstPass:
+class FirstPass(Record):
     """Runs that were predicted without levels, as a fit reads them, and the priors.
 
     Attributes

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flopcast.errors import Problem
 from flopcast.lab.validation.run import Run
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 UNREADABLE = "unreadable"  # instead of a source, which is not known
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
+class LeftOut(Record):
     """A row that is not predicted, with all reasons, and with the faults from which they follow."""
 
     id: str

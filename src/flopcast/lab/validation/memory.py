@@ -13,7 +13,7 @@ from pydantic import Field
 
 from flopcast.lab.calibration.watched import Watched
 from flopcast.memory.peak import PeakMemory
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.spec.job import Job
 from flopcast.strict_model import StrictModel
 
@@ -45,8 +45,7 @@ class MemorySuite(StrictModel):
     rows: tuple[MemoryRow, ...] = Field(min_length=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedMemory:
+class ComparedMemory(Record):
     """The measured and predicted bytes of one row."""
 
     id: str

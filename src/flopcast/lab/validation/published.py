@@ -28,7 +28,7 @@ from flopcast.lab.validation.diagnosis import Diagnosis, first_suspect
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.lab.validation.left_out import LeftOut, refused, unreadable
 from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.report.report import Report
@@ -48,7 +48,6 @@ COLUMNS = "step_time_s, tokens_per_s_per_gpu, tokens_per_s_total, samples_per_s 
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRun(ComparedStep):
     """One run and its prediction.
 
@@ -107,8 +106,7 @@ class ComparedRun(ComparedStep):
         return context_of(self.job.model, self.job.cluster, self.job.plan.precision)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class Published(Record):
     """All rows of some tables: the predicted ones, the left-out ones, and the ids of repeated ones.
 
     `constants` states which constants the predictions use, as explained in `JUDGED`; `fitted_on` holds

@@ -14,13 +14,12 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from flopcast.lab.validation.published import ComparedRun
 from flopcast.lab.validation.statistics import errors, grouped
-from flopcast.records import dataclass
+from flopcast.records import Record
 
 QUOTED_RATIO = 1e-4  # of two times of one release: nearer, the later is the earlier, quoted
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoiseFloor:
+class NoiseFloor(Record):
     """The smallest mean absolute error of a prediction that gives one time per configuration.
 
     `rows` is the number of measurements from which it was computed. If nothing was measured twice, `rows`

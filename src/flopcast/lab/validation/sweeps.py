@@ -16,12 +16,11 @@ from flopcast.lab.validation.compare import ComparedRow, ComparedStep, ComparedS
 from flopcast.lab.validation.decisions import Choice, Sweep
 from flopcast.lab.validation.published import ComparedRun, ideal_s
 from flopcast.lab.validation.statistics import grouped
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.spec.job import Job
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class Decision(Record):
     """The fields that are equal in a sweep, and the fields that must differ."""
 
     kept: Callable[[Job], Hashable]
@@ -46,8 +45,7 @@ DECISIONS: Mapping[str, Decision] = {  # what is free beside the plan → what i
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredChoice:
+class MeasuredChoice(Record):
     """One run as a choice, with the properties that separate decisions."""
 
     source: str

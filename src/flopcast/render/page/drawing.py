@@ -11,15 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.units import Number
 
 WIDTH = 1000
 FEW_RATIO = 500.0  # a logarithmic axis whose ends differ by more shows only powers of ten
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+class Axis(Record):
     """An axis with values from `low` to `high`, drawn from `start` to `end`, linear or logarithmic.
 
     `marked` are the values with a grid line; by default, round multiples of `unit` are chosen.

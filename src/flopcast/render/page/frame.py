@@ -15,12 +15,11 @@ from dataclasses import KW_ONLY
 from hashlib import sha256
 from html import escape
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.page.style import STYLE, UNSCRIPTED
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Record, kw_only=False):
     """A part of a page.
 
     Attributes

@@ -9,7 +9,7 @@ Every text is escaped; each mark has its text as a `<title>`, which browsers sho
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.page.drawing import WIDTH, Axis, described_svg, grid, label, names
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.style import COLOURS, DRAWN, LINED
@@ -21,8 +21,7 @@ OTHER, TIED, ON_FRONT, RECOMMENDED = range(4)  # kinds of marks, those that matt
 HUES = (7, 2, 0, 1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrontMark:
+class FrontMark(Record):
     """One candidate of a front.
 
     Attributes
@@ -44,8 +43,7 @@ class FrontMark:
     interval: tuple[Number, Number] | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FrontDrawing:
+class FrontDrawing(Record, eq=False):
     """The content of a drawing: names of candidates ("plans") and axes, the form of values, and the marks.
 
     With `joined`, a line connects the marks of the front in their order.

@@ -13,7 +13,7 @@ from html import escape
 
 from flopcast.memory.tiers import TierMemory
 from flopcast.memory.verdict import verdict
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.page.drawing import figure, label, legend
 from flopcast.render.page.pipeline import chosen
 from flopcast.render.page.style import HUES
@@ -28,8 +28,7 @@ DRIVER_HUE = HUES - 1
 Part = tuple[int, str, float]  # hue, label, bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StageBar:
+class StageBar(Record, kw_only=False):
     """The content of the bar of a stage: (hue, label, bytes) of its parts, their sum, and the high end."""
 
     stage: int

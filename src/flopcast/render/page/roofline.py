@@ -19,7 +19,7 @@ from html import escape
 import numpy as np
 
 from flopcast.operators.base import AbstractOperator
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.page.drawing import Axis, figure, grid, label, line, mark, names, spanning
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, rate, seconds, share, table
@@ -34,8 +34,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom of a text
 SLOPE_RATIO = 8.0  # a roof is drawn at least down to 1 / SLOPE_RATIO of its bend
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KernelPoint:
+class KernelPoint(Record):
     """One execution of a kernel while nothing else runs. `path_s` is the time of all its executions on the
     critical path.
     """

@@ -6,7 +6,7 @@ Elsewhere: these predictions (search/scaled.py).
 
 from collections.abc import Callable, Sequence
 
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.render.page.drawing import Axis, figure, grid, legend, line, mark, names
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, Quantity, rate, seconds, share, table
@@ -52,8 +52,7 @@ def scaling(steps: Sequence[ScaledStep], *, fine_tunes: bool = False) -> Section
     return Section("scaling", "More and fewer devices", html=drawn + table(caption, headings, rows))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScalingCurve:
+class ScalingCurve(Record):
     """One quantity that is drawn against the number of devices.
 
     Attributes

@@ -10,14 +10,13 @@ from functools import lru_cache
 from html import escape
 from typing import NamedTuple
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import Number, show, show_memory, show_seconds
 
 LEAST_SORTED = 4  # rows that are worth a button to sort them
 
 
-@dataclass(frozen=True, slots=True)
-class Markup:
+class Markup(Record, kw_only=False):
     """Text that is already HTML; its maker must have escaped it."""
 
     html: str

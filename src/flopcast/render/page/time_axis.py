@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 
 from flopcast.dtypes import Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.page.drawing import Axis, described_svg, label
 from flopcast.units import Number, show_seconds
 
@@ -25,8 +25,7 @@ HINT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plot:
+class Plot(Record):
     """The content of a drawing over time.
 
     `drawn` is SVG, with x from 0 to TIME_UNITS and y from 0 to `height`. `rows` are the names of the rows,

@@ -12,7 +12,7 @@ from html import escape
 
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.render.loader_text import loader_lines
 from flopcast.render.outer_text import outer_head, outer_rows, peer_rows
 from flopcast.render.page.drawing import WIDTH, figure, legend
@@ -26,8 +26,7 @@ from flopcast.units import show_seconds
 BAR_HEIGHT, LEAST_NAMED = 34, 0.06  # dots; of the step, for a component that is named in the drawing
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OperatorTime:
+class OperatorTime(Record):
     """One operator of a component in one pass, with its kernel or collective and its seconds per step."""
 
     operator: str

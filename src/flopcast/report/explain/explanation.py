@@ -5,12 +5,11 @@ Elsewhere: which numbers can be explained (registry.py), the explanation of each
 (kernels.py, messages.py, steps.py, memory.py).
 """
 
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.units import show, show_memory, show_seconds, show_usd
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Input:
+class Input(Record):
     """One input of a formula, with its source. `number` is the input in SI units, if it is a number."""
 
     name: str
@@ -19,8 +18,7 @@ class Input:
     number: float | int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
+class Explanation(Record):
     """A number of a report.
 
     `amount` is in `unit`: "s", "B", "USD", "requests/s", or "" for a ratio. The sum of `parts`, if there

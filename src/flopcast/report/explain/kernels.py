@@ -156,7 +156,7 @@ def lasting(name: str, amount: float | int, more: str = "", source: str = "") ->
 def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
     """Return the operator's own fields: sizes and types; switches that are off are omitted."""
     inputs = []
-    for each in fields(work):  # type: ignore[arg-type]
+    for each in fields(work):
         value = getattr(work, each.name)
         if isinstance(value, np.ndarray):
             number = element_at(value, row, column)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.deployments.find import LIKELY, SIMULATED, TIED_RATIO, TINY, excess_ratio
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.screen import promising, screened
@@ -27,8 +27,7 @@ from flopcast.spec.serving_job import ServingJob
 AT_ONCE = 4  # deployments that are simulated before they are compared
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChosenDeployment:
+class ChosenDeployment(Record):
     """The chosen deployment, the number of deployments that fit, and whether the chosen one serves the
     traffic.
 
@@ -62,8 +61,7 @@ class ChosenDeployment:
         return f"{text}; flopcast search compares other plans"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Trial:
+class _Trial(Record, eq=False):
     """A deployment that was simulated once.
 
     `excess_ratio` is the largest ratio of a latency to its limit, and of arrivals to requests that end if

@@ -15,7 +15,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError, common_problems
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.screen import Screened, promising, screened
 from flopcast.search.deployments.space import deployments_of
@@ -54,8 +54,7 @@ class Progress(NamedTuple):
 OnServingProgress = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RankedDeployment:
+class RankedDeployment(Record, eq=False):
     """A deployment that was simulated.
 
     `losses` are the losses of the objectives of the front. `kept` states whether the deployment is
@@ -85,8 +84,7 @@ class RankedDeployment:
         return chance is None or chance >= LIKELY
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class DeploymentResult:
+class DeploymentResult(Record, eq=False):
     """The answer of a search over deployments.
 
     Attributes

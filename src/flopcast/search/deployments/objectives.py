@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 
 from flopcast.errors import InternalError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.deployments.steady import Steady
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.operations import HOUR_S
 from flopcast.units import Number, show, show_seconds, show_usd
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServingObjective:
+class ServingObjective(Record):
     """One objective.
 
     Attributes

@@ -5,7 +5,7 @@ Elsewhere: what the objectives are (objectives.py), the answer (find.py).
 """
 
 from flopcast.errors import Problem, SpecError
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES, ServingObjective
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob
@@ -16,8 +16,7 @@ MEANT = {  # objectives of training, or words for ours → the objective
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class DeploymentQuestion:
+class DeploymentQuestion(Record, eq=False):
     """A search over deployments.
 
     Parameters

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.records import dataclass, replace
+from flopcast.records import Record, replace
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import (
     DeploymentSpace,
@@ -44,8 +44,7 @@ VARIANTS = 4  # limits of one deployment that are simulated beside the best by e
 REQUEST_PART = 0.75  # of its output that a running request has in the cache, at most times
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Screened:
+class Screened(Record, eq=False):
     """One deployment and its estimate.
 
     `excess_ratio` is the largest ratio of an estimate to its limit: of the load to the capacity, or of a

@@ -15,15 +15,14 @@ this takes T, the rate is B / T, and a request that arrives at random waits for 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.records import dataclass
+from flopcast.records import Record
 from flopcast.serving.decode_times import PassSeconds
 from flopcast.serving.pass_times import nodes
 from flopcast.serving.requests import Requests
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
+class Load(Record):
     """The mean numbers of the requests that reach one group of ranks."""
 
     prompt_tokens: float  # that are computed, without those of the prefix cache
@@ -35,8 +34,7 @@ class Load:
     computed_tokens: Number = 1.0  # that it computes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Steady:
+class Steady(Record):
     """Estimates of one deployment, all instances together."""
 
     requests_per_s: float
@@ -47,8 +45,7 @@ class Steady:
     load_ratio: float  # requests that arrive over requests that can be served; 1 for a closed loop
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Curve:
+class Curve(Record, eq=False):
     """Rates and times of an engine for ascending numbers of decoding sequences; arrays of shape (points,).
 
     `iteration_s` is the time per output token of a sequence.
