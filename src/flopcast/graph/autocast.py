@@ -1,12 +1,12 @@
 """Graphs under PyTorch's automatic mixed precision: the tensors in 16 bits and those in 32 bits.
 
-Answers: what does `torch.autocast` change in a graph that was exported without it?
+Answers: how does `torch.autocast` change a graph that was exported without it?
 Elsewhere: what operators compute and keep (canonical.py), the option (requests/graph_models.py).
 
 Products and attention run in 16 bits. Operators that are inexact in 16 bits run in fp32 (PyTorch,
 "Automatic Mixed Precision package", reference of operators). The inputs of every other operator take the
-widest format among them. Weights stay in fp32. The casts of weights, once a step, are left out, because
-they move a thousandth of the bytes.
+widest format among them. Weights stay in fp32. The casts of weights, which run once per step, are left out,
+because they move a thousandth of the bytes.
 """
 
 from flopcast.graph.canonical import canonical

@@ -24,7 +24,7 @@ ACTIVATION_BYTES = 2.0
 
 
 def plain(value: Number) -> Number:
-    """Return a whole number as an int, so that files show it without a point."""
+    """Return a whole number as an int, so that files contain no decimal point."""
     return int(value) if float(value).is_integer() else float(value)
 
 
@@ -117,8 +117,8 @@ def lowering(graph: OperatorGraph) -> Lowering:
 
     A tensor grows with the batch if any input of its operator does, or if its operator repeats a constant
     for each sample, as it does with the queries of a detection transformer. An operator that writes in
-    place, or that flopcast does not know, may write the memory of a view; The tensor that the view shows
-    then grows with the batch too.
+    place, or that flopcast does not know, may write the memory of a view. The viewed tensor then also grows
+    with the batch.
     """
     roots = view_roots(graph)
     of_batch = set(graph.inputs)

@@ -4,8 +4,8 @@ Answers: which stretches of a sequence consist of equal consecutive parts, and w
 Elsewhere: the check that parts are equal, including their tensors (model_of_graph.py).
 
 The sequence is a list of numbers, and operators of equal kind and shape have equal numbers. In a stretch
-with period p, each number equals the number p places later. Parts begin at the place within the period
-where the least memory crosses the border.
+with period p, each number equals the number p positions later. Parts begin at the position within the
+period at which the least memory crosses the border.
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ MOST_RUNS = 10
 
 
 class Run(Record):
-    """`count` equal parts of `period` operators each, from place `start` on.
+    """A run of `count` equal parts of `period` operators each, from position `start` on.
 
-    The run ends before place start + count · period.
+    The run ends before position start + count · period.
     """
 
     start: int
@@ -32,7 +32,7 @@ class Run(Record):
 
     @property
     def end(self) -> int:
-        """Return the place after the last part."""
+        """Return the position after the last part."""
         return self.start + self.period * self.count
 
 

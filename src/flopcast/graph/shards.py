@@ -1,6 +1,6 @@
 """Division of a tensor's elements over tensor-parallel ranks, through views and reshapes.
 
-Answers: along which axis is a tensor divided after its columns were split into heads, moved or joined?
+Answers: along which axis is a tensor divided after its columns were split into heads, moved or merged?
 Elsewhere: which products divide their outputs, and which operators keep the division (division.py).
 
 An axis is a list of factors, from the outermost to the innermost. Factors that come from the columns of a

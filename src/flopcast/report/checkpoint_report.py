@@ -1,6 +1,7 @@
 """The report of `flopcast checkpoint`: checkpoints of a job, other methods, and loading by another plan.
 
-Answers: what does saving cost with each method, and what does each rank of another plan read?
+Answers: how much time does saving take with each method, and which bytes does each rank of another plan
+read?
 Elsewhere: the numbers of one checkpoint (economics/), how it is printed (render/checkpoint_text.py).
 """
 
@@ -34,7 +35,7 @@ class Resharded(Record, eq=False):
     job : Job
         The job that loads it.
     reads : Reads
-        What each of its ranks reads of the saved states.
+        The bytes of the saved states that each of its ranks reads.
     restore_s : float
         Seconds until the states are loaded.
     """
@@ -47,8 +48,8 @@ class Resharded(Record, eq=False):
 class CheckpointReport(Record, eq=False):
     """The checkpoints of a job, those of every method at its best interval, and loading by another plan.
 
-    `lost` is None if the devices fail faster than the job restarts; `resharded` if no other plan is given.
-    `assumptions` say how the job saves if it does not say so itself.
+    `lost` is None if the devices fail faster than the job restarts. `resharded` is None if no other plan is
+    given. If the job does not state how it saves, `assumptions` do.
     """
 
     job: Job
@@ -60,7 +61,7 @@ class CheckpointReport(Record, eq=False):
 
     @property
     def goodput(self) -> float | None:
-        """Return the share of useful time with the job's own checkpoints; None if there is no progress."""
+        """Return the share of useful time with the checkpoints of the job; None if there is no progress."""
         return _goodput(_lost(self.cost, self.job.cluster))
 
     def goodput_of(self, method: str) -> float | None:
@@ -71,13 +72,13 @@ class CheckpointReport(Record, eq=False):
 def checkpoint_report(
     report: Report, loading: Job | None = None, both: tuple[Programs, Programs] | None = None
 ) -> CheckpointReport:
-    """Return what checkpoints cost, given the prediction of a step.
+    """Return the cost of checkpoints, given the prediction of a step.
 
     Parameters
     ----------
     report : of the job
     loading : a job with the same model, which loads the checkpoint
-    both : programs of the two jobs, `job_of_states` of each
+    both : programs of the two jobs that `job_of_states` returns
 
     Raises
     ------
@@ -110,13 +111,15 @@ def checkpoint_report(
 
 
 def usual_checkpoint(cluster: Cluster) -> Checkpoint:
-    """Return how a job saves that does not say so: to the first storage that the cluster describes."""
+    """Return the checkpoint settings of a job that states none: the first storage that the cluster
+    describes.
+    """
     stores = (name for name in STORES if name == HOST or storage_of(cluster, name) is not None)
     return Checkpoint.model_validate({"to": next(stores)})
 
 
 def job_of_states(job: Job) -> Job:
-    """Return the job without recompute: its ranks hold the same states, in the order of the layers."""
+    """Return the job without recompute, whose ranks hold the same states in the order of the layers."""
     names = [name for name in Plan.model_fields if name.startswith("recompute")]
     usual = {name: Plan.model_fields[name].default for name in names}
     return job.model_copy(update={"plan": job.plan.model_copy(update=usual)})

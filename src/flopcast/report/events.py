@@ -1,10 +1,10 @@
 """The timeline as a table of rows.
 
-Answers: which task, and inside it which operator, runs on which stage and stream, from when to when?
+Answers: when does each task, and each operator inside it, run, and on which stage and stream?
 Elsewhere: the file format (interop/exports/perfetto.py), the drawing (render/report_page.py).
 Columns: stage, chunk, micro_batch, layer, operator, phase, stream, start_s, end_s. Rows of whole tasks
-have stream "tasks". Long runs show the insides of the first and last micro-batches only. Seconds count
-from the synchronisation that begins the step and hold no jitter.
+have stream "tasks". In long steps, only the first and last micro-batches show their operators. Seconds
+count from the synchronisation that begins the step, without jitter.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ class Event(Record, eq=False):
     """One row.
 
     `layer` counts the repetitions of a layer inside its chunk from 0, in the order of the pass, and is -1
-    for rows that are no operator of a layer. `micro_batch` is -1 at the ends of the step. `phase` is
-    forward, recompute, backward or step; `stream` one of perfetto.STREAMS.
+    for rows that are not an operator of a layer. `micro_batch` is -1 at the beginning and the end of the
+    step. `phase` is forward, recompute, backward or step, and `stream` is one of perfetto.STREAMS.
     """
 
     stage: int
@@ -47,14 +47,13 @@ def events(report: Report) -> Iterator[Event]:
     Yields
     ------
     Event
-        The update of all stages, task after task of stage 0, of stage 1 and so on, each followed by its
-        operators, and finally the reduction of all stages. Of two adjacent rows, the earlier row comes
-        first.
+        First the update of all stages, then the tasks of stage 0, of stage 1 and so on, each followed by
+        its operators, and finally the reduction of all stages.
 
     Notes
     -----
-    The inside of a task is the same for all tasks of its chunk class, position and kind of micro-batch, so
-    it is laid out once and shifted.
+    The operators of a task have the same relative times in all tasks of its chunk class, position and kind
+    of micro-batch, so they are computed once and shifted.
     """
     yield from _phase_events(report, "update")
     timeline, programs = report.timeline, report.priced.programs
@@ -169,12 +168,15 @@ def _inside_events(
 
 
 def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
-    """Return moments (s) and allocated bytes of a stage over one step; the maximum is the stage's peak.
+    """Return moments (s) and allocated bytes of a stage over one step.
+
+    The maximum is the peak of the stage.
 
     Returns
     -------
     two arrays of shape (moments,)
-        Rising moments, and the level from each moment on: the sum of all categories of `memory_levels`.
+        Ascending moments, and the level from each moment on, which is the sum of all categories of
+        `memory_levels`.
     """
     levels = memory_levels(report, stage)
     return levels.moments_s, levels.total_bytes[levels.state]

@@ -13,8 +13,8 @@ class Evidence(Record):
     """One curve that the prediction used.
 
     `curve` is "owner/name": a kernel class on a device, or a collective on a fabric. `relative_error` is
-    the mean error on measured rows that were left out of its fit. `extrapolated`: a shape of this job is
-    outside the measured range, where the efficiency of the nearest measured shape is used.
+    the mean error on measured rows that were left out of its fit. `extrapolated` states that a shape of
+    this job is outside the measured range, so that the efficiency of the nearest measured shape is used.
     """
 
     curve: str
@@ -24,8 +24,9 @@ class Evidence(Record):
 
 
 def evidence_of(priced: Priced) -> tuple[Evidence, ...]:
-    """Return the used curves in the order of their first use. For estimates from data sheets, the source
-    states this.
+    """Return the used curves in the order of their first use.
+
+    The source of an estimate from a data sheet states this.
     """
     return tuple(
         Evidence(

@@ -1,9 +1,9 @@
-"""FLOP conventions: what a framework or paper counts as the FLOP of one step before it divides by the time.
+"""FLOP conventions: the formulas with which frameworks and papers count the FLOP of a step.
 
-Answers: how many FLOP has a step by each known formula, and which formula did a log use that prints a rate
-and a step time? The same step differs by a third and more between formulas: with recompute or without, full
-or causal attention, with or without embeddings.
-Elsewhere: the FLOP that flopcast itself counts (report/metrics.py), printed rates turned back into seconds
+Answers: how many FLOP does a step have by each known formula, and which formula did a log use that prints a
+rate and a step time? Results for one step differ by a third and more, because formulas count recompute,
+masked attention and embeddings differently.
+Elsewhere: the FLOP that flopcast itself counts (report/metrics.py), conversion of printed rates to seconds
 (lab/validation/suite.py).
 
 Every formula computes the FLOP of the whole cluster in one step with the global batch of the job. Symbols
@@ -28,7 +28,7 @@ ROUNDING = 0.005  # printed rates and times hold three digits: conventions this 
 
 
 class Convention(Record):
-    """One formula for the FLOP of a step, which software prints rates by it, and its source.
+    """One formula for the FLOP of a step, the software that uses it, and its source.
 
     `formula` computes the FLOP of the whole cluster in a step of a job. It assumes that all sequences have
     the length that the batch states. `frameworks` have the names of `report.log`; a log of a framework is
@@ -40,15 +40,15 @@ class Convention(Record):
     source: str
 
     def flop(self, job: Job) -> float:
-        """Return FLOP of a step; sequences of several lengths count by their own length."""
+        """Return the FLOP of a step. If sequences have several lengths, each counts with its length."""
         return sum(share * self.formula(each) for share, each in job.by_kind)
 
 
 class Match(Record):
     """The convention nearest to a printed rate.
 
-    `mismatch_ratio` is FLOP by the formula over FLOP by the log, less one. `known` states whether it is
-    within 5 %. If not, `name` is only the nearest formula, and must not be used for comparisons.
+    `mismatch_ratio` is the FLOP of the formula divided by those of the log, minus 1. `known` states whether
+    it is within 5 %. If not, `name` is only the nearest formula, and must not be used for comparisons.
     """
 
     name: str
@@ -57,15 +57,15 @@ class Match(Record):
 
 
 def equation_3(job: Job, passes: Number, vocabulary: Number) -> float:
-    """Return FLOP of a step by the formula of Megatron-LM's paper, for any feed-forward.
+    """Return the FLOP of a step by the formula of Megatron-LM's paper, extended to any feed-forward layer.
 
     `24 · passes · B s l h² (1 + s / 6h + V / 16 l h)`: a feed-forward of 4h, full attention, as many
     key/value heads as heads.
 
     Parameters
     ----------
-    passes : 4 where blocks are recomputed, 3 where not
-    vocabulary : rows of the head, as published or as padded
+    passes : 4 if blocks are recomputed, otherwise 3
+    vocabulary : rows of the head, with or without padding
 
     References
     ----------
@@ -215,12 +215,13 @@ def match_convention(job: Job, printed_flop: float, framework: str) -> Match:
     Parameters
     ----------
     printed_flop : printed rate of a device × devices × step time, for one global batch of the job: above 0
-    framework : who wrote the log: conventions that rounding cannot tell apart go to the framework's own
+    framework : the framework that wrote the log; if rounding does not distinguish conventions, its
+        convention is taken
 
     Returns
     -------
     Match
-        The nearest; `known` where it is within 5 %.
+        The nearest convention; `known` if it is within 5 %.
     """
     off = {name: rule.flop(job) / printed_flop - 1.0 for name, rule in CONVENTIONS.items()}
     nearest = min(abs(ratio) for ratio in off.values())

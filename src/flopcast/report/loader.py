@@ -1,7 +1,7 @@
 """The time of data loading, and the step time if devices wait for samples.
 
 Answers: how long does each stage need for the samples of a step, and is the loader the limit?
-Elsewhere: how stages are stated (spec/loader.py), the step of the devices alone (timeline/step.py).
+Elsewhere: the notation of stages (spec/loader.py), the step of the devices alone (timeline/step.py).
 
 Overlapped stages prepare later batches while the devices compute, each at its own rate, so the longest of
 them limits the step; stages on the same link, memory or storage share its rate, and their times add up.
@@ -38,7 +38,7 @@ STATED_LOG_SIGMA, GATHER_LOG_SIGMA = 0.1, 0.4  # of seconds that a job states; o
 
 
 class StageTime(Record):
-    """Seconds of a stage for the samples of a step on one data-parallel rank, with the factor in them."""
+    """Seconds of a stage for the samples of a step on one data-parallel rank, including its factor."""
 
     stage: LoaderStage
     step_s: Number
@@ -56,18 +56,18 @@ class StageTime(Record):
 
 
 class LoadedStep(Record, eq=False):
-    """A step of the devices, and what its input pipeline adds.
+    """A step of the devices, and the time that the input pipeline adds.
 
     Attributes
     ----------
     device_step_s : float
-        The step if samples were always there in time.
+        The step if samples always arrived in time.
     stages : tuple of StageTime
         Times of the stages.
     exposed_s : float
         Seconds of the stages that every step waits for.
     overlapped_s : float
-        Seconds of the slowest overlapped stages, which a step is never shorter than.
+        Seconds of the slowest overlapped stages, a lower bound of the step.
     slowest : tuple of str
         Names of these stages, which share a link, a memory or a storage.
     """

@@ -1,6 +1,6 @@
 """Memory of a job: the need of every stage with an interval, and whether the job fits.
 
-Answers: what does a report say about memory?
+Answers: which numbers about memory does a report contain?
 Elsewhere: the sizes (memory/), the rest of a report (report.py).
 """
 
@@ -29,8 +29,8 @@ MOST_KEPT_FORWARDS = 8192  # of a step whose curves are kept for the drawing of 
 class StageMemory(Record):
     """Bytes of a rank of one pipeline stage when its memory is fullest.
 
-    `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
-    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. The sizes are those of
+    `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients are
+    applied). `chunk` and `micro_batch` are those of the task, and -1 at the update. The sizes are those of
     MemoryReport. The sum of `by_category` is the allocated memory.
     """
 
@@ -48,14 +48,14 @@ class StageMemory(Record):
 class MemoryReport(Record, Summarised, slots=False, repr=False):
     """Memory of the fullest stage and of every stage.
 
-    `resident_bytes` stay between steps. `allocated_bytes` is the peak of the framework's allocations
+    `resident_bytes` remain between steps. `allocated_bytes` is the peak of the framework's allocations
     (`torch.cuda.max_memory_allocated`), `reserved_bytes` the memory that its allocator holds, including
     fragments, and `device_used_bytes` the memory that the driver shows, with its context and communication
-    buffers. `expected_bytes` cannot be freed: the allocations and the driver's own memory. `low_bytes` and
-    `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
-    sums to `allocated_bytes`. `per_stage` is computed when it is first read, from `programs`, the memory of
-    their stage classes (`peaks`), and the memory that the driver shows (`seen_bytes`). `tiers` hold the
-    states that the plan places outside the devices.
+    buffers. `expected_bytes` cannot be freed: they are the allocations and the memory of the driver.
+    `low_bytes` and `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache.
+    `by_category` sums to `allocated_bytes`. `per_stage` is computed when it is first read, from `programs`,
+    the memory of their stage classes (`peaks`), and the memory that the driver shows (`seen_bytes`).
+    `tiers` hold the states that the plan places outside the devices.
     """
 
     allocated_bytes: float
@@ -79,7 +79,7 @@ class MemoryReport(Record, Summarised, slots=False, repr=False):
         return tuple(_stages_memory(self.programs, self.peaks, self.seen_bytes))
 
     def curve(self, stage: int, rank_class: int = 0) -> MemoryCurve:
-        """Return the memory over time of a stage, of one class of data-parallel ranks."""
+        """Return the memory of a stage over time, for one class of data-parallel ranks."""
         return _stage_curves(self.programs, self.peaks)[stage][rank_class]
 
     @property
@@ -100,7 +100,7 @@ class MemoryReport(Record, Summarised, slots=False, repr=False):
 
     @property
     def fits(self) -> bool:
-        """Return whether it fits, even if only tightly."""
+        """Return whether the job fits, possibly with the verdict "tight"."""
         return self.verdict != "does not fit"
 
     @property
@@ -142,10 +142,12 @@ class MemoryReport(Record, Summarised, slots=False, repr=False):
 
 @lru_cache(maxsize=8)  # a command often needs the memory before the prediction
 def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
-    """Return memory of the fullest stage and of all stages of the first plan; the last 8 are cached.
+    """Return the memory of the fullest stage and of all stages of the first plan.
 
-    Equal stages count as the fullest of them (memory/peak.py). The memory of a single stage follows from
-    its own order of tasks (memory/curve.py).
+    The last 8 results are cached.
+
+    The memory of equal stages is that of the fullest of them (memory/peak.py). The memory of a single stage
+    follows from its own order of tasks (memory/curve.py).
     """
     memory = peak_memory(programs)
     worst, capacity_bytes = _fullest(programs, memory, cluster)

@@ -1,9 +1,9 @@
 """Rates and utilisation: tokens per second, model FLOP, MFU, HFU.
 
-Answers: where is MFU defined? Model FLOP are those of forward and backward without recompute, counting
-full attention (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311, appendix B), of windows both
-sides of a query, of packed documents each its own square; hardware FLOP add what is run again. Both are
-divided by step time, devices and the dense peak of the plan's precision.
+Answers: how are MFU and HFU defined? Model FLOP are those of forward and backward pass without recompute.
+They count full attention (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311, appendix B), both
+sides of a window, and for packed documents the square of each. Hardware FLOP also include recomputed work.
+Both are divided by step time, number of devices and the dense peak of the plan's precision.
 Elsewhere: what other frameworks and logs count (flop_conventions.py).
 """
 
@@ -62,14 +62,14 @@ def measure(job: Job, step_time_s: float) -> Metrics:
     Returns
     -------
     Metrics
-        With full attention counted (the field's convention; others: flop_conventions.py) MFU can pass 1
-        at long context where a kernel skips the masked half.
+        Because full attention is counted (the usual convention; for others see flop_conventions.py), MFU
+        can exceed 1 for long sequences if a kernel skips the masked half.
 
     References
     ----------
     Megatron-LM, arXiv:2104.04473, eq. 3 (FLOP of a step with recompute); PaLM, arXiv:2204.02311,
-    appendix B (MFU); arXiv:2205.05198, Table 5 (published MFU and HFU; its HFU counts the recomputed
-    attention three times, here it counts once).
+    appendix B (MFU); arXiv:2205.05198, Table 5 (published MFU and HFU; its HFU counts recomputed attention
+    three times instead of once).
     """
     model_flop = sum(share * _model_flop(each) for share, each in job.by_kind)
     repeated = sum(share * _repeated_by_ranks_flop(each) for share, each in job.by_kind)
@@ -100,7 +100,7 @@ def _model_flop(job: Job) -> float:
 
 
 def vision_flop(job: Job) -> float:
-    """Return the FLOP of the vision tower for the images of one sequence, backward pass included."""
+    """Return the FLOP of the vision tower for the images of one sequence, including the backward pass."""
     model, images = job.model, job.batch.images
     if model.vision is None:
         return 0.0

@@ -1,7 +1,7 @@
-"""How long the messages of a step occupy the widest network of a cluster, whether they are hidden or not.
+"""The time for which messages of a step, hidden or not, occupy the widest network of a cluster.
 
-Elsewhere: what several jobs on one network cost each other (shared_network.py), seconds of messages that
-the step waits for (timeline/critical_path.py).
+Elsewhere: the effect of several jobs on one network (shared_network.py), seconds of messages for which the
+step waits (timeline/critical_path.py).
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ def network_seconds(priced: Priced, micro_batches: int) -> Number:
     """Return the seconds of a step in which the busiest stage's messages occupy the cluster's last tier.
 
     Latencies do not count, because the links are free for other messages during this time. If micro-batches
-    differ, all count as the first kind.
+    differ, all of them count as micro-batches of the first kind.
 
     Parameters
     ----------

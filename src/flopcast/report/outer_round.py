@@ -1,4 +1,4 @@
-"""The exchange of peers: what they send, and how much longer the mean step is.
+"""The exchange of peers: the bytes that they send, and the time that it adds to the mean step.
 
 Answers: how many bytes does a peer send and receive in a round, how long does that take, and which part of
 it does training wait for?
@@ -6,9 +6,9 @@ Elsewhere: the settings of a round (spec/outer.py), the memory of its states (me
 step (timeline/step.py).
 
 All devices of a peer send their part of its values at the same time, over the last tier of the cluster. A
-ring sends and receives at the same time; with an object store, a peer downloads when all have uploaded. The
-outer update reads and writes its states in device memory, or copies them from the host and back. The time
-to select values for `topk`, and the work of a coordinator, are not counted.
+ring sends and receives at the same time; with an object store, peers download after all peers have
+uploaded. The outer update reads and writes its states in device memory, or copies them from the host and
+back. The time to select values for `topk`, and the work of a coordinator, are not counted.
 """
 
 import numpy as np
@@ -37,12 +37,13 @@ class OuterRound(Record):
 
     Attributes
     ----------
-    inner_step_s : seconds of an inner step, jitter and waits for samples included
+    inner_step_s : seconds of an inner step, including jitter and waits for samples
     compute_s : seconds of all inner steps, with the wait for the end of a fixed window
     exchange_s, update_s : seconds of the exchange, and of the outer update
-    exposed_s : seconds of both that training waits for
+    exposed_s : seconds of both for which training waits
     sent_bytes, received_bytes : of one peer
-    compression_ratio : fp32 bytes of all trained parameters, over the bytes of the values of a peer
+    compression_ratio : fp32 bytes of all trained parameters divided by the bytes that a peer sends of its
+        values
     factor : uncertainty of the exchange
     """
 
@@ -153,7 +154,7 @@ def _exchange_s(job: Job, sent_bytes: Number, received_bytes: Number) -> Number:
 def link_fractions(job: Job) -> tuple[float, ...]:
     """Return the speed of each peer's link to the next peer, relative to the mean link of the cluster.
 
-    The devices of a peer send equal parts at the same time, so the slowest device decides.
+    The devices of a peer send equal parts at the same time, so the slowest device determines the speed.
     """
     tier, devices = job.cluster.tiers[-1], job.cluster.num_devices
     each = np.ones((job.plan.peers, max(devices // job.plan.peers, 1)))

@@ -1,10 +1,10 @@
-"""FLOP that a plan's recompute repeats.
+"""The FLOP of recompute.
 
 Answers: how many FLOP of a step run a second time, by the conventions of model FLOP?
-Elsewhere: what these FLOP are added to (metrics.py), which kernels run again (workload/recompute_order.py,
+Elsewhere: the sums with these FLOP (metrics.py), the kernels that run again (workload/recompute_order.py,
 workload/checkpoints.py).
 
-Logical items are counted, uncut, by the conventions of metrics.py.
+The FLOP are those of undivided logical items, by the conventions of metrics.py.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ from flopcast.workload.stages import divide_all
 
 
 def recomputed_flop(job: Job, causal: bool) -> float:
-    """Return FLOP of one step that are recomputed.
+    """Return the FLOP of one step that are recomputed.
 
     Full recompute repeats the forward pass of the blocks that its method chooses, but not embedding and
     head. Selective recompute repeats its modules (scores and contexts in arXiv:2205.05198, section 5). If a
@@ -40,7 +40,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
 
     Parameters
     ----------
-    causal : count half of scores and contexts
+    causal : count half of the scores and of their products with values
     """
     total_flop = 0.0
     for model, plan in by_layout(job.model, job.plan):

@@ -163,7 +163,7 @@ class Report(Record, Summarised, eq=False, slots=False, repr=False):
 
     @cached_property
     def stragglers(self) -> Stragglers | None:
-        """Return what slow devices, hosts and links cost; None if the job states none."""
+        """Return the cost of slow devices, hosts and links; None if the job states none."""
         return stragglers_of(self.job, self.priced, self.device_step_time_s, self.timeline.step_time_s)
 
     @cached_property
@@ -245,12 +245,12 @@ def _of_run(name: str, amount: Amount, show_value: Callable[[Number], str]) -> "
 
 
 def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:
-    """Make the report of one plan.
+    """Return the report of one plan.
 
     Parameters
     ----------
     job, priced, timeline
-        All of the same plan, the first of its batch.
+        These belong to the same plan, the first of its batch.
 
     Returns
     -------
@@ -316,19 +316,19 @@ def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor
 def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
     """Return seconds by component on the busiest stage, largest first; they sum to the step.
 
-    Waiting for other stages, filling and draining the pipeline included, is the bubble. Forward,
-    recompute and backward of a component count together. Communication that compute hides is not included.
+    The bubble is the time that the stage waits for other stages, with filling and draining of the pipeline.
+    Forward, recompute and backward of a component count together. Hidden communication does not count.
 
     Parameters
     ----------
     timeline : Timeline
-    jitter_s : seconds that jitter adds to the played step
+    jitter_s : seconds that jitter adds to the simulated step
 
     Returns
     -------
     dict from component to seconds
-        Components are those of the items, `pipeline_bubble`, `jitter`, and `host` for the host's fixed
-        work and for launches that the device waits for. Components of no time are left out.
+        Components are those of the items, `pipeline_bubble`, `jitter`, and `host` for the fixed work of the
+        host and for launches for which the device waits. Components without time are left out.
     """
     seconds: dict[str, float] = defaultdict(float)
     for each in timeline.bottleneck_attribution:

@@ -1,9 +1,8 @@
-"""What slow devices, hosts and links of a job cost, and how long unequal peers wait for each other.
+"""The cost of slow devices, hosts and links of a job, and how long unequal peers wait for each other.
 
 Answers: how long would the step be without the slow parts, how much time does each of them cost, and which
 peers wait?
-Elsewhere: how slow parts are stated (spec/slow_parts.py), what a stage with a slow part costs
-(cost/part_prices.py).
+Elsewhere: the notation of slow parts (spec/slow_parts.py), prices on a slow part (cost/part_prices.py).
 """
 
 from collections import defaultdict
@@ -21,7 +20,7 @@ from flopcast.timeline.step import simulated_seconds
 
 
 class Straggler(Record):
-    """A slow part, and by how much the step is longer if it is the only one.
+    """A slow part, and the time that it adds to the step if it is the only slow part.
 
     Several slow parts together cost less than the sum of their single costs if they delay the same stage,
     or stages that wait for each other.
@@ -34,9 +33,9 @@ class Straggler(Record):
 class Stragglers(Record):
     """The cost of all slow parts of a job.
 
-    `step_time_s` is the mean step with all of them and `without_s` the mean step without any. `each` has
-    one entry for every part that is slow alone; their costs need not add up, because stages wait only for
-    the slowest.
+    `step_time_s` is the mean step with all slow parts, and `without_s` the mean step without slow parts.
+    `each` has one entry for every slow part alone. The sum of these costs may differ from the total,
+    because stages wait only for the slowest part.
     """
 
     step_time_s: float
@@ -55,7 +54,7 @@ class Stragglers(Record):
 
 
 class EqualPeers(Record):
-    """Peers that are equally fast, if those of a job are not.
+    """A group of equally fast peers, in a job whose peers differ.
 
     `device` is the name of their devices. `link_fraction` is the speed of their links to other peers,
     relative to the mean link of the cluster. In each round, they wait for `waits_s` until the slowest peers
@@ -76,9 +75,9 @@ def equal_peers(
 
     Parameters
     ----------
-    priced : with rows for the parts of the job
-    outer, loader : of the slowest peers; None without other peers, and without an input pipeline
-    jitter_ratio : mean step of the devices of a peer over their best step
+    priced : prices with rows for the parts of the job that differ in speed
+    outer, loader : those of the slowest peers; None without other peers, and without an input pipeline
+    jitter_ratio : mean step of the devices of a peer divided by their best step
     """
     layout = layout_of(job.plan, job.cluster, job.site, axes_of(priced.programs))
     if layout is None or outer is None:
@@ -110,11 +109,11 @@ def equal_peers(
 
 
 def stragglers_of(job: Job, priced: Priced, step_time_s: float, clean_s: float) -> Stragglers | None:
-    """Return what the slow parts of a job cost; None if it has none.
+    """Return the cost of the slow parts of a job; None if it has none.
 
     Parameters
     ----------
-    priced : with rows for the parts of the job
+    priced : prices with rows for the parts of the job that differ in speed
     step_time_s, clean_s : the step of the devices with all slow parts, with jitter and without
     """
     if not job.site.slow:

@@ -1,8 +1,7 @@
 """A short table of a result, as text and for notebooks.
 
 Answers: what do `print(report)`, a notebook and an interactive prompt show?
-Elsewhere: everything that a report holds, as text (render/report_text.py) and as a page
-(render/report_page.py).
+Elsewhere: the whole report as text (render/report_text.py) and as a page (render/report_page.py).
 """
 
 from collections.abc import Sequence
@@ -61,7 +60,7 @@ class Summarised:
         Raises
         ------
         NotImplementedError
-            A class does not say what its table holds.
+            A class does not define its table.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
-"""The part of a step that unknown operators take, or operators that were not measured on the device.
+"""The part of a step in operators that are unknown, or that were not measured on the device.
 
-Answers: how much of the step is this, and is the prediction still useful?
-Elsewhere: what such operators are priced by (graph/canonical.py), the breakdown (report.py).
+Answers: how large is this part, and is the prediction still useful?
+Elsewhere: the prices of such operators (graph/canonical.py), the breakdown (report.py).
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ def unknown_warnings(breakdown_s: Mapping[str, Number], step_time_s: Number) -> 
 
 
 def warnings_of_prices(priced: Priced, timeline: Timeline) -> list[str]:
-    """Return the warnings of prices; those about curves state the share of the step that they concern."""
+    """Return the warnings of prices. Warnings about curves state the affected share of the step."""
     shares: dict[str, float] = defaultdict(float)
     for each in timeline.bottleneck_attribution:
         work = None if each.item is None else each.item.work
@@ -50,7 +50,7 @@ def warnings_of_prices(priced: Priced, timeline: Timeline) -> list[str]:
 
 
 def unknown_fault(breakdown_s: Mapping[str, Number], step_time_s: Number) -> SpecError | None:
-    """Return the error of a step that consists of unknown operators to more than a fifth, or None.
+    """Return the error if unknown operators take more than a fifth of the step, otherwise None.
 
     >>> [unknown_fault({KEY: seconds}, 1.0) is None for seconds in (0.1, 0.3)]
     [True, False]
@@ -68,7 +68,7 @@ def unknown_fault(breakdown_s: Mapping[str, Number], step_time_s: Number) -> Spe
 
 
 def needless_option_note(breakdown_s: Mapping[str, Number], step_time_s: Number) -> str:
-    """Return the line that says why --allow-unknown was not needed; call it if there is no fault.
+    """Return the line that states why --allow-unknown was not needed. Call it if there is no fault.
 
     >>> needless_option_note({"linears": 1.0}, 1.0)
     'note: --allow-unknown was not needed: the job has no unknown operators'

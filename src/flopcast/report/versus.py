@@ -4,7 +4,7 @@ Answers: which of two jobs is faster, by how much, and how certain is the order?
 Elsewhere: the interval of a ratio (timeline/uncertainty.py).
 
 Steps of different batches are not comparable, so jobs are compared by seconds, dollars and joules per
-token. Unknowns that both jobs share (the level of a device's kernels, a fabric) cancel in the ratio, which
+token. Uncertain factors of both jobs (the level of a device's kernels, a fabric) cancel in the ratio, which
 is therefore more certain than either prediction. If the interval of a ratio contains 1, the order is
 uncertain.
 """
@@ -20,12 +20,13 @@ from flopcast.units import show, show_usd
 
 
 class ReportComparison(Record, Summarised, repr=False):
-    """Two reports, and the ratio of the second's time per token to the first's, with its 90 % interval.
+    """Two reports, and the time per token of the second divided by that of the first, with its 90 %
+    interval.
 
     A ratio of 0.9 means that the second job needs 10 % less time per token. `sure` is True if the interval
     excludes 1, so that the order is certain. The ratios of cost and energy are None if either is unknown.
     `usd_difference` is the cost of the second job minus that of the first: of the whole runs if `of_runs`,
-    else of 1e12 tokens.
+    otherwise of 1e12 tokens.
     """
 
     first: Report
@@ -111,7 +112,9 @@ def versus(first: Report, second: Report) -> ReportComparison:
 
 
 def time_ratio(first: Report, second: Report) -> tuple[float, float, float]:
-    """Return the ratio of the second report's time per token to the first's, and its 90 % interval."""
+    """Return the time per token of the second report divided by that of the first, with its 90 %
+    interval.
+    """
     ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
     return ratio, *difference(second.factors, first.factors, math.log(ratio))
 

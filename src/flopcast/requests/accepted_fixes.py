@@ -1,4 +1,4 @@
-"""Fixes of a job's errors, tried: does the job accept them, and which further errors do they reveal?
+"""Trials of the fixes of a job's errors: does the job accept them, and which further errors do they reveal?
 
 Elsewhere: the fixes themselves (files/field_faults.py, spec/), places of errors (problem_places.py).
 """
@@ -30,11 +30,11 @@ MOST_FAULTS = 16  # after which no further trial looks for more
 def with_accepted_fixes(
     problems: Sequence[Problem], document: Document, check: Callable[[Document], object]
 ) -> list[Problem]:
-    """Return the faults of a job; where it refuses the value of a fix, too, the fault has its next fix.
+    """Return the faults of a job. If the job also refuses the value of a fix, the fault gets its next fix.
 
     All fixes that edit one value are tried together. Faults that they reveal in the same part of the job
-    are added, so that no further run reports them. Several faults of one text have the same fix, the
-    text with all corrections.
+    are added, so that no further run reports them. Several faults of one text have one fix: the text with
+    all corrections.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def after_fixes(
     check: Callable[[Document], object],
     earlier: Sequence[Problem] = (),
 ) -> tuple[list[Problem], Document]:
-    """Return faults of a document with those that their fixes reveal, and the document after all fixes.
+    """Return the faults of a document and those that their fixes reveal, and the document after all fixes.
 
     `earlier` are the faults of earlier trials.
     """
@@ -286,7 +286,7 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
 
 
 def also_refused(value: object, second: Problem) -> str:
-    """Return the clause of an error whose fix meets a further one: why its value is refused, too."""
+    """Return the clause that states why the value of a fix is also refused."""
     if NO_OTHER in second.because:
         return f"{path_of(second.field)[-1]} can be {second.allowed}, but not {value}"
     return f"{value} is not allowed either, because {second.because}"

@@ -74,7 +74,9 @@ def after_fix(data: object, problem: Problem) -> object:
 
 
 def with_stated_homes(problems: Sequence[Problem], document: Document) -> list[Problem]:
-    """Return problems; a value is not moved to a field that the job states, but left out."""
+    """Return the problems. A fix omits a value instead of moving it to a field that the job already
+    states.
+    """
     found = []
     for problem in problems:
         moved, key = MOVED.fullmatch(problem.fix), HOME.match(problem.fix)

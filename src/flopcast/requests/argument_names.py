@@ -17,7 +17,7 @@ LOG = re.compile(r'write log="(.+)", which .*')  # of a log that was given as a 
 
 
 def without_options(problem: Problem) -> Problem:
-    """Return a fault without command line: with arguments of Python, or fields of a request.
+    """Return a fault in terms of arguments of Python or fields of a request, instead of options.
 
     The place is omitted if the field already states it.
 

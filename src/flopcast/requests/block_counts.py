@@ -21,7 +21,7 @@ def with_num_layers(
     changes : dict
         What the job file changes in it.
     document : Document
-        Gives the line of the value for a fault.
+        Document with the line of the value, for a fault.
 
     Returns
     -------

@@ -4,8 +4,7 @@ Answers: which single options make the job fit?
 Elsewhere: the choice of a plan that failed (search/default_plan.py), what the options do to a job
 (training_options.py, resolve.py).
 
-Every change is tried: a plan is looked for as if the changed job had been requested. Changes that do not
-help are not named.
+For each change, flopcast searches a plan of the changed job. Changes that do not help are not named.
 """
 
 import math
@@ -35,9 +34,9 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> tuple
 
     Parameters
     ----------
-    job : without a plan that fits
+    job : a job without a plan that fits
     fixed : fields of the plan that are fixed, by long name
-    needed_ratio : what the smallest plan needs over the memory of a device
+    needed_ratio : memory that the smallest plan needs divided by that of a device
     """
     length = job.batch.sequence_length
     assumed = (

@@ -1,4 +1,4 @@
-"""The errors of a request, without an answer to it.
+"""The errors of a request, without a prediction.
 
 Answers: which errors does the job of a request have?
 Elsewhere: errors of a document (accepted_fixes.py), the errors of options that the command line cannot read
@@ -48,7 +48,8 @@ def _without_given(problem: Problem, given: set[str]) -> Problem:
 
 
 def check_after(word: str, request: JobRequest) -> None:
-    """Check the request of a command whose first word is no part of the job, unless the user swapped them.
+    """Check the request of a command whose first word does not describe the job, unless the user swapped
+    the words.
 
     Raises
     ------
@@ -60,7 +61,7 @@ def check_after(word: str, request: JobRequest) -> None:
 
 
 def check_request(request: JobRequest, *, may_serve: bool = True, assume_cluster: bool = True) -> None:
-    """Check the job of a request, or the file of a step of reinforcement learning; predict nothing.
+    """Check the job of a request, or the file of a step of reinforcement learning, without predicting it.
 
     Parameters
     ----------

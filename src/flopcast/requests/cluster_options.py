@@ -30,14 +30,18 @@ def names_cluster(document: Document, request: JobRequest) -> bool:
 
 
 def with_usual_cluster(document: Document, request: JobRequest) -> Document:
-    """Return the document with the usual cluster, an assumption unless a change renames it."""
+    """Return the document with the usual cluster, which is an assumption unless a change names another
+    one.
+    """
     document = document.with_part("cluster", USUAL["cluster"])
     renamed = any(change.startswith("cluster.base=") for change in request.changes)
     return document if renamed else assuming(document, (f"cluster {USUAL['cluster']}",))
 
 
 def devices_of_plan(document: Document) -> int | None:
-    """Return the product of a plan's degrees if it states its replicas and chooses nothing, else None."""
+    """Return the product of a plan's degrees if the plan states its replicas and is complete, otherwise
+    None.
+    """
     plan = stated_plan(document)
     if "data_parallel" not in plan or AUTO in plan:
         return None
@@ -47,7 +51,7 @@ def devices_of_plan(document: Document) -> int | None:
 
 
 def devices_of_cluster(document: Document) -> int | None:
-    """Return the number of devices of a document's cluster if it is one of the catalogue, else None."""
+    """Return the number of devices of a document's cluster if it is in the catalogue, otherwise None."""
     cluster = stated_cluster(document)
     name, _, nodes = str(cluster.get("base", "")).partition(":")
     size = str(cluster.get("nodes", nodes))
@@ -57,9 +61,9 @@ def devices_of_cluster(document: Document) -> int | None:
 
 
 def with_price(document: Document, price: object, anew: bool) -> Document:
-    """Return the document with the price of a device, whoever names the cluster.
+    """Return the document with the price of a device, wherever the cluster is named.
 
-    It replaces the price in a file (`anew`), but not that of a later KEY=VALUE.
+    The price replaces that of a file (`anew`), but not that of a later KEY=VALUE.
     """
     cluster = stated_cluster(document)
     if price is None or not isinstance(document.data, dict) or not cluster:
@@ -81,8 +85,8 @@ def devices_of_script(document: Document, stated: int | None) -> int | None:
 def with_usual_size(document: Document) -> Document:
     """Return the document with the size in the catalogue as an assumption if nothing states another size.
 
-    If the cluster was named by its device, another assumption states which cluster it is. The number after
-    the name counts nodes, but the user may have meant devices.
+    If the cluster was named by its device, another assumption states which cluster it is. This is because
+    the number after the name counts nodes, but the user may have meant devices.
     """
     cluster = stated_cluster(document)
     base = cluster.get("base")
@@ -127,7 +131,7 @@ def _meant(name: str) -> str | None:
 def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
-    They override the number of nodes, and keep all other changes of the cluster.
+    `gpus` overrides the number of nodes. All other changes of the cluster stay.
     """
     if gpus is None or not isinstance(document.data, dict):
         return document

@@ -1,6 +1,6 @@
-"""The source of a job after the fixes of its faults, which may hide faults of the job that it describes.
+"""The source of a job after the fixes of its faults, which may hide faults of the described job.
 
-Answers: which job do a file or a command describe once every fault that its reader found is corrected?
+Answers: which job does a file or a command describe after every fault that its reader found is corrected?
 Elsewhere: reading files (sources.py), fixes of faults of a job (accepted_fixes.py).
 """
 
@@ -27,12 +27,12 @@ REMOVED = re.compile(r"remove (\S+)(?: or \S+)?")
 
 
 def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ...]]:
-    """Return what the files of a request hold, and the faults in them if their fixes correct the files.
+    """Return the content of the files of a request, and their faults if the fixes correct the files.
 
     Raises
     ------
     SpecError
-        Faults whose fixes do not, with those that the fixes reveal.
+        The fixes do not correct the files. The error lists the faults and those that the fixes reveal.
     """
     try:
         return read_source(request), ()
@@ -63,9 +63,7 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
 
 
 def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> Iterator[Problem]:
-    """Yield faults of a job without conditions on example values, which are placeholders for values of its
-    file.
-    """
+    """Yield the faults of a job, without conditions on example values that stand for values of its file."""
     fixes = [each for each in misread if getattr(each.fix, "is_example", False)]
     values = "|".join(
         re.escape(in_words(value)) for each in fixes for edit in each.edits[:1] for value in edit.values()
@@ -79,7 +77,10 @@ def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> I
 
 
 def with_examples(request: JobRequest, problems: Sequence[Problem], times: int) -> JobRequest:
-    """Return a request with the values that its script lacks; numbers are the example times a factor."""
+    """Return a request with the values that its script lacks.
+
+    Numbers are those of the example times a factor.
+    """
     values: dict[str, list[str]] = {"env": [*request.env], "arg": [*request.arg]}
     for option, name, number in (found for each in problems for found in OUTSIDE.findall(each.fix)):
         if not any(given.startswith(f"{name}=") for given in values[option]):  # else the fix has no effect

@@ -20,7 +20,7 @@ DRAFTED = 3  # tokens, where the plan does not say
 
 
 def with_drafting(plan: dict[str, object], document: Document) -> dict[str, object]:
-    """Return a plan whose words of drafting are one field.
+    """Return a plan in which one field replaces the words about drafting.
 
     Raises
     ------

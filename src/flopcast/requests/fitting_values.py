@@ -33,16 +33,16 @@ def with_fitting_values(
     data: Mapping[str, object],
     fixed: Mapping[str, object] | None,
 ) -> list[Problem]:
-    """Return the faults of a job's parts; fixes of its plan's numbers state values that keep every rule.
+    """Return the faults of a job's parts, with fixes of its plan's numbers that keep every rule.
 
-    A value is the whole number that the wrong value contains, if it fits, or else follows from the other
-    fields and the number of devices. If other faults prevent this, the fixes stay the same.
+    The value of a fix is the whole number in the wrong value, if it is possible. Otherwise, it follows from
+    the other fields and the number of devices. If other faults prevent this, the fixes do not change.
 
     Parameters
     ----------
     problems : faults of the job that `data` describe
     document, data : the job, whose other parts are valid
-    fixed : the fields that the user has set, of a plan that flopcast completes
+    fixed : the fields that the user has set, if flopcast completes the plan
     """
     plan = data.get("plan") if fixed is None else fixed
     batch = data.get("batch")

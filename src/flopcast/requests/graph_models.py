@@ -25,12 +25,12 @@ def is_graph(path: str) -> bool:
 
 
 def stated_graph(document: Document) -> GraphFile | None:
-    """Return the exported graph that a document describes as its model; None if the model is another.
+    """Return the exported graph that a document describes as its model; None for any other model.
 
     Raises
     ------
     SpecError
-        Keys beside "graph" are unknown, or have wrong values.
+        Keys next to "graph" are unknown or have wrong values.
     """
     model = document.mapping.get("model")
     if not isinstance(model, dict) or "graph" not in model:
@@ -45,9 +45,9 @@ def graph_model(
 
     Parameters
     ----------
-    sizes : "NAME=NUMBER" for axes that the file leaves open
+    sizes : "NAME=NUMBER" for the symbolic sizes of the file
     where : line of another file that names this one
-    autocast : whether it runs under PyTorch's automatic mixed precision
+    autocast : whether the model runs under PyTorch's automatic mixed precision
 
     Raises
     ------
@@ -75,7 +75,7 @@ def graph_model(
 
 
 def refuse_graph_options(sizes: Sequence[str], autocast: bool) -> None:
-    """Check that no options of exported graphs are given where none is read.
+    """Check that options of exported graphs are given only with an exported graph.
 
     Raises
     ------

@@ -103,7 +103,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     Parameters
     ----------
     document : Document
-    read : the bytes of a path that the document names (a schedule's table), at most one more than so many
+    read : returns at most a given number of bytes, plus one, of a file that the document names
 
     Raises
     ------
@@ -128,7 +128,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
 
 
 def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
-    """Return what `_described` returns, of a job that breaks no rule; no plan is chosen yet."""
+    """Return the result of `_described` for a job that breaks no rule. No plan is chosen."""
     job, document, fixed = _described(document, read)
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
@@ -143,11 +143,11 @@ OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of 
 
 
 class OpenJob(Record, eq=False):
-    """The job of a search, which chooses all fields of the plan that the request does not settle.
+    """The job of a search, which chooses all fields of the plan that the request does not state.
 
-    The job's plan contains only the settled fields, which `settled` also contains by their long names. An
-    "auto" plan settles the fields that it states. A whole plan settles only those of the training itself
-    (`OF_TRAINING`); where it can be predicted, it is kept as `given`.
+    The plan of the job contains only the fixed fields, which `settled` also contains by their long names.
+    An "auto" plan fixes the fields that it states. A whole plan fixes only its training settings
+    (`OF_TRAINING`). If it can be predicted, `given` is this plan.
     """
 
     job: Job
@@ -161,7 +161,7 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
     Raises
     ------
     SpecError
-        Faults that no plan could fix.
+        The job has faults that no plan can fix.
     """
     job, document, fixed = _described(document, read)
     given = None
@@ -310,7 +310,7 @@ def _priced(made: BaseModel) -> BaseModel:
 def nodes_of(
     name: str, changes: dict[str, object], field: str, document: Document
 ) -> tuple[str, int | None]:
-    """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
+    """Return the name of the cluster and its stated number of nodes, "selene:64" or `nodes: 64`, if any."""
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
         allowed, because = f"NAME, or NAME:NODES, where NODES is {WHOLE}", f"{text!r} is not such a number"
@@ -341,7 +341,7 @@ def load_catalog_job(name: str) -> Job:
     Raises
     ------
     SpecError
-        No such file, or a fault in it.
+        There is no such file, or it has a fault.
     """
     if name not in catalog.names("jobs"):
         raise SpecError([catalog.unknown_name("jobs", name)])

@@ -1,4 +1,4 @@
-"""A request for a job as a user enters it, the same for the command line, Python and HTTP.
+"""A request for a job as a user enters it, which is the same for the command line, Python and HTTP.
 
 Answers: which values may a request have?
 Elsewhere: the job that a request describes (resolve.py), the files that it names (sources.py), which
@@ -13,8 +13,9 @@ from flopcast.records import Record
 
 
 class JobSource(Record, eq=False):
-    """The document of a job, how many devices the file trains on, and whether it holds the model of the
-    request."""
+    """The document of a job, the number of devices in the file, and whether the file holds the model of
+    the request.
+    """
 
     document: Document
     devices: int | None = None
@@ -22,35 +23,34 @@ class JobSource(Record, eq=False):
 
 
 class JobRequest(Record, eq=False):
-    """The values that a user entered; None, or empty, where nothing was entered.
+    """The values that a user entered; None or empty for values that were not entered.
 
     Parameters
     ----------
-    files : paths of the files that describe the job together, the first one first; the name of a model may
-        stand among them
-    changes : "KEY=VALUE", applied in order to what the files and the other fields say
-    source : a document that is already read; then no file is opened, and names are never paths
+    files : paths of the files that together describe the job, in order; a model name is also allowed
+    changes : "KEY=VALUE", applied in order to the values of the files and of the other fields
+    source : a document that was already read; no file is then opened, and names are never paths
     model, cluster, plan, stack : names, paths, or mappings as in a job file
     gpus : devices of the cluster to use
     offload : states that are placed outside the devices, as in a plan; replaces those of the plan
     seq : tokens of a sequence
     images : images of each sequence, "2x1024x768", or as in a job file
     lora, qlora : rank of adapters, over frozen weights of 16 or of 4 bits
-    tokens, samples, epochs : length of the whole run, as spec/run_length.py has it
-    checkpoint : how the run saves, "lazy file_system every=100", or a mapping as in a job file
-    loader : how samples reach the devices, "decode=9ms:8,copy=602kB@link", or a mapping as in a job file
+    tokens, samples, epochs : length of the whole run, as in spec/run_length.py
+    checkpoint : checkpoint settings, "lazy file_system every=100", or a mapping as in a job file
+    loader : input pipeline, "decode=9ms:8,copy=602kB@link", or a mapping as in a job file
     site : path of a site file
     slow : devices, hosts and links that are slower than the others; replaces those of the site
-    power_limit : of each device, "500 W"; replaces that of the site
+    power_limit : power limit of each device, "500 W"; replaces that of the site
     price : of a device
     kind : format of the first file
-    size : sizes that an exported graph leaves open, "NAME=NUMBER"
+    size : symbolic sizes of an exported graph, "NAME=NUMBER"
     autocast : whether an exported graph runs under PyTorch's automatic mixed precision
     batch : samples, or sequences, of one step; replaces the global batch of the plan
-    inference : whether a step is a forward pass alone
-    arg, env : values that a launch script takes from outside: "1=8", "NNODES=4"
+    inference : whether a step is only a forward pass
+    arg, env : arguments and environment variables of a launch script: "1=8", "NNODES=4"
     engine : name of a serving engine, or a mapping as in a job file; the request then serves
-    traffic, slo : requests that are served and the latencies that they must keep, as texts or mappings
+    traffic, slo : the served requests and their latency limits, as texts or mappings
     """
 
     files: tuple[str, ...] = ()
@@ -97,7 +97,9 @@ class JobRequest(Record, eq=False):
 
     @property
     def whole_cluster(self) -> int | None:
-        """Return the size of a cluster that is named without a number, if no device count is stated."""
+        """Return the size of a cluster that is named without a number, if the request states no number
+        of devices.
+        """
         name, nodes = self._cluster_words()
         known = self.devices is None and not nodes and catalog.known("clusters", name)
         return catalog.cluster(name).num_devices if known else None

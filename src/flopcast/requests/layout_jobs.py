@@ -1,4 +1,4 @@
-"""Jobs of searches that lay out one plan, whose missing fields such a search chooses in its own way.
+"""Jobs of searches over one plan, which choose missing fields of the plan in a special way.
 
 Answers: with which plan does a search for split points, or for strategies of blocks, begin?
 Elsewhere: other requests (resolve.py), the searches (search/split_points.py, search/per_layer.py).
@@ -23,7 +23,7 @@ ON_HOST = ("optimizer:host", "optimizer:host,activations:host")  # the second ne
 
 
 def resolve_chain(request: JobRequest) -> Job:
-    """Return the checked job of a request; the stages and blocks that its plan omits are filled in.
+    """Return the checked job of a request, with the stages and blocks that its plan omits.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The job that loads the checkpoint of another job.
 
-Answers: which job do the words of `--to-plan` describe?
-Elsewhere: what each of its ranks reads (workload/resharding.py).
+Answers: which job does `--to-plan` describe?
+Elsewhere: the bytes that each of its ranks reads (workload/resharding.py).
 """
 
 from flopcast.errors import Problem, SpecError, problems_of, told_as
@@ -20,12 +20,12 @@ OF_STAGES = ("stage_layers", "virtual_stages")  # hold for one number of stages
 
 
 def resolve_both(request: JobRequest, to_plan: str | None) -> tuple[Job, Job | None]:
-    """Return the job that saves, and the one that loads if its plan is given.
+    """Return the job that saves and, if a plan for loading is given, the job that loads.
 
     Raises
     ------
     SpecError
-        Every fault of both. A wrong checkpoint hides no fault of the plan that loads.
+        The error lists every fault of both jobs, even if the checkpoint itself is wrong.
     """
     try:
         job = resolve(request)
@@ -39,18 +39,18 @@ def resolve_both(request: JobRequest, to_plan: str | None) -> tuple[Job, Job | N
 
 
 def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:
-    """Return the same job with a changed plan, on as many devices as this plan has.
+    """Return the job with a changed plan, on the number of devices of this plan.
 
     Parameters
     ----------
-    request : of the job that saves
-    job : what it describes
-    to_plan : what changes of its plan, "dp=4 tp=4"
+    request : request for the job that saves
+    job : the job of this request
+    to_plan : changes of its plan, "dp=4 tp=4"
 
     Raises
     ------
     SpecError
-        Every fault of the words and of the changed plan.
+        The error lists every fault of the text and of the changed plan.
     """
     words = plan_words(to_plan, OPTION)
     fields = job.plan.model_dump(exclude_defaults=True)

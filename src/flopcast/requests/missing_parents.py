@@ -33,7 +33,7 @@ def read_job(raw: bytes, name: str) -> Document:
     Raises
     ------
     SpecError
-        As `read_yaml`; the fix of a missing section names it. A section is indented as a key of another.
+        See `read_yaml`. The fix of a missing section names the section.
     """
     try:
         return _with_sections_apart(read_yaml(raw, name))
@@ -72,7 +72,7 @@ def _with_sections_apart(document: Document) -> Document:
 
 
 def missing_section(rows: list[str], line: int) -> str:
-    """Return the section that has the keys from a line on, and that the file lacks; "" if none has.
+    """Return the missing section to which the keys after a line belong; "" if there is none.
 
     >>> missing_section(["model: gpt2", "  base: dgx-h100", "  nodes: 2"], 2)
     'cluster'

@@ -1,7 +1,7 @@
 """Parts that a job lacks or changes: their replacements, and the text of errors about them.
 
-Answers: which values are usual for a missing part, is it missing or misspelt, and which value of a
-catalogue entry replaces a wrong change of it?
+Answers: which values are usual for a missing part, is the part missing or misspelt, and which value of a
+catalogue entry replaces a wrong change?
 Elsewhere: fields of plans that are missing (missing_plan.py), fields of other parts (files/validate.py).
 """
 
@@ -58,7 +58,7 @@ def not_a_mapping(document: Document) -> Problem:
 
 
 def missing_part(key: str, where: str) -> Problem:
-    """Return the fault of omitting a model, a cluster or a stack, which a name could state."""
+    """Return the fault of a missing model, cluster or stack. The fix states a name."""
     kind = f"{key}s"
     allowed = f"one of {len(catalog.names(kind))} names (flopcast catalog {kind}), or a description"
     because = f"flopcast needs a {key} for a prediction"
@@ -89,14 +89,14 @@ def unknown_base(kind: str, base: object, field: str, document: Document) -> Pro
 def refuse_changes_alone(
     key: str, data: object, document: Document, noun: type[BaseModel], make: Callable[[object], object]
 ) -> None:
-    """Refuse keys that change an entry of the catalogue without a base.
+    """Raise an error for keys that change an entry of the catalogue without naming a base.
 
     `make` finds further faults in the data with the base that another key names.
 
     Raises
     ------
     SpecError
-        The base is missing or misspelt, and the data have no field that a description needs.
+        The base is missing or misspelt, and the data are not a complete description either.
     """
     needed = {name for name, field in noun.model_fields.items() if field.is_required()}
     if not isinstance(data, dict) or not data or {"base", *needed} & {*data} or key not in USUAL:
@@ -125,11 +125,13 @@ def refuse_changes_alone(
 
 
 def with_base_value(problem: Problem, base: object, name: str) -> Problem:
-    """Return the fault of a change of a catalogue entry; its fix states the value of the entry, if any.
+    """Return the fault of a change of a catalogue entry.
+
+    Its fix states the value of the entry, if there is one.
 
     Parameters
     ----------
-    problem : its field begins with the kind of entry: "model.hidden"
+    problem : a problem whose field begins with the kind of entry: "model.hidden"
     base, name : the entry as its file has it, and its name
 
     Examples
@@ -155,7 +157,7 @@ def with_base_value(problem: Problem, base: object, name: str) -> Problem:
 
 
 def with_factors(problems: Sequence[Problem], part: object) -> list[Problem]:
-    """Return the faults of a part of a job; the fix of factors that are keys of a site lists them.
+    """Return the faults of a part of a job. If a site has factors as keys, the fix writes them as a list.
 
     >>> site = {"factors": [{"name": "fabric", "ratio": 1.2}], "host": 1.1}
     >>> unknown = Problem("site.host", 1.1, "", "", "remove host")
@@ -178,7 +180,7 @@ def with_factors(problems: Sequence[Problem], part: object) -> list[Problem]:
 def with_stacks(
     problems: Sequence[Problem], job: Job, faults: Callable[[Job], Sequence[Problem]]
 ) -> list[Problem]:
-    """Return the faults of a job; where another stack is a fix, it names one with which the fault is gone.
+    """Return the faults of a job. If another stack is a fix, the fix names a stack without the fault.
 
     Parameters
     ----------

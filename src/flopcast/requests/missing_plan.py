@@ -1,6 +1,6 @@
 """Plans with missing parts: how they are recognised and completed.
 
-Answers: can a plan be predicted as it is and, if not, which plan is predicted?
+Answers: is a plan complete and, if not, which plan is predicted?
 Elsewhere: the choice itself (search/default_plan.py), wrong values of a plan (fitting_values.py), the job
 around a plan (job_files.py).
 """
@@ -31,8 +31,8 @@ def is_whole(job: Job) -> bool:
     """Return whether a plan needs no completion, or cannot be completed.
 
     A plan is whole if it names its global batch and its degrees multiply to the number of devices; the
-    other fields then have their defaults. If they do not, choosing a degree that is not named may help. A
-    model of samples also needs a micro-batch, because its kernels would be tiny with single samples.
+    other fields then have their defaults. If they do not, flopcast may choose a degree that is not named. A
+    model of samples also needs a micro-batch, because kernels of single samples would be very small.
     """
     plan, devices = job.plan, job.cluster.num_devices
     named = plan.model_fields_set
@@ -85,7 +85,8 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
 
 
 def with_divided_blocks(job: Job) -> Job:
-    """Return the job with its blocks divided over its stages as equally as possible, as an assumption.
+    """Return the job with its blocks divided as equally as possible over its stages, which is an
+    assumption.
 
     The job is unchanged if the number of stages divides the blocks, if its plan or its stack states how
     blocks are divided, or if other rules are broken.
@@ -118,7 +119,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     SpecError
         The fixed fields contradict each other, so no plan keeps every rule.
     InfeasibleError
-        No plan fits; the message names changes of the job that do.
+        No plan fits. The message names changes with which the job fits.
     """
     from flopcast.search.equal_parts import CHOSEN, of_parts  # what only a choice needs is loaded for it
     from flopcast.search.usual_training import batch_assumed, precision_assumed
@@ -208,7 +209,7 @@ def _of_groups(job: Job, fixed: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def unmendable(job: Job, fixed: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Return the problems of a job with an incomplete plan that no choice of the rest can fix.
+    """Return the problems of a job with an incomplete plan that no choice of its other fields can fix.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The config of the model to trace: of a file or folder, or of a name on the hub.
+"""The config of the model to trace, from a file, a folder, or a name on the hub.
 
-Answers: which config object of transformers do these words stand for?
-Elsewhere: what is done with it (interop/tracing/).
+Answers: which config object of transformers does this text name?
+Elsewhere: the trace (interop/tracing/).
 """
 
 from flopcast.interop.tracing.weightless import Config, Libraries, known_config, published_config

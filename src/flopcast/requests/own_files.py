@@ -1,8 +1,8 @@
-"""How flopcast's own job files and models are recognised among the files of other programs.
+"""The recognition of flopcast's own job files and models among files of other programs.
 
-Answers: do the keys of this file say that it is a job, or a model, of flopcast or a Hugging Face config?
-Elsewhere: which reader a file gets (sources.py), steps of reinforcement learning (rl_files.py), the formats
-of other programs (interop/configs/formats.py).
+Answers: do the keys of a file belong to a job or a model of flopcast, or to a Hugging Face config?
+Elsewhere: the readers of files (sources.py), steps of reinforcement learning (rl_files.py), the formats of
+other programs (interop/configs/formats.py).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ FURTHER = {"model", "run", "site", "checkpoint", "loader", "assumptions", "slo"}
 
 
 def job_keys(document: Document) -> set[str]:
-    """Return those keys of a file that only jobs of flopcast have; empty if it is no mapping."""
+    """Return the keys of a file that only jobs of flopcast have; empty if the file is not a mapping."""
     found = OF_JOB & document.data.keys() if isinstance(document.data, dict) else set()
     return found if found - SHARED else set()
 
@@ -41,7 +41,7 @@ def refuse_own_job(document: Document, kind: str) -> None:
 
 
 def refuse_own_text(raw: bytes, name: str, kind: str) -> None:
-    """Check the same for a text that need not be YAML.
+    """Check that a text, which may not be YAML, is not a job of flopcast.
 
     Raises
     ------
@@ -56,13 +56,13 @@ def refuse_own_text(raw: bytes, name: str, kind: str) -> None:
 
 
 def is_foreign(data: Mapping[str, object]) -> bool:
-    """Return whether most keys of a file are in no job of flopcast."""
+    """Return whether most keys of a file do not exist in jobs of flopcast."""
     known = data.keys() & (OF_JOB | FURTHER | (set(OF_STEP) if is_step(data) else set()))
     return not OF_JOB & data.keys() and len(known) < len(data) / 2
 
 
 def is_config(document: Document) -> bool:
-    """Return whether this is a Hugging Face config, whose keys no job or model of flopcast has."""
+    """Return whether this is a Hugging Face config, which has keys that no job or model of flopcast has."""
     data = document.data
     return isinstance(data, dict) and ("model_type" in data or "architectures" in data)
 

@@ -25,7 +25,7 @@ from flopcast.units import Number
 def load_phases(path: Path) -> tuple[tuple[StatedPhase, ...], list[Problem]]:
     """Return the phases of a file after the fixes of its faults, and these faults, each with its line.
 
-    There are no phases if the fixes do not correct the file.
+    If the fixes do not correct the file, no phases are returned.
 
     Raises
     ------
@@ -55,12 +55,12 @@ def load_phases(path: Path) -> tuple[tuple[StatedPhase, ...], list[Problem]]:
 
 
 def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Number, Job]]:
-    """Return name, tokens and job of each phase of a file; without a file, the job is the only phase.
+    """Return name, tokens and job of each phase of a file. Without a file, the job is the only phase.
 
     Raises
     ------
     SpecError
-        Neither or both of the file and the request state the length of the run, or a value of them is
+        Neither or both of the file and the request state the length of the run, or one of their values is
         wrong.
     """
     phases = check_phases(request, path)
@@ -74,12 +74,12 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
 
 
 def check_phases(request: JobRequest, path: Path | None) -> tuple[StatedPhase, ...]:
-    """Return the phases of a file after a check of the job of each, for which no plan is chosen.
+    """Return the phases of a file after a check of each job, without choosing plans.
 
     Raises
     ------
     SpecError
-        As `jobs_of_phases`.
+        See `jobs_of_phases`.
     """
     if path is None:
         if check_training(request).run_tokens is None:

@@ -1,6 +1,6 @@
-"""Places of broken rules: in which line or option does the value of a problem stand?
+"""Places of broken rules: the line or the option with the value of a problem.
 
-Elsewhere: places of values that are wrong by themselves (files/validate.py).
+Elsewhere: places of values that are invalid (files/validate.py).
 """
 
 import re
@@ -24,7 +24,7 @@ IN_TEXT = (("site", "slow"), ("checkpoint",), ("loader",))  # short forms of sev
 
 
 def with_places(problems: Sequence[Problem], document: Document) -> list[Problem]:
-    """Return broken rules with the place of the value that each one concerns.
+    """Return broken rules, each with the place of the value that it concerns.
 
     If the value follows from a key of another program, the fix names this key.
     """
@@ -62,7 +62,7 @@ def _right_value(problem: Problem, path: Path) -> str:
 def as_typed(
     problems: Sequence[Problem], document: Document, changes: Sequence[str], corrected: Collection[str] = ()
 ) -> list[Problem]:
-    """Return the faults of a job with fixes that concern what the user has typed.
+    """Return the faults of a job with fixes of the values that the user entered.
 
     `corrected` are settings of the document, such as "hidden=4", that fixes of other faults have changed.
     If one of them limits another value, an error about this value states the limit.
@@ -115,7 +115,7 @@ def _in_text(problem: Problem, document: Document) -> Problem:
 
 
 def corrected_text(text: str, problem: Problem, value: str) -> str:
-    """Return a short form with the right value of one field, in place of the wrong one or as a new word."""
+    """Return a short form with the right value of one field, which replaces the wrong value or is added."""
     wrong = rf"(?<![\w.]){re.escape(str(problem.value))}(?![\w.])"
     right, found = re.subn(wrong, value, text)
     return right if found else f"{value} {text}"

@@ -1,10 +1,12 @@
-"""From a request to a job: files read, options and changes applied, defaults filled in, everything checked.
+"""Conversion of a request to a job: it reads files, applies options and changes, fills in defaults, and
+checks everything.
 
 Answers: which job does a request describe, and where was each of its values given?
-Elsewhere: what a request holds (job_request.py), edits of documents (library/edits.py), what makes a
-document a job (job_files.py). Later words override earlier ones: options replace values of the file (--plan
-replaces only the fields that it states, unless it is a whole plan), and KEY=VALUE changes both. `gpus` then
-sizes the cluster, and `price` states what its devices cost, whoever named it.
+Elsewhere: the values of a request (job_request.py), edits of documents (library/edits.py), the conversion
+of a document to a job (job_files.py). Later values override earlier ones: options replace values of the
+file (--plan replaces only the fields that it states, unless it is a whole plan), and KEY=VALUE changes
+both. `gpus` then sets the size of the cluster, and `price` the price of its devices, wherever the cluster
+was named.
 """
 
 import re
@@ -76,14 +78,14 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
 
     Parameters
     ----------
-    assume_cluster : whether a job without a cluster runs on the usual one; otherwise it is a fault
+    assume_cluster : whether a job without a cluster runs on the usual one; otherwise, this is a fault
 
     Raises
     ------
     SpecError
         Every fault of the files and the other values.
     InfeasibleError
-        The request has no plan, and none fits.
+        The request has no plan, and no plan fits.
     """
     make, check = _of_no_serving(job_of), _of_no_serving(checked_job)
     return made_from(request, make, check, assume_cluster=assume_cluster)
@@ -106,7 +108,7 @@ def _of_no_serving(make: Make[Made]) -> Make[Made]:
 
 
 def of_training(make: Make[Made], *, assume_size: bool = True) -> Make[Made]:
-    """Return a function for `made_from` that gives a document the usual size, stack and batch first."""
+    """Return a function for `made_from` that first adds the usual size, stack and batch to a document."""
     sized = with_usual_size if assume_size else lambda document: document
     return lambda document, read: make(with_defaults(sized(document)), read)
 
@@ -135,19 +137,19 @@ def _without_serving(document: Document) -> Document:
 def made_from(
     request: JobRequest, make: Make[Made], check: Make[object] | None = None, *, assume_cluster: bool = True
 ) -> Made:
-    """Return what `make` makes of the document that a request describes.
+    """Return the result of `make` for the document that a request describes.
 
     Parameters
     ----------
-    make : gets the document, and the function that reads the files that it names
-    check : finds the faults that `make` finds, but chooses and predicts nothing; it tries the fixes of
-        faults. By default, `make`.
+    make : receives the document, and a function that reads the files that it names
+    check : finds the same faults as `make`, but chooses and predicts nothing; it tests the fixes of faults.
+        By default, `make`.
     assume_cluster : whether a job without a cluster runs on the usual one
 
     Raises
     ------
     SpecError
-        Every fault of the request, and what `make` raises.
+        Every fault of the request, and the errors of `make`.
     """
     request = _with_named_model(request, check or make, assume_cluster=assume_cluster)
     source, misread = (request.source, ()) if request.source else _source_of(request, check or make)

@@ -1,7 +1,7 @@
-"""How a file of a step of reinforcement learning is recognised.
+"""The recognition of files of steps of reinforcement learning.
 
 Answers: does a file describe a step of reinforcement learning, and is one of its two jobs missing?
-Elsewhere: what the file means (rl_request.py), files of one job (sources.py).
+Elsewhere: the meaning of the file (rl_request.py), files of one job (sources.py).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The file of a step of reinforcement learning: a serving job, a training job, and how they go together.
+"""The file of a step of reinforcement learning: a serving job, a training job, and how they are combined.
 
 Answers: which step does a file describe, and which faults does it have?
 Elsewhere: the jobs themselves (serving_request.py, resolve.py), what a step is (rl/step.py).
@@ -45,7 +45,7 @@ Made = TypeVar("Made")
 
 
 class RlRequest(NamedTuple):
-    """A step as its file describes it."""
+    """The step that a file describes."""
 
     rollout: "ServingJob"
     training: Job
@@ -55,12 +55,12 @@ class RlRequest(NamedTuple):
 def rl_document(request: JobRequest) -> Document | None:
     """Return the document of a request that names the file of a step; None for any other request.
 
-    The file is one of flopcast, or a script or YAML file of a trainer (interop/configs/rl_formats.py).
+    The file is a file of flopcast, or a script or YAML file of a trainer (interop/configs/rl_formats.py).
 
     Raises
     ------
     SpecError
-        The file cannot be read or has faults, or an option does not say which job it belongs to.
+        The file cannot be read or has faults, or it is unclear to which of the two jobs an option belongs.
     """
     read = _read(request)
     if read is None:

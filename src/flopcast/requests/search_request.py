@@ -1,4 +1,4 @@
-"""The settings of a search, the same for the command line, Python and HTTP.
+"""The settings of a search, which are the same for the command line, Python and HTTP.
 
 Answers: which question does a request contain, and which faults does the request have?
 Elsewhere: the job of a request (resolve.py), the question itself (search/question.py), the command
@@ -43,13 +43,13 @@ OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the 
 
 
 class SearchRequest(Record, eq=False):
-    """The values that a user entered for a search; None, or empty, where nothing was entered.
+    """The values that a user entered for a search; None or empty for values that were not entered.
 
     Parameters
     ----------
-    job : its plan fixes fields or lists their values, its `gpus` are sizes: "256,512" or "64..1024"
-    clusters, stacks, power_limits : several are compared, in place of those of the job
-    objectives, deadline, budget, headroom : as the options of `flopcast search`
+    job : its plan fixes fields or lists their values, and its `gpus` are sizes: "256,512" or "64..1024"
+    clusters, stacks, power_limits : values to compare, instead of those of the job
+    objectives, deadline, budget, headroom : see the options of `flopcast search`
 
     A text of `clusters`, `stacks` or `objectives` may hold several names, separated by commas. The last
     three fields are flags: True, "yes" or "true" sets them.
@@ -69,7 +69,7 @@ class SearchRequest(Record, eq=False):
 
 
 def question_of(request: SearchRequest) -> Question:
-    """Return the question of a request; changes of the plan settle its fields.
+    """Return the question of a request. Changes of the plan fix its fields.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def each_once(values: Sequence[object]) -> tuple[object, ...]:
 
 
 def names(values: Sequence[object]) -> tuple[object, ...]:
-    """Return values of which a text may hold several names, separated by commas.
+    """Return the names in texts, each of which may hold several names separated by commas.
 
     >>> names(["dgx-h100, dgx-b200", "vista"])
     ('dgx-h100', 'dgx-b200', 'vista')
@@ -207,7 +207,7 @@ def names(values: Sequence[object]) -> tuple[object, ...]:
 
 
 class Faults(Record, kw_only=False):
-    """Faults of several steps, each kept once: one that fails does not hide those of the others."""
+    """Faults of several steps, without repetition; the steps after a failed step also report theirs."""
 
     found: list[Problem] = field(default_factory=list)
 

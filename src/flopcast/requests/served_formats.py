@@ -1,7 +1,7 @@
 """The number formats of a serving job that its request does not state.
 
-Answers: in which formats does a deployment keep its weights and its cache if the plan does not say?
-Elsewhere: formats of publications and of copies (library/published_formats.py), degrees
+Answers: in which formats does a deployment keep its weights and its cache if the plan does not state them?
+Elsewhere: formats of published models and of copies (library/published_formats.py), degrees
 (serving_request.py).
 """
 
@@ -11,7 +11,7 @@ from flopcast.spec.serving_job import ServingJob
 
 
 def as_stored(job: ServingJob, written: object, notes: list[str]) -> ServingJob:
-    """Return the job with the formats that the written name of its model states, and a note about them.
+    """Return the job with the number formats that the name of its model states, and a note about them.
 
     Formats of the plan take precedence over the name.
     """
@@ -32,7 +32,8 @@ def _with_weights(job: ServingJob, formats: PublishedFormats) -> ServingJob:
 def with_formats(job: ServingJob) -> tuple[ServingJob, list[str]]:
     """Return the job with the limits of its engine on the device and with number formats, and notes.
 
-    Formats are those in which the model was published, for the engine if it has checkpoints of its own.
+    Formats are those in which the model was published, or those of checkpoints for this engine if there are
+    any.
     """
     stated, device = job.plan.model_fields_set, job.cluster.node.device
     engine = job.engine.on_device(device.name, device.memory_bytes)

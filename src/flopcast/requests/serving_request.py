@@ -1,8 +1,8 @@
-"""From a request to a serving job: engine, deployment and traffic resolved, defaults filled in.
+"""Conversion of a request to a serving job with engine, deployment, traffic and defaults.
 
 Answers: which serving job does a request describe?
-Elsewhere: requests (job_request.py), whether a request serves (serving_words.py), files, changes and
-clusters (resolve.py), whether the job can be predicted (serving/checks.py).
+Elsewhere: requests (job_request.py), the recognition of serving requests (serving_words.py), files, changes
+and clusters (resolve.py), the rules (serving/checks.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -49,16 +49,16 @@ ROOM = 8  # requests of the longest kind for which a deployment that flopcast ch
 
 
 def resolve_serving(request: JobRequest, complete: Complete | None = None) -> ServingJob:
-    """Return the serving job that a request describes; `complete` and errors are those of `answered`."""
+    """Return the serving job that a request describes. For `complete` and errors, see `answered`."""
     return answered(request, lambda job: job, complete)
 
 
 def checked_serving(
     request: JobRequest, complete: Complete | None = None, *, fits: bool = True
 ) -> ServingJob:
-    """Return the serving job of a request, which breaks no rule; errors are those of `answered`.
+    """Return the serving job of a request, which breaks no rule. For errors, see `answered`.
 
-    `fits` tells whether the job must also fit into memory.
+    `fits` states whether the job must also fit into memory.
     """
 
     def checked(job: ServingJob) -> ServingJob:
@@ -74,16 +74,16 @@ def checked_serving(
 def answered(
     request: JobRequest, answer: Callable[[ServingJob], Made], complete: Complete | None = None
 ) -> Made:
-    """Return the answer to a request to serve; errors name the line or the option of the value.
+    """Return the answer to a serving request. Errors name the line or the option of the value.
 
     Parameters
     ----------
-    complete : chooses what the plan of the job leaves out; by default `with_best_degrees`
+    complete : chooses the fields that the plan of the job omits; by default `with_best_degrees`
 
     Raises
     ------
     SpecError
-        Every fault of the files and the other values, options of training among them.
+        Every fault of the files and the other values, including options of training.
     """
 
     def of_job(
@@ -286,7 +286,8 @@ def _slo(data: object, document: Document) -> Slo:
 
 
 def with_best_degrees(job: ServingJob) -> tuple[ServingJob, list[str]]:
-    """Return the job with the degrees and the replicas that serve its traffic best, and notes on choices.
+    """Return the job with the degrees and the number of replicas that serve its traffic best, and notes on
+    these choices.
 
     Formats are chosen as in `with_degree`, and so is the degree if no deployment fits. If the traffic is a
     trace, its first requests determine the choice.

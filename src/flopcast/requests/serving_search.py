@@ -1,4 +1,4 @@
-"""The settings of a search of serving, the same for all ways to enter them.
+"""The settings of a search over deployments, which are the same for all interfaces.
 
 Answers: which deployments of which engines and clusters does a request compare, and which faults does it
 contain?
@@ -39,7 +39,7 @@ OF_TRAINING = {  # settings of a search that only training has: the option of ea
 
 
 def deployment_question(request: SearchRequest) -> DeploymentQuestion:
-    """Return the question of a request that serves.
+    """Return the question of a serving request.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def space_of(text: str, where: str = "space") -> DeploymentSpace:
     Raises
     ------
     SpecError
-        Every fault of the text; `where` says where it stands.
+        Every fault of the text; `where` states the place of the text.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""Whether a request serves or trains, and which requests the benchmark that it names sends.
+"""Whether a request serves or trains, and the requests of a benchmark that it names.
 
-Answers: does a request have a part that only serving has, and does a plan have words that only other
-software has?
-Elsewhere: the serving job that it describes (serving_request.py), which loads more.
+Answers: does a request have parts that only serving has, and does a plan have words of other software?
+Elsewhere: the serving job that the request describes (serving_request.py).
 """
 
 from collections.abc import Collection
@@ -49,7 +48,7 @@ def refuse_options_of_serving(request: JobRequest) -> None:
     Raises
     ------
     SpecError
-        Each such option.
+        The error lists each such option.
     """
     keys = set(_keys(request))
     training = [key for key in OF_TRAINING_JOBS if key in keys]
@@ -108,12 +107,12 @@ def sent_requests(traffic: str, model: object) -> Document | None:
 
 
 def refuse_other_words(words: dict[str, object], document: Document) -> None:
-    """Refuse what people write for the format of weights, for drafting and for pools, with the right words.
+    """Raise an error for words of other software for the format of weights, for drafting and for pools.
 
     Raises
     ------
     SpecError
-        Each such word, with the edit that states what it means.
+        The error lists each such word, with the edit that has the same meaning.
     """
     problems = []
     for name, value in words.items():

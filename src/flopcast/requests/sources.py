@@ -1,7 +1,7 @@
 """Files that describe a job: a job file, a launch script, another program's file, or a config.json.
 
-Answers: which job, or which model, does this file or command of any program describe?
-Elsewhere: what each format means (interop/hugging_face/config.py, interop/megatron/launch_script.py,
+Answers: which job or model does a file or command of any program describe?
+Elsewhere: the meaning of each format (interop/hugging_face/config.py, interop/megatron/launch_script.py,
 interop/configs/, interop/serving/, job_files.py).
 
 The contents of a file determine its format, and not only its name. A mapping with `model_type` or
@@ -89,7 +89,9 @@ def read_source(request: JobRequest) -> JobSource:
 
 
 def reader_in(folder: Path) -> Callable[[str, str], bytes]:
-    """Return what reads a file that a command names, in the folder of its script or where it runs."""
+    """Return a function that reads a file that a command names, in the folder of its script or in the
+    current folder.
+    """
 
     def read(path: str, where: str) -> bytes:
         beside = folder / path
@@ -111,7 +113,7 @@ def is_script(raw: bytes, name: str) -> bool:
 
 
 def refuse_values(request: JobRequest) -> None:
-    """Check that no values for a launch script are given if none is read.
+    """Check that values for a launch script are given only with a launch script.
 
     Raises
     ------
@@ -130,7 +132,7 @@ def refuse_values(request: JobRequest) -> None:
 def source_of(
     raw: bytes, name: str, request: JobRequest, read: Callable[[str, str], bytes] = _read_nothing
 ) -> JobSource:
-    """Return the same as `read_source` for the bytes of a file; its name gives the suffix.
+    """Return the result of `read_source` for the bytes of a file with this name.
 
     No file is opened, unless the model of the request is a path, or `read` opens one that a command names.
     """
@@ -257,7 +259,7 @@ def _read_foreign(document: Document, request: JobRequest) -> JobSource:
 
 
 def with_other_model(document: Document, model: str) -> Document:
-    """Return the document of a job with a model by its name or its path; adapters stay as they are."""
+    """Return the document of a job with a model by its name or its path. Adapters do not change."""
     own = document.mapping.get("model")
     kept = {"adapters": own["adapters"]} if isinstance(own, dict) and "adapters" in own else {}
     named: object = {"base": model}
@@ -268,7 +270,7 @@ def with_other_model(document: Document, model: str) -> Document:
 
 
 def import_options(request: JobRequest) -> "ImportOptions":
-    """Return what a request states of the job of another program's file."""
+    """Return the settings of a request that complete a file of another program."""
     from flopcast.interop.configs.import_options import ImportOptions
 
     return ImportOptions(
@@ -281,7 +283,7 @@ def import_options(request: JobRequest) -> "ImportOptions":
 
 
 def read_model_file(path: str, where: str = "") -> Document:
-    """Return the document of a model: a config.json, its folder, or a model in our own YAML.
+    """Return the document of a model: a config.json, its folder, or a model in flopcast's YAML.
 
     `where` is the line of another file that names this one.
 
@@ -299,7 +301,7 @@ def read_model_file(path: str, where: str = "") -> Document:
 def with_model(
     document: Document, path: str, sizes: Sequence[str] = (), autocast: bool = False
 ) -> Document:
-    """Return the document with the model of a file, an exported graph with these sizes."""
+    """Return the document with the model of a file. An exported graph has these sizes."""
     named = document.mapping.get("model")
     places = {str(named): ("model",)} | (
         {str(named.get("graph")): ("model", "graph")} if isinstance(named, dict) else {}
@@ -312,7 +314,7 @@ def with_model(
 
 
 def with_described_model(document: Document, model: Document) -> Document:
-    """Return the document with this model; notes of its import become assumptions."""
+    """Return the document with this model. Notes of its import become assumptions."""
     notes: tuple[str, ...] = ()
     content = model.data
     if is_config(model):
@@ -323,7 +325,7 @@ def with_described_model(document: Document, model: Document) -> Document:
 
 
 def assuming(document: Document, notes: tuple[str, ...]) -> Document:
-    """Return the document with more assumptions after its own.
+    """Return the document with further assumptions at the end.
 
     Readers of foreign files use it for defaults of the program that wrote the file. If the value is not a
     list, it is not changed, and is reported when the job is validated.

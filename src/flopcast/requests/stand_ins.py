@@ -1,9 +1,10 @@
 """Faults of a job whose model is unknown, or whose files cannot be read.
 
-Answers: which further faults does such a job have, whichever model is meant?
+Answers: which further faults does such a job have, independently of the model?
 Elsewhere: the faults of a job (resolve.py), faults of files (sources.py).
 
-The job is checked with other models in place of the unknown one, and only faults with each of them count.
+The job is checked with other models instead of the unknown one. Only faults that occur with all of them
+count.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,8 @@ Check = Callable[[JobRequest], object]  # raises the faults of a request
 
 @cache
 def stand_ins() -> tuple[str, ...]:
-    """Return models of the catalogue that have few rules in common: a dense one, and one with experts.
+    """Return two models of the catalogue that have few common rules: a dense model, and a model with
+    experts.
 
     >>> [catalog.model(name).has_experts for name in stand_ins()]
     [False, True]
@@ -58,7 +60,7 @@ def with_files_or_faults(
 
 
 def faults_with_each(problems: Sequence[Problem], request: JobRequest, check: Check) -> Iterator[Problem]:
-    """Yield the faults of a job with an unknown model that remain whichever known model is meant."""
+    """Yield the faults of a job with an unknown model that occur with all known models."""
     (unknown, *others) = problems
     files = tuple(each for each in request.files if each != unknown.value)
     if others or len(files) == len(request.files):

@@ -29,7 +29,7 @@ WRITTEN = ("model", "stack", "cluster", "checkpoint", "loader", *OF_SERVING)  # 
 
 
 def with_files(document: Document, request: JobRequest) -> tuple[Document, JobRequest]:
-    """Return the document with the model and the site of files, and the request without such a model."""
+    """Return the document with the model and the site of files, and the request without this model."""
     stated = stated_graph(document) if request.model is None else None
     model = request.model or (stated.graph if stated else document.mapping.get("model"))
     if not any(is_graph(str(each)) for each in (model, *request.files[:1])):
@@ -58,7 +58,7 @@ def with_files(document: Document, request: JobRequest) -> tuple[Document, JobRe
 
 
 def with_options(document: Document, request: JobRequest, devices: int | None = None) -> Document:
-    """Return the document with the parts that options state; `devices` are those of a launch script."""
+    """Return the document with the parts that options state. `devices` is the number in a launch script."""
     data = dict(document.mapping)
     for key in WRITTEN:
         if (value := getattr(request, key)) is not None:
@@ -80,7 +80,9 @@ def with_training_options(document: Document, request: JobRequest) -> Document:
 
 
 def with_changed_stack(document: Document, request: JobRequest) -> Document:
-    """Return the document with the usual stack if no stack is named but a field of it is changed."""
+    """Return the document with the usual stack if no stack is named, but a field of the stack is
+    changed.
+    """
     names = {change.partition("=")[0] for change in request.changes}
     changed = any(name.startswith("stack.") for name in names) and not names & {"stack", "stack.base"}
     return with_usual_stack(document) if changed and "stack" not in document.mapping else document

@@ -1,9 +1,9 @@
-"""Options that state what is trained, for how long, where its states are kept, and on which slow parts.
+"""Options about training: adapters, length of the run, offload, slow parts, and power limit.
 
 Answers: what do `--plan`, `--lora`, `--qlora`, `--tokens`, `--samples`, `--epochs`, `--offload`, `--slow`
 and `--power-limit` put into the document of a job?
-Elsewhere: what adapters are (layers/adapters.py), what a length means (spec/run_length.py), the global
-batch of a fine-tune (search/space.py).
+Elsewhere: adapters (layers/adapters.py), the length of a run (spec/run_length.py), the global batch of a
+fine-tune (search/space.py).
 
 Unless the job names other layers, every separate linear layer that all blocks have gets an adapter, as in
 QLoRA (arXiv:2305.14314, section 4), with Axolotl's `lora_target_linear`, and with LLaMA-Factory's
@@ -33,16 +33,16 @@ IN_SITE = {"slow": "slow", "power_limit": "power_limit_w"}  # option → the fie
 
 
 def with_plan(document: Document, request: JobRequest, devices: int | None) -> Document:
-    """Return the document with the plan of the option, which changes the fields that it states.
+    """Return the document with the plan of the option, which changes only the fields that it states.
 
     A whole plan, as `Plan.short` writes it, replaces the plan of the file; its degrees fill the devices.
     The plan of an engine is always replaced. If the plan is "auto", the training settings of the file stay.
 
     Parameters
     ----------
-    document : has the cluster of the options
-    request : its plan is a text or a mapping
-    devices : those of a launch script
+    document : document with the cluster of the options
+    request : request whose plan is a text or a mapping
+    devices : number of devices in a launch script
     """
     if request.plan is None:
         return document
@@ -74,14 +74,14 @@ def _is_whole(
 
 
 def with_plan_options(document: Document, request: JobRequest) -> Document:
-    """Return the document with the placements and the batch of options in its plan, in place of its own.
+    """Return the document whose plan has the placements and the batch of the options.
 
     If there is no plan, flopcast chooses one with these fields.
 
     Raises
     ------
     SpecError
-        The option for the plan states the same field, too; or the plan has faults.
+        The option for the plan also states the field, or the plan has faults.
     """
     for option, (name, word) in IN_PLAN.items():
         value = getattr(request, option)
@@ -99,7 +99,7 @@ def with_plan_options(document: Document, request: JobRequest) -> Document:
 
 
 def with_site_options(document: Document, request: JobRequest) -> Document:
-    """Return the document with the slow parts and the power limit of options in its site.
+    """Return the document whose site has the slow parts and the power limit of the options.
 
     If the job names a site, this site becomes the base of a changed site, so that its other measurements
     are kept.
@@ -121,7 +121,7 @@ def _with_site_field(document: Document, name: str, value: object, option: str) 
 def with_run(document: Document, request: JobRequest) -> Document:
     """Return the document with the length of the run that the options state.
 
-    An option replaces its own field of a file, and `tokens` and `samples` replace each other.
+    An option replaces the corresponding field of a file, and `tokens` and `samples` replace each other.
     """
     given = {name: getattr(request, name) for name in LENGTHS if getattr(request, name) is not None}
     if not given:
@@ -141,8 +141,8 @@ def with_run(document: Document, request: JobRequest) -> Document:
 def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Document:
     """Return the document with adapters of the rank that an option states.
 
-    They replace the adapters of a file (`anew`), but not those of a later KEY=VALUE. Targets and dropout
-    stay.
+    They replace the adapters of a file (`anew`), but not those of a later KEY=VALUE. Targets and dropout do
+    not change.
 
     Raises
     ------
@@ -169,14 +169,14 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
 
 
 def with_usual_targets(document: Document, request: JobRequest) -> Document:
-    """Return the document with adapters on all linear layers, if an option asks for adapters.
+    """Return the document with adapters on all linear layers, if an option requests adapters.
 
     The targets become an assumption. Targets that the job names are kept.
 
     Raises
     ------
     SpecError
-        The model has no linears that can be adapted.
+        The model has no linear layers that can have adapters.
     """
     model = document.mapping.get("model")
     adapters = model.get("adapters") if isinstance(model, dict) else None

@@ -1,7 +1,7 @@
 """The default stack, precision and sequence length of a training job, which become assumptions.
 
 Answers: which software, precision and sequence length does a job have if it states none?
-Elsewhere: what a job without a plan runs (missing_plan.py), what serving fills in (serving_request.py).
+Elsewhere: the plan of a job without one (missing_plan.py), defaults of serving (serving_request.py).
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,8 @@ NO_IMAGES = "no images: the vision tower takes memory but does not run (--images
 
 
 def with_defaults(document: Document) -> Document:
-    """Return a training document with the missing stack, precision and length, which become assumptions.
+    """Return a training document with default values for a missing stack, precision and length, as
+    assumptions.
 
     Documents of serving, and documents that are not mappings, are returned unchanged. The default length is
     that of the model's training.
@@ -102,12 +103,12 @@ def _without_images(document: Document) -> Document:
 
 
 def with_usual_stack(document: Document) -> Document:
-    """Return the document with the usual stack of its model and devices, an assumption.
+    """Return the document with the usual stack of its model and devices, as an assumption.
 
     Exported graphs run in eager PyTorch. Otherwise, the catalogue entry of the device names the stack: one
     for all models, and one for models with experts, which is used if it supports the ZeRO stage of the
     plan. Fine-tunes on other devices run in PyTorch. Everything else runs in the stack that the entry names
-    for pretraining, or in the default stack. The assumption says why.
+    for pretraining, or in the default stack. The assumption states the reason.
     """
     device, why = _device(document), ""
     changes: dict[str, object] = {}
@@ -207,7 +208,10 @@ def stated_plan(document: Document) -> dict[str, object]:
 
 
 def stated_cluster(document: Document) -> dict[str, object]:
-    """Return the cluster as a base with changes; without a base if it is described, or missing."""
+    """Return the cluster as a base with changes.
+
+    There is no base if the cluster is described or missing.
+    """
     return _by_name(document.mapping.get("cluster"))
 
 

@@ -42,9 +42,10 @@ def separate_changes(text: str) -> list[str]:
 
 
 def is_path(text: str) -> bool:
-    """Return whether a text that could name a catalogue entry is a path: it has a folder or a suffix.
+    """Return whether a text that could name a catalogue entry is a path, because it has a folder or a
+    suffix.
 
-    "-" is one. What looks like a hub's OWNER/NAME is none, unless there is such a file.
+    "-" is a path. A text in the form OWNER/NAME of the hub is a path only if there is such a file.
 
     >>> is_path("./config.json"), is_path("qwen2.5-7b"), is_path("meta-llama/Llama-3-8B")
     (True, False, False)
@@ -57,7 +58,7 @@ def is_path(text: str) -> bool:
 
 
 def is_model(text: str) -> bool:
-    """Return whether a text names a model, as `--model` takes it, and is no path.
+    """Return whether a text is a model name for `--model` and not a path.
 
     >>> is_model("llama-3-8b"), is_model("meta-llama/Meta-Llama-3-8B"), is_model("job.yaml")
     (True, True, False)
@@ -66,7 +67,7 @@ def is_model(text: str) -> bool:
 
 
 def is_command(text: str) -> bool:
-    """Return whether a text is a command that starts a serving engine, and no path.
+    """Return whether a text is a command that starts a serving engine and not a path.
 
     >>> is_command("vllm serve meta-llama/Llama-3.1-8B -tp 2"), is_command("llama-3.1-8b")
     (True, False)
@@ -79,7 +80,8 @@ def is_command(text: str) -> bool:
 
 
 def files_and_changes(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which words of a command line are files of the job or its model, and which are changes.
+    """Return the words of a command line that are files of the job or its model, and those that are
+    changes.
 
     The first word is a file or a model unless it has the form of a change; later words are files if these
     exist, and models if these are known. A command that starts a serving engine counts as a file.

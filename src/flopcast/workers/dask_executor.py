@@ -1,9 +1,10 @@
 """Workers of a Dask cluster.
 
-Answers: how do tasks run on the workers of a scheduler that the user names, and what can be wrong there?
-Elsewhere: the same on this machine alone (process_executor.py).
+Answers: how do tasks run on the workers of a scheduler that the user names, and which errors can occur?
+Elsewhere: workers of this machine (process_executor.py).
 
-If a worker dies, Dask repeats its task, a few times. The scheduler and the workers need the same flopcast.
+If a worker dies, Dask repeats its task, a few times. The scheduler and the workers need the same version of
+flopcast.
 """
 
 from dataclasses import asdict
@@ -20,7 +21,10 @@ SAME_FLOPCAST = "install the same flopcast on the scheduler and every worker, an
 
 
 class DaskExecutor(AbstractExecutor):
-    """The workers of a scheduler: `size` counts those that it has at the start; later ones help too."""
+    """The workers of a scheduler.
+
+    `size` is their number at the start; workers that join later are also used.
+    """
 
     def __init__(self, address: str) -> None:
         """Connect.
@@ -52,22 +56,22 @@ class DaskExecutor(AbstractExecutor):
 
     @property
     def size(self) -> int:
-        """Return threads of all workers."""
+        """Return the number of threads of all workers."""
         return self._size
 
     def submit(self, task: Task) -> None:
-        """Hand a task to the scheduler."""
+        """Submit a task to the scheduler."""
         future = self._client.submit(done_elsewhere, asdict(task), program_digest(), pure=False)
         future.task_name = task.name
         self._done.add(future)
 
     def next_done(self) -> tuple[str, str]:
-        """Wait for any task; an exception of the task itself is a bug.
+        """Wait for any task. An exception of the task itself is a bug.
 
         Raises
         ------
         SpecError
-            Workers die of it, or have another flopcast; the scheduler is gone.
+            The task kills workers, workers have another version of flopcast, or the scheduler has stopped.
         """
         future = next(self._done)
         try:
@@ -93,7 +97,7 @@ class DaskExecutor(AbstractExecutor):
             raise self._fault(because, SAME_FLOPCAST) from None
 
     def forget(self) -> None:
-        """Ask the scheduler to drop tasks that no worker has begun."""
+        """Request the scheduler to drop tasks that no worker has begun."""
         self._done.clear()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The interface of workers that run the tasks of a search.
 
-Answers: how is a task handed over, and how does what it left come back?
-Elsewhere: one file for each kind (process_executor.py, dask_executor.py), which tasks there are (run.py).
+Answers: how is a task submitted, and how is its result returned?
+Elsewhere: the kinds of executors (process_executor.py, dask_executor.py), the tasks (run.py).
 """
 
 import time
@@ -14,7 +14,7 @@ from flopcast.workers.tasks import Task, done
 class AbstractExecutor(ABC):
     """Workers that run tasks, in any order.
 
-    `processor_s` is the processor time of the tasks that are done, or None where it is not known.
+    `processor_s` is the processor time of the finished tasks; None if it is unknown.
     """
 
     processor_s: float | None = None
@@ -22,11 +22,11 @@ class AbstractExecutor(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Return how many tasks run at once."""
+        """Return the number of tasks that run at the same time."""
 
     @abstractmethod
     def submit(self, task: Task) -> None:
-        """Hand a task over."""
+        """Submit a task."""
 
     @abstractmethod
     def next_done(self) -> tuple[str, str]:
@@ -35,16 +35,16 @@ class AbstractExecutor(ABC):
         Raises
         ------
         SpecError
-            Workers cannot be had, or die of a task again and again.
+            Workers cannot be started, or a task repeatedly kills its worker.
         """
 
     @abstractmethod
     def forget(self) -> None:
-        """Drop tasks that no worker has begun; results of others still come back."""
+        """Drop tasks that no worker has begun. The results of all other tasks are still returned."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop the workers; tasks that are not done are dropped."""
+        """Stop the workers, and drop unfinished tasks."""
 
 
 class SerialExecutor(AbstractExecutor):
@@ -65,7 +65,7 @@ class SerialExecutor(AbstractExecutor):
         self._tasks.append(task)
 
     def next_done(self) -> tuple[str, str]:
-        """Do the first task."""
+        """Run the first task and return its result."""
         task, start_s = self._tasks.popleft(), time.process_time()
         result = done(task)
         self.processor_s += time.process_time() - start_s

@@ -1,11 +1,11 @@
 """The finished parts of a long search, in one SQLite file.
 
-Answers: which chunks of this very question are finished, and what did each leave?
+Answers: which chunks of a question are finished, and what are their results?
 Elsewhere: the meaning of the texts (search/chunk_text.py), the caller that requests chunks (run.py).
 
-Each finished chunk is one row, written in a transaction of its own: whatever kills a search, finished
-chunks stay, and no half of one does. The file belongs to one question and one state of the program; any
-other is refused. One process writes it; the lock goes with the process.
+Each finished chunk is one row, which is written in a separate transaction. If a search is killed, finished
+chunks are kept, and no chunk is stored in part. The file belongs to one question and one version of the
+program; all others are refused. Only one process writes the file. Its lock ends with the process.
 """
 
 import hashlib
@@ -64,14 +64,14 @@ def open_ledger(path: Path, question: str, program: str) -> Iterator[Ledger]:
 
     Parameters
     ----------
-    question : all that was asked, as text
-    program : a digest of what numbers follow from
+    question : the whole question as text
+    program : a digest of the code and data on which results depend
 
     Raises
     ------
     SpecError
-        The file is none, cannot be written, belongs to another question or program, or to a search that is
-        running.
+        The file is not a ledger, cannot be written, or belongs to another question, to another version of
+        the program, or to a running search.
     """
     digests = {QUESTION: hashlib.sha256(question.encode()).hexdigest(), PROGRAM: program}
     try:

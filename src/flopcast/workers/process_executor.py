@@ -1,7 +1,7 @@
 """Workers that are processes of this machine.
 
-Answers: how do tasks run on several cores, and what becomes of those whose worker is killed?
-Elsewhere: how a process starts (worker_process.py), what runs in it (serve.py).
+Answers: how do tasks run on several cores, and what happens to a task whose worker is killed?
+Elsewhere: the start of a process (worker_process.py), its program (serve.py).
 
 A thread waits for each process. If a signal kills a process, the process is replaced and its task is
 repeated. If a process fails without a signal, flopcast has a bug.
@@ -22,7 +22,7 @@ DEATHS = 3  # of workers at one task: then it is the task
 
 
 class ProcessExecutor(AbstractExecutor):
-    """So many processes."""
+    """A number of worker processes."""
 
     def __init__(self, size: int) -> None:
         """Start them now, unless they can be copies of this process: copies start with the first task.
@@ -45,7 +45,7 @@ class ProcessExecutor(AbstractExecutor):
         return self._size
 
     def submit(self, task: Task) -> None:
-        """Hand a task to the process that is free first."""
+        """Submit a task to the first free process."""
         if not self._workers:
             self._start()
         self._tasks.put(task)
@@ -56,7 +56,7 @@ class ProcessExecutor(AbstractExecutor):
         Raises
         ------
         SpecError, InternalError
-            What the task raised in its worker, or that the system allows no further process.
+            The task raised this error in its worker, or the system allows no further process.
         """
         found = self._done.get()
         if isinstance(found, Exception):
@@ -66,16 +66,16 @@ class ProcessExecutor(AbstractExecutor):
         return name, text
 
     def forget(self) -> None:
-        """Drop tasks that no process has."""
+        """Drop tasks that no process has begun."""
         with suppress(Empty):
             while True:
                 self._tasks.get_nowait()
 
     def close(self) -> None:
-        """End every process at once.
+        """End every process immediately.
 
-        Tasks that run are lost; the ledger has the results of all that are done. Threads end when their
-        process does.
+        Running tasks are lost. The ledger has the results of all finished tasks. Threads end with their
+        processes.
         """
         for worker in self._workers:
             worker.end()
@@ -87,7 +87,7 @@ class ProcessExecutor(AbstractExecutor):
             worker.release()
 
     def process_ids(self) -> tuple[int, ...]:
-        """Return the ids of the running processes, none before the first task."""
+        """Return the ids of the running processes. There are none before the first task."""
         return tuple(worker.process.pid for worker in self._workers)
 
     def _start(self) -> None:

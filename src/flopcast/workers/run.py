@@ -1,11 +1,12 @@
-"""Searches done by workers: in which order tasks are handed out, and what becomes of their results.
+"""Searches on workers: the order in which tasks are submitted, and the use of their results.
 
-Answers: who gets which task next, also when some results are in a ledger already, or the search is broken
-off?
+Answers: which task is submitted next, even if a ledger already contains some results, or if the search is
+interrupted?
 Elsewhere: the tasks of a search and its answer (search_tasks.py), the answer without workers
 (search/find.py), tasks (tasks.py), workers (executor.py), the ledger.
 
-Several searches share one executor: the next starts when no task of the earlier ones is left to hand out.
+Several searches share one executor. A search starts when all tasks of the earlier searches have been
+submitted.
 """
 
 from collections import Counter, deque
@@ -26,7 +27,7 @@ DOING = {SCREEN: "screening", REFINE: "refining", PLAY: "simulating"}
 
 
 class RunSummary(Record):
-    """A task is done: of which kind, how much it counts, and whether an earlier start did it.
+    """A finished task: its kind, its weight, and whether an earlier start finished it.
 
     `weight` is a number of plans: the plans of a chunk, or the simulated plans.
     """
@@ -47,8 +48,8 @@ def run(
     Raises
     ------
     KeyboardInterrupt
-        Of several searches. A single search continues with its results so far: it simulates the screened
-        plans, or ranks the simulated plans, and its answer is partial.
+        The user interrupts several searches. A single search instead continues with its results so far: it
+        simulates the screened plans, or ranks the simulated plans, and its answer is partial.
     """
     state = _Run(executor, ledger, on_progress)
     waiting = deque(enumerate(searches))
@@ -75,11 +76,11 @@ def answer(
     ----------
     search : Search
     executor : AbstractExecutor
-        Where tasks run: here, in processes, or on other machines.
+        Runs tasks in this process, in other processes, or on other machines.
     ledger : Ledger or None
-        Results of an earlier run of the same search, and the place for those of this one.
+        Stores the results of this run, and may contain those of an earlier run of the same search.
     on_progress : function
-        Called as by `find.find`, which does the same in one process and is used for a single small search.
+        Called like `told` of `find.find`, which runs a small search in one process.
     """
     if isinstance(executor, SerialExecutor) and ledger is None and len(search.parts) < 2:
         return find.find(search.question, book_of, on_progress)

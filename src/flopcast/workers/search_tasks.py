@@ -1,10 +1,11 @@
-"""One search as tasks: what workers screen, refine and simulate for it, and how this becomes its answer.
+"""One search as tasks, in which workers screen, refine and simulate plans, and the combination of their
+results.
 
 Answers: how does a question become tasks, and how do their results become its answer?
-Elsewhere: in which order tasks are handed out (run.py), what a worker does (tasks.py), the answer without
-workers (search/find.py).
+Elsewhere: the order of tasks (run.py), the work of a task (tasks.py), the answer without workers
+(search/find.py).
 
-A search is a generator: it yields tasks, and is sent what they left. First, plans are screened; then, the
+A search is a generator that yields tasks and receives their results. First, plans are screened; then, the
 kept plans are simulated.
 """
 
@@ -53,11 +54,11 @@ PlayTasks = Generator[tuple[Task, ...], Mapping[str, str], list[Exact | None]]
 
 
 class Search(Record, eq=False, kw_only=False):
-    """One question, cut into chunks; `name` starts the names of its tasks.
+    """One question, divided into chunks. The names of its tasks begin with `name`.
 
-    Until all chunks are done, `screened` contains the best plans of the finished chunks by the names of
-    their tasks. `known` contains the bounds for other plans that follow from these chunks, by the place of
-    their setting.
+    Until all chunks are finished, `screened` contains the best plans of the finished chunks, by the names
+    of their tasks. `known` contains the bounds for other plans that follow from these chunks, by the
+    position of their setting.
     """
 
     question: Question
@@ -75,7 +76,7 @@ class Search(Record, eq=False, kw_only=False):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return names of the tasks that screen its chunks."""
+        """Return the names of the tasks that screen its chunks."""
         return tuple(f"{self.name}/{SCREEN}/{place}" for place in range(len(self.parts)))
 
     @property
@@ -88,9 +89,10 @@ class Search(Record, eq=False, kw_only=False):
         )
 
     def with_incumbents(self, task: Task) -> Task:
-        """Return a task that screens a chunk with all that is known by now; other tasks are unchanged.
+        """Return a task that screens a chunk, with all incumbents known so far. Other tasks do not change.
 
-        The more is known, the fewer plans of the chunk are estimated; the answer stays the same.
+        The better the incumbents, the fewer plans of the chunk are estimated. The answer does not depend on
+        them.
         """
         if task.kind != SCREEN:
             return task
@@ -121,14 +123,14 @@ class Search(Record, eq=False, kw_only=False):
 
     @property
     def asked(self) -> list[object]:
-        """Return everything that determines its answer, as plain data."""
+        """Return everything that determines the answer, as plain data."""
         return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
 
     def steps(self) -> Steps:
-        """Yield tasks and receive their results; if some are missing, the answer is partial.
+        """Yield tasks and receive their results. If results are missing, the answer is partial.
 
         Screening comes first, in an order that spreads over the space, together with the first choice of
-        each setting if it is not known yet. Refinement and simulation of what was kept follow.
+        each setting if it is not known yet. Refinement and simulation of the kept plans follow.
 
         Returns
         -------
@@ -249,11 +251,12 @@ def _completed(known: Sequence[Exact | None], later: Sequence[Exact | None]) -> 
 
 
 def spread(number: int) -> list[int]:
-    """Return all places in an order that is spread over them at any time, by multiples of the golden ratio.
+    """Return all positions in an order whose beginning is always spread evenly, by multiples of the golden
+    ratio.
 
-    Chunks of one region of a space take about as long, and those of others several times less or more. In
-    this order, what is done by any time says how long the rest takes, and a search that is interrupted has
-    seen a part of every region.
+    Chunks of one region of a space take similar times, but those of other regions may take much less or
+    more. In this order, the finished part always shows how long the rest takes, and an interrupted search
+    has screened a part of every region.
 
     >>> spread(8)
     [0, 5, 2, 7, 4, 1, 6, 3]
@@ -262,7 +265,7 @@ def spread(number: int) -> list[int]:
 
 
 def search_of(question: Question, name: str = "0") -> Search:
-    """Return a question, cut into chunks.
+    """Return a question, divided into chunks.
 
     Raises
     ------

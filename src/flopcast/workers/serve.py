@@ -1,10 +1,9 @@
-"""A worker process: each line of stdin is a task, each line of stdout its result, until stdin ends.
+"""A worker process: each line of stdin is a task, and each line of stdout is its result, until stdin ends.
 
 Answers: what runs in each process of process_executor.py?
 Elsewhere: how such a process starts (worker_process.py).
 
-A worker that loses its driver ends after its current task, whose result nobody reads. Ctrl-C is the
-driver's affair.
+A worker whose driver has ended also ends after its current task. Only the driver handles Ctrl-C.
 """
 
 import json
@@ -19,7 +18,8 @@ from flopcast.garbage import collect_rarely, keep_all
 
 
 def serve(lines: Iterable[str], answers: TextIO) -> None:
-    """Do the task of each line and write a line, until there are no more or no reader.
+    """Run the task of each line and write a line with the result, until there are no more lines or nobody
+    reads the results.
 
     A line holds the result and the seconds of processor time that it took.
     """

@@ -1,10 +1,10 @@
-"""One piece of a search as texts, so that any process can do it.
+"""One task of a search as texts, so that any process can run it.
 
-Answers: what is sent to a worker, and what does the worker do with it?
-Elsewhere: the pieces themselves (search/chunks.py), who works (process_executor.py, dask_executor.py), in
-which order (run.py), what is kept (ledger.py).
+Answers: what is sent to a worker, and what does the worker compute?
+Elsewhere: chunks (search/chunks.py), executors (process_executor.py, dask_executor.py), the order of tasks
+(run.py), stored results (ledger.py).
 
-Only texts are sent and stored. A worker of another version would give other numbers: it refuses.
+Only texts are sent and stored. A worker of another version refuses tasks, because its numbers would differ.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class Task(Record):
     question : str
         The question, as `chunk_text.question_text` writes it.
     part : str
-        What is to be done: a chunk with incumbents, the place of a job, or plans.
+        The work: a chunk with incumbents, the position of a job, or plans.
     """
 
     name: str
@@ -65,25 +65,31 @@ class Task(Record):
 
 
 def screen_task(name: str, question: str, chunk: Chunk, before: Incumbents) -> Task:
-    """Return the task of screening a chunk, given what is known before."""
+    """Return the task of screening a chunk, given the known incumbents."""
     part = json.dumps([asdict(chunk), asdict(before)])
     return Task(name=name, kind=SCREEN, question=question, part=part)
 
 
 def choose_task(name: str, question: str, place: int, usual: UsualPlans | None) -> Task:
-    """Return the task of choosing a first plan for one of `Question.sized()`; None: find usual ones too."""
+    """Return the task of choosing a first plan for one of `Question.sized()`.
+
+    None means that the task also finds the usual plans.
+    """
     plans = None if usual is None else [plan_data(job.plan) for job in usual.jobs]
     return Task(name=name, kind=CHOOSE, question=question, part=json.dumps([place, plans]))
 
 
 def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
-    """Return the task of simulating jobs together; `places` say which of `jobs_of` has each cluster."""
+    """Return the task of simulating jobs together.
+
+    `places` are the indices in `jobs_of` of jobs with their clusters.
+    """
     part = [[place, plan_data(job.plan)] for place, job in zip(places, jobs, strict=True)]
     return Task(name=name, kind=PLAY, question=question, part=json.dumps(part))
 
 
 def refine_task(name: str, question: str, refinements: Sequence[Refinement], places: Sequence[int]) -> Task:
-    """Return the task of making variants of plans; `places` as for `play_task`."""
+    """Return the task of creating variants of plans. For `places`, see `play_task`."""
     part = [
         [place, plan_data(one.job.plan), one.recompute, one.stages, one.slower_ratio]
         for place, one in zip(places, refinements, strict=True)
@@ -92,12 +98,12 @@ def refine_task(name: str, question: str, refinements: Sequence[Refinement], pla
 
 
 def jobs_of(question: Question) -> tuple[Job, ...]:
-    """Return jobs on every cluster of a question; their plans are ignored."""
+    """Return the jobs on every cluster of a question. Their plans are ignored."""
     return (*question.sized(), *question.given)
 
 
 def done(task: Task) -> str:
-    """Do a task and return its result as text.
+    """Run a task and return its result as text.
 
     The results are top candidates for a chunk, a plan for a choice, variants for refinements, and simulated
     plans otherwise. A process keeps jobs and prices between tasks of one question.
@@ -134,7 +140,7 @@ def _job(known: Sequence[Job], place: int, plan: dict[str, object]) -> Job:
 
 
 def done_elsewhere(task: dict[str, str], program: str) -> str:
-    """Return the same as `done`, on another machine: arguments and results are plain data.
+    """Return the result of `done` on another machine. Arguments and results are plain data.
 
     Raises
     ------
@@ -158,7 +164,7 @@ def program_digest() -> str:
     """Return a digest of the code, the catalogue and the curves.
 
     Results in a ledger count only if the digest is the same: any change of these files may change a result.
-    Compiled modules and what only pages show are left out.
+    Compiled modules and files for pages are left out.
     """
     folder = Path(flopcast.__file__).parent
     digest = hashlib.sha256()

@@ -1,11 +1,12 @@
-"""One process that does tasks: a copy of this process, or a new interpreter.
+"""One process that runs tasks: a copy of this process, or a new interpreter.
 
 Answers: how does a worker of this machine start?
-Elsewhere: what it does (serve.py), who hands out tasks and replaces workers (process_executor.py).
+Elsewhere: its program (serve.py), the submission of tasks and the replacement of workers
+(process_executor.py).
 
-A copy (fork) starts in milliseconds and has all that this process has read and worked out. A process with
-several threads, also those of a library, must not be copied, since a lock of another thread would stay
-locked, and macOS does not support it: a new interpreter, which needs half a second, takes its place.
+A copy (fork) starts in milliseconds and has all data of this process. A process with several threads,
+including those of a library, must not be copied, because a lock of another thread would stay locked. macOS
+does not support copies either. In these cases, a new interpreter starts, which takes half a second.
 """
 
 import os
@@ -26,17 +27,19 @@ MOST_FILES = 1 << 16  # that a copy closes where the system does not list those 
 
 
 class WorkerProcess(Protocol):
-    """What `subprocess.Popen` and `ForkedProcess` have in common."""
+    """The common interface of `subprocess.Popen` and `ForkedProcess`."""
 
     pid: int
     stdin: IO[str] | None
     stdout: IO[str] | None
 
     def kill(self) -> None:
-        """End the process at once; nothing happens if it has ended."""
+        """End the process at once, unless it has already ended."""
 
     def wait(self) -> int:
-        """Wait for its end and return its exit code, negative if a signal ended it."""
+        """Wait for the end of the process and return its exit code, which is negative if a signal ended
+        it.
+        """
 
 
 class ForkedProcess:
@@ -51,7 +54,7 @@ class ForkedProcess:
         self._lock = threading.Lock()
 
     def kill(self) -> None:
-        """End the process at once; nothing happens if it has ended."""
+        """End the process at once, unless it has already ended."""
         if self._exit_code is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -59,8 +62,8 @@ class ForkedProcess:
     def wait(self) -> int:
         """Wait for the end of the process and return its exit code, negative if a signal ended it.
 
-        Several threads may wait; the system gives the status only once. If this process ignores SIGCHLD,
-        the status is lost, and the process counts as killed.
+        Several threads may wait, although the system returns the status only once. If this process ignores
+        SIGCHLD, the status is lost, and the process counts as killed.
         """
         with self._lock:  # several threads may wait for it, and it can be asked for its status once
             if self._exit_code is None:
@@ -102,7 +105,7 @@ def interrupts_held() -> Iterator[None]:
 
 
 def start_process() -> WorkerProcess:
-    """Start a worker, as a copy of this process if that is possible.
+    """Start a worker, if possible as a copy of this process.
 
     Raises
     ------

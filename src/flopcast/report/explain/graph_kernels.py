@@ -1,6 +1,6 @@
 """Explanation of the seconds of one kernel of an exported graph.
 
-Answers: with which class, rates and efficiencies is its time computed?
+Answers: with which class, rates and efficiencies is the time of a kernel computed?
 Elsewhere: the computation itself (cost/graph_kernels/), whose functions this module calls again for the
 item.
 """
@@ -27,7 +27,7 @@ PRODUCT_FORMULA = (
 def graph_inputs(
     item: Item, priced: Priced, book: CurveBook, row: int, column: int
 ) -> tuple[str, tuple[Input, ...]] | None:
-    """Return the formula of a kernel of a graph and everything that enters it.
+    """Return the formula of a kernel of a graph, and all of its inputs.
 
     Parameters
     ----------

@@ -54,13 +54,15 @@ def element_at(value: Counts, row: int, column: int) -> float:
 
 
 def source_of(sources: tuple[Source, ...], *words: str) -> str:
-    """Return the titles of sources that cover one of these words; if none does, of those for everything."""
+    """Return the titles of sources for one of these fields or, if there are none, of the sources for all
+    fields.
+    """
     named = [source.title for source in sources if any(word in source.covers for word in words)]
     return "; ".join(named or [source.title for source in sources if source.covers == "all"])
 
 
 def run_as(item: Item, row: int) -> AbstractOperator:
-    """Return the operator that is priced: with one expert on each rank, an ordinary GEMM."""
+    """Return the operator whose price is used. If each rank has one expert, it is a dense GEMM."""
     work = item.work
     if isinstance(work, GroupedMatmul) and element_at(work.groups, row, 0) <= 1:
         return work.as_one_product()

@@ -12,7 +12,10 @@ from flopcast.units import nine_digits
 
 
 def explain_loader(found: LoadedStep, note: str) -> Explanation:
-    """Return how long the devices wait for samples, and the times of all stages; `note` is its share."""
+    """Return how long the devices wait for samples, with the times of all stages.
+
+    `note` states the share of the step.
+    """
     return Explanation(
         name=LOADER,
         amount=found.wait_s,

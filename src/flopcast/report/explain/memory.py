@@ -24,7 +24,7 @@ PER_PARAMETER = ("parameters", "gradients", "optimizer_states", "narrow_weights"
 
 
 def explain_memory(report: Report) -> Explanation:
-    """Return the allocated memory of the fullest stage, by category, and the memory that is added to it.
+    """Return the allocated memory of the fullest stage by category, and the memory in addition to it.
 
     The amount is the memory that the framework has allocated at the peak. The inputs list further memory
     (fragments of the allocator, the context of the driver, buffers of communicators) and the capacity.
@@ -94,7 +94,7 @@ def _size(name: str, size_bytes: float, source: str) -> Input:
 
 
 def explain_category(report: Report, name: str) -> Explanation:
-    """Return one category, described by the functions that count it.
+    """Return the explanation of one category, with the descriptions of the functions that compute it.
 
     The formula is the first paragraph of the docstring of each function in memory/categories.py, so that
     explanation and computation cannot differ.

@@ -26,7 +26,7 @@ EXCHANGE = (
 
 
 def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
-    """Return how a message is timed; exchanges that leave a domain have another formula."""
+    """Return the formula of a message's time. Exchanges between domains have a different formula."""
     nodes = element_at(group_of(work, priced).nodes, row, 0)
     formula = FORMULAS.get(work.collective)
     if nodes <= 1 or formula is None:

@@ -12,7 +12,7 @@ from flopcast.units import show
 
 
 def explain_outer(found: OuterRound, job: Job, note: str) -> Explanation:
-    """Return the time that the exchange adds to each inner step; `note` is its share."""
+    """Return the time that the exchange adds to each inner step. `note` states the share of the step."""
     tier, devices = job.cluster.tiers[-1], job.cluster.num_devices // found.peers
     rates = f"{tier.name}: {devices} devices send at {show(tier.bytes_per_s, 'B/s')} each"
     if tier.receive_bytes_per_s is not None:

@@ -42,8 +42,8 @@ def outside_inputs(
     Returns
     -------
     tuple
-        The formula as text, and its inputs. The update on the host takes the longest of its own time, the
-        traffic of its storage, and the copies that run beside it.
+        The formula as text, and its inputs. The update on the host takes the longest of three times: the
+        update itself, the traffic of its storage, and the concurrent copies.
     """
     cluster, levels = priced.cluster, priced.levels
     if isinstance(work, TierCopy):

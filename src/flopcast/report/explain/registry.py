@@ -32,7 +32,7 @@ def explain(report: Report, book: CurveBook, sources: Mapping[str, str], what: s
     Parameters
     ----------
     book : the curves that the report was made with
-    sources : by name of a factor, which runs taught its level
+    sources : sources of the runs to which the level of a factor was fitted, by its name
     what : one of `explainable`
 
     Raises
@@ -50,7 +50,7 @@ def explain(report: Report, book: CurveBook, sources: Mapping[str, str], what: s
 def explainable(report: Report, book: CurveBook, sources: Mapping[str, str]) -> dict[str, dict[str, Thunk]]:
     """Return names by kind, each with its explanation. A name of two kinds refers to the first.
 
-    A factor that a component is called after is written "factor.NAME".
+    If a factor has the name of a component, its name is "factor.NAME".
     """
     operators = dict.fromkeys(item.name for item in report.priced.programs.items())
     components = list(report.breakdown)

@@ -3,8 +3,8 @@
 Answers: which operators does a component consist of, how often do they run, and how long does each take?
 Elsewhere: one kernel (kernels.py), one message (messages.py), memory (memory.py).
 
-Components and operators are those of the breakdown: what the busiest stage does all step long. Factors are
-looked at along the critical path, as sensitivities are.
+Components and operators are those of the breakdown of the busiest stage over a whole step. Factors are
+explained along the critical path, like sensitivities.
 """
 
 from collections import defaultdict
@@ -79,7 +79,7 @@ def _share(seconds: float | int, report: Report) -> str:
 
 
 def explain_mfu(report: Report) -> Explanation:
-    """Return the explanation of MFU: model FLOP divided by what all devices could compute at their peak.
+    """Return the explanation of MFU: model FLOP divided by the FLOP of all devices at their peak rate.
 
     The peak is the dense rate of the engine that the plan's precision uses, as the data sheet states it.
     """
@@ -97,7 +97,7 @@ def explain_mfu(report: Report) -> Explanation:
 
 
 def explain_component(report: Report, name: str) -> Explanation:
-    """Return a line of the breakdown: its operators, longest first.
+    """Return the explanation of a line of the breakdown, with its operators, the longest first.
 
     The seconds are those by which operators lengthen the busiest stage, so hidden operators count as 0.
     Bubble and jitter have no operators, and have their own explanations.
@@ -192,7 +192,7 @@ def _bubble(report: Report) -> Explanation:
 
 
 def explain_operator(report: Report, name: str, book: CurveBook, sources: Mapping[str, str]) -> Explanation:
-    """Return an operator: its time in the busiest stage's step, and the cost of one execution.
+    """Return the explanation of an operator: its time per step of the busiest stage, and per execution.
 
     The time is 0 s if other operators hide it. Items with the same name, as in several kinds of blocks, are
     separate parts.
@@ -279,7 +279,7 @@ def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -
 
 
 def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> str:
-    """Return the source of a factor: site, whole runs, stack or cluster; or what it represents.
+    """Return the source of a factor (site, whole runs, stack or cluster), or its meaning.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
 
 
 def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
-    """Return a factor: its level, its uncertainty, and the fraction of the critical path that it scales.
+    """Return the explanation of a factor: level, uncertainty and fraction of the critical path it scales.
 
     The slope d log(step) / d log(factor) is the share of the critical path that the factor scales. A factor
     that affects only the ratio of two plans does not change a step, and its explanation states this.
