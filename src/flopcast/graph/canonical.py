@@ -12,6 +12,7 @@ attention is not subtracted. The saved tensors follow the rules of PyTorch
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, OperatorGraph
 from flopcast.records import Record
@@ -178,128 +179,76 @@ def einsum_sizes(
     return dict(sorted(left.items())), dict(sorted(right.items())), dict(sorted(kept.items()))
 
 
-_ELEMENTWISE: dict[str, tuple[Role, ...]] = {
-    **dict.fromkeys(
-        (
-            *(
-                "add",
-                "subtract",
-                "negate",
-                "cast",
-                "identity_copy",
-                "round",
-                "lerp",
-                "comparison",
-                "logical",
-            ),
-            "rotary",
-        ),
-        (),
-    ),
-    **dict.fromkeys(("multiply", "divide"), ("factors",)),
-    **dict.fromkeys(("maximum", "minimum"), ("inputs",)),
-    **dict.fromkeys(("relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"), ("output",)),
-    **dict.fromkeys(
-        (
-            *("gelu", "silu", "mish", "elu", "softplus", "hardswish", "hardsigmoid", "leaky_relu", "clamp"),
-            *("abs", "log", "sin", "cos", "erf", "power", "square", "prelu", "unary", "softsign", "atan2"),
-            *("glu", "logsigmoid", "local_response_norm"),
-        ),
-        ("first",),
-    ),
-    "dropout": ("mask",),
-    "where": ("first",),
-    "masked_fill": ("second",),
-    "multiply_add": ("last_factors",),
-}
-_IN_PLACE: dict[str, tuple[Role, ...]] = dict.fromkeys(("leaky_relu", "elu"), ("output",))
-_ACROSS = ("glu", "local_response_norm", "rotary")  # join elements of several columns
-_PASSES_ON = ("add", "subtract", "identity_copy")
-_NO_GRADIENT = (
-    "comparison",
-    "logical",
-    "round",
-    "constant",
-    "random",
-    "argmax",
-    "shape",
-    "nonzero",
-    "sort_keys",
-)
+def _each(names: str, family: str, **facts: Any) -> dict[str, Canonical]:  # noqa: ANN401  any field of Canonical
+    """Return equal facts for operators whose names are separated by blanks."""
+    return dict.fromkeys(names.split(), Canonical(family=family, **facts))
+
+
+def _elementwise(names: str, saves: tuple[Role, ...] = (), **facts: Any) -> dict[str, Canonical]:  # noqa: ANN401
+    """Return operators on single elements; in place, they save the same unless `facts` say otherwise."""
+    usual: dict[str, Any] = {"saves_in_place": saves, "is_fusible": True, "alone": "elements"}
+    return _each(names, "elementwise", saves=saves, **usual | facts)
+
 
 CANONICAL: dict[str, Canonical] = {
-    "matmul": Canonical(family="product", flop=_matmul_flop, saves=("factors",)),
-    "linear": Canonical(family="product", flop=_matmul_flop, saves=("factors",)),
-    "einsum": Canonical(family="product", flop=_einsum_flop, saves=("factors",)),
-    "grouped_matmul": Canonical(family="product", flop=_grouped_flop, saves=("factors",)),
-    "convolution": Canonical(family="product", flop=_convolution_flop, saves=("factors",)),
-    "transposed_convolution": Canonical(
-        family="product", flop=_transposed_convolution_flop, saves=("factors",)
+    **_each("matmul linear", "product", flop=_matmul_flop, saves=("factors",)),
+    **_each("einsum", "product", flop=_einsum_flop, saves=("factors",)),
+    **_each("grouped_matmul", "product", flop=_grouped_flop, saves=("factors",)),
+    **_each("convolution", "product", flop=_convolution_flop, saves=("factors",)),
+    **_each("transposed_convolution", "product", flop=_transposed_convolution_flop, saves=("factors",)),
+    **_each("recurrent", "product", flop=_recurrent_flop, saves=("factors", "output")),
+    **_each("attention", "attention", flop=_attention_flop, saves=("inputs", "output", "rows")),
+    **_elementwise("add subtract identity_copy", passes_gradient_on=True),
+    **_elementwise("negate cast lerp"),
+    **_elementwise("rotary", alone=""),  # such operators join elements of several columns
+    **_elementwise("comparison logical round", has_gradient=False),
+    **_elementwise("multiply divide", ("factors",)),
+    **_elementwise("multiply_add", ("last_factors",)),
+    **_elementwise("maximum minimum", ("inputs",)),
+    **_elementwise("relu sigmoid tanh exp sqrt rsqrt reciprocal", ("output",)),
+    **_elementwise("gelu silu mish softplus hardswish hardsigmoid clamp softsign logsigmoid", ("first",)),
+    **_elementwise("abs log sin cos erf power square prelu unary atan2 where", ("first",)),
+    **_elementwise("leaky_relu elu", ("first",), saves_in_place=("output",)),
+    **_elementwise("glu local_response_norm", ("first",), alone=""),
+    **_elementwise("dropout", ("mask",)),
+    **_elementwise("masked_fill", ("second",)),
+    **_each("softmax log_softmax", "normalisation", saves=("output",), is_fusible=True, alone="stated"),
+    **_each("layer_norm", "normalisation", saves=("first", "rows", "rows"), is_fusible=True, alone="rows"),
+    **_each("rms_norm", "normalisation", saves=("first", "rows"), is_fusible=True, alone="rows"),
+    **_each("group_norm instance_norm", "normalisation", saves=("first",), passes=1.5),
+    **_each("batch_norm", "normalisation", saves=("first",), passes=1.5, alone="channels"),
+    **_each("batch_norm_inference", "elementwise", saves=("first",), is_fusible=True, alone="channels"),
+    **_each("sum mean", "reduction", is_fusible=True, alone="stated"),
+    **_each(
+        "norm variance amax logsumexp product_of_elements",
+        "reduction",
+        saves=("first",),
+        is_fusible=True,
+        alone="stated",
     ),
-    "recurrent": Canonical(family="product", flop=_recurrent_flop, saves=("factors", "output")),
-    "attention": Canonical(family="attention", flop=_attention_flop, saves=("inputs", "output", "rows")),
-    **{
-        name: Canonical(
-            family="elementwise",
-            saves=saves,
-            saves_in_place=_IN_PLACE.get(name, saves),
-            is_fusible=True,
-            has_gradient=name not in _NO_GRADIENT,
-            passes_gradient_on=name in _PASSES_ON,
-            alone="" if name in _ACROSS else "elements",
-        )
-        for name, saves in _ELEMENTWISE.items()
-    },
-    "softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True, alone="stated"),
-    "log_softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True, alone="stated"),
-    "layer_norm": Canonical(
-        family="normalisation", saves=("first", "rows", "rows"), is_fusible=True, alone="rows"
-    ),
-    "rms_norm": Canonical(family="normalisation", saves=("first", "rows"), is_fusible=True, alone="rows"),
-    "group_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
-    "instance_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
-    "batch_norm": Canonical(family="normalisation", saves=("first",), passes=1.5, alone="channels"),
-    "batch_norm_inference": Canonical(
-        family="elementwise", saves=("first",), is_fusible=True, alone="channels"
-    ),
-    "sum": Canonical(family="reduction", is_fusible=True, alone="stated"),
-    "mean": Canonical(family="reduction", is_fusible=True, alone="stated"),
-    "norm": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
-    "variance": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
-    "amax": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
-    "logsumexp": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
-    "product_of_elements": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
-    "argmax": Canonical(family="reduction", has_gradient=False),
-    "max_pool": Canonical(family="pooling", saves=("first", "positions"), alone="channels"),
-    "average_pool": Canonical(family="pooling", saves=("first",), alone="channels"),
-    "adaptive_average_pool": Canonical(family="pooling", saves=("first",), alone="channels"),
-    "interpolate": Canonical(family="pooling", alone="channels"),
-    "grid_sample": Canonical(family="pooling", saves=("inputs",)),
-    "region_pool": Canonical(family="pooling", saves=("second",)),
-    "concatenate": Canonical(family="movement", passes_gradient_on=True, alone="stated"),
-    "copy": Canonical(family="movement", passes_gradient_on=True, alone="elements"),
-    "pad": Canonical(family="movement", alone="elements"),
-    "roll": Canonical(family="movement"),
-    "repeat": Canonical(family="movement"),
-    "triangle": Canonical(family="movement"),
-    "unfold": Canonical(family="movement"),
-    "constant": Canonical(family="movement", has_gradient=False),
-    "random": Canonical(family="movement", has_gradient=False),
-    "gather": Canonical(family="gather", saves=("second",)),
-    "embedding": Canonical(family="gather", saves=("second",), reads_table=True),
-    "embedding_bag": Canonical(family="gather", saves=("second",), reads_table=True),
-    "scatter": Canonical(family="scatter", saves=("second",)),
-    "segment_reduce": Canonical(family="scatter", saves=("second",)),
-    "nonzero": Canonical(family="sort", has_gradient=False),
-    "top_k": Canonical(family="sort", saves=("positions",), passes=2.0),
-    "sort": Canonical(family="sort", saves=("positions",), passes=4.0),
-    "suppress_overlaps": Canonical(family="sort", passes=4.0, has_gradient=False),
-    "cumulative_sum": Canonical(family="scan"),
-    "selective_scan": Canonical(family="scan", saves=("inputs",), passes=2.0),
-    "linear_attention": Canonical(family="scan", saves=("inputs",), passes=2.0),
-    "fourier": Canonical(family="transform", passes=2.0),
-    "view": Canonical(family="view"),
-    "shape": Canonical(family="view", has_gradient=False),
+    **_each("argmax", "reduction", has_gradient=False),
+    **_each("max_pool", "pooling", saves=("first", "positions"), alone="channels"),
+    **_each("average_pool adaptive_average_pool", "pooling", saves=("first",), alone="channels"),
+    **_each("interpolate", "pooling", alone="channels"),
+    **_each("grid_sample", "pooling", saves=("inputs",)),
+    **_each("region_pool", "pooling", saves=("second",)),
+    **_each("concatenate", "movement", passes_gradient_on=True, alone="stated"),
+    **_each("copy", "movement", passes_gradient_on=True, alone="elements"),
+    **_each("pad", "movement", alone="elements"),
+    **_each("roll repeat triangle unfold", "movement"),
+    **_each("constant random", "movement", has_gradient=False),
+    **_each("gather", "gather", saves=("second",)),
+    **_each("embedding embedding_bag", "gather", saves=("second",), reads_table=True),
+    **_each("scatter segment_reduce", "scatter", saves=("second",)),
+    **_each("nonzero", "sort", has_gradient=False),
+    **_each("top_k", "sort", saves=("positions",), passes=2.0),
+    **_each("sort", "sort", saves=("positions",), passes=4.0),
+    **_each("suppress_overlaps", "sort", passes=4.0, has_gradient=False),
+    **_each("cumulative_sum", "scan"),
+    **_each("selective_scan linear_attention", "scan", saves=("inputs",), passes=2.0),
+    **_each("fourier", "transform", passes=2.0),
+    **_each("view", "view"),
+    **_each("shape", "view", has_gradient=False),
 }
 UNKNOWN = Canonical(family="unknown", saves=("inputs", "output"))
 

@@ -119,7 +119,8 @@ def _crossing_elements(known: Lowering, steps: Sequence[Step]) -> Counts:
 def _borders(steps: Sequence[Step], crossing: Counts) -> list[int]:
     """Return the indices of the steps before which blocks begin, followed by the end."""
     numbers: dict[str, int] = {}
-    signatures = np.array([numbers.setdefault(_signature(step), len(numbers)) for step in steps])
+    signs = [f"{each.operator} {each.fields} {len(each.reads)} {len(each.weights)}" for each in steps]
+    signatures = np.array([numbers.setdefault(sign, len(numbers)) for sign in signs])
     runs = repeated_runs(signatures, crossing)
     borders = {0, len(steps)}
     for run in runs:
@@ -129,10 +130,6 @@ def _borders(steps: Sequence[Step], crossing: Counts) -> list[int]:
     for first, last in _between(runs, len(steps)):
         borders.update(_cuts(crossing, flop, parts, first, last))
     return sorted(borders)
-
-
-def _signature(step: Step) -> str:
-    return f"{step.operator} {step.fields} {len(step.reads)} {len(step.weights)}"
 
 
 def _between(runs: Sequence[Run], end: int) -> Iterator[tuple[int, int]]:

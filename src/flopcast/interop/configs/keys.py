@@ -138,7 +138,10 @@ def keys_of(name: str) -> Keys:
     own = table.get("read", "").split()
     other = keys_of(included) if included else Keys(program="")
     fine = {key: tuple(values) for key, values in table.get("fine", {}).items()}
-    free = {reason: _without(names.split(), own) for reason, names in other.free.items()}
+    free = {
+        reason: " ".join(name for name in names.split() if name not in own)
+        for reason, names in other.free.items()
+    }
     words = {setting: meanings(named) for setting, named in table.get("words", {}).items()}
     return Keys(
         **table
@@ -150,11 +153,6 @@ def keys_of(name: str) -> Keys:
             for name in ("left_out", "refused")
         }
     )
-
-
-def _without(names: list[str], own: list[str]) -> str:
-    """Return the names that a table does not read itself, separated by blanks."""
-    return " ".join(name for name in names if name not in own)
 
 
 def covered(key: str, names: Iterable[str]) -> bool:

@@ -134,17 +134,16 @@ def merged(documents: Sequence[Document]) -> Document:
         raise spec_error("files", names, allowed, because, "give at most one file of each program")
     whole = trainers[0]
     for other in others:
-        joined = _with_deepspeed if _has(other, "zero_optimization") else _launched
-        whole = joined(whole, other)
+        if _has(other, "zero_optimization"):
+            moved: dict[Path, Path] = {path: ("deepspeed", *path) for path, _ in flattened(other.data)}
+            whole = _placed(whole, other, moved)
+        else:
+            whole = _launched(whole, other)
     return whole
 
 
 def _has(document: Document, key: str) -> bool:
     return isinstance(document.data, dict) and key in document.data
-
-
-def _with_deepspeed(whole: Document, settings: Document) -> Document:
-    return _placed(whole, settings, {path: ("deepspeed", *path) for path, _ in flattened(settings.data)})
 
 
 def _launched(whole: Document, launch: Document) -> Document:

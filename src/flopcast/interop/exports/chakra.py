@@ -25,16 +25,8 @@ from flopcast.spec.plan import Plan
 VERSION = "0.0.4"
 TYPES = {COMPUTE: 4, HOST: 4, SEND: 5, RECEIVE: 6, COLLECTIVE: 7}  # enum NodeType
 COLLECTIVES = {  # enum CollectiveCommType
-    "all_reduce": 0,
-    "reduce": 1,
-    "all_gather": 2,
-    "broadcast": 5,
-    "all_to_all": 6,
-    "dispatch": 6,
-    "combine": 6,
-    "hybrid_dispatch": 6,
-    "hybrid_combine": 6,
-    "reduce_scatter": 7,
+    **{"all_reduce": 0, "reduce": 1, "all_gather": 2, "broadcast": 5, "reduce_scatter": 7},
+    **dict.fromkeys(("all_to_all", "dispatch", "combine", "hybrid_dispatch", "hybrid_combine"), 6),
 }
 INT32, INT64, UINT64, BOOL, STRING = 7, 9, 13, 27, 29  # fields of AttributeProto.value
 Groups = Mapping[tuple[int, ...], int]
@@ -75,7 +67,8 @@ def _nodes(nodes: Sequence[GraphNode], plan: Plan, rank: int, groups: Groups) ->
     """Yield the node of every message: id 1, name 2, type 3, data_deps 5, duration_micros 7, attr 10."""
     mine = {node.axis: members(node.axis, plan, rank) for node in nodes if node.kind == COLLECTIVE}
     for node in nodes:
-        attributes = (_flag("is_cpu_op", node.kind == HOST), *_attributes(node, plan, rank, mine, groups))
+        on_host = _number("is_cpu_op", BOOL, int(node.kind == HOST))
+        attributes = (on_host, *_attributes(node, plan, rank, mine, groups))
         yield b"".join(
             (
                 varint(1, node.number + 1),
@@ -132,7 +125,3 @@ def _other_end(node: GraphNode, plan: Plan, rank: int) -> int:
 def _number(name: str, kind: int, value: int) -> bytes:
     """Return an attribute with a number; 0 is also written, because the attribute selects the kind."""
     return text(1, name) + varint(kind, value)
-
-
-def _flag(name: str, value: bool) -> bytes:
-    return text(1, name) + varint(BOOL, int(value))

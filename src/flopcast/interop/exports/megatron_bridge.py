@@ -157,7 +157,7 @@ def _overrides(job: Job) -> Overrides:
         sections["model"] |= {"overlap_p2p_comm": not waits, "batch_p2p_comm": waits}
     # a recipe's overlaps would be laid over what is said here
     switched_off: Overrides = {"comm_overlap": None, "peft": _adapters(job.model)}
-    return {"mixed_precision": _recipe(job), **switched_off, **sections}
+    return {"mixed_precision": RECIPE_OF.get(job.plan.precision, "bf16_mixed"), **switched_off, **sections}
 
 
 def _bucket(job: Job) -> int | None:
@@ -239,8 +239,3 @@ def _direct(job: Job) -> dict[str, object]:
         "activation_func": function,
         "gated_linear_unit": gated,
     }
-
-
-def _recipe(job: Job) -> str:
-    """Return the name of a mixed-precision recipe; the bf16 recipe if none matches the plan."""
-    return RECIPE_OF.get(job.plan.precision, "bf16_mixed")

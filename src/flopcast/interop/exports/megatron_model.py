@@ -71,7 +71,7 @@ def model_flags(job: Job, current: bool) -> Flags:
         *_positions(block, model),
         *([f"--normalization {NORM_NAMES[block.norm]}"] if block.norm in NORM_NAMES else []),
         f"--hidden-dropout {block.dropout}",
-        f"--attention-dropout {_attention_dropout(block)}",
+        f"--attention-dropout {getattr(block.mixer, 'dropout', 0.0)}",
         *([] if model.tied_embeddings else ["--untie-embeddings-and-output-weights"]),
         *(["--embed-layernorm"] if model.embedding_norm else []),
         *([f"--mtp-num-layers {model.mtp}"] if model.mtp else []),
@@ -80,11 +80,6 @@ def model_flags(job: Job, current: bool) -> Flags:
         *_windows(model),
         *_vocabulary(model, current),
     ]
-
-
-def _attention_dropout(block: Block) -> float:
-    fraction: float = getattr(block.mixer, "dropout", 0.0)
-    return fraction
 
 
 def _attention(block: Block, hidden: int) -> Flags:

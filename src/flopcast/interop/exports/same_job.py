@@ -233,7 +233,7 @@ def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
     whole = plan.zero == 0 or plan.data_shard == plan.data_parallel
     data["data_shard"] = 0 if whole else plan.data_shard
     data["shards"] = shards_word(_distinct_groups(plan)) or "none"
-    data["stage_layers"] = () if rule == "even" and _is_even(plan) else plan.stage_layers
+    data["stage_layers"] = () if rule == "even" and len(set(plan.stage_layers)) <= 1 else plan.stage_layers
     axes = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
     used = (axis for axis in plan.rank_order.split("-") if getattr(plan, f"{axes[axis]}_parallel") > 1)
     data["rank_order"] = "-".join(used)
@@ -245,11 +245,6 @@ def _distinct_groups(plan: Plan) -> list[ShardGroup]:
     usual = plan.data_shard or plan.data_parallel
     groups = (one.model_copy(update={"ranks": one.ranks or plan.data_parallel}) for one in plan.shards)
     return sorted((one for one in groups if one.messages or one.ranks != usual), key=lambda one: one.kind)
-
-
-def _is_even(plan: Plan) -> bool:
-    """Return whether all chunks that a plan lists are equal."""
-    return len(set(plan.stage_layers)) <= 1
 
 
 def _canonical_recompute(job: Job) -> dict[str, Any]:

@@ -58,9 +58,10 @@ def export_chakra(job: Job) -> Exported:
         raise SpecError([_fault("plan.global_batch", plan.global_batch, most, f"the step has {total}")])
     graphs = [stage_graph(report, stage) for stage in range(plan.pipeline_parallel)]
     groups = groups_of(plan, tuple(group_sizes(report)))
-    place = _stage_of(job)
+    stages = [place_of(plan, rank)["pp"] for rank in range(plan.devices)]
     files = [
-        (f"step.{rank}.et", chakra(graphs[place[rank]], plan, rank, groups)) for rank in range(plan.devices)
+        (f"step.{rank}.et", chakra(graphs[stages[rank]], plan, rank, groups))
+        for rank in range(plan.devices)
     ]
     listed = {str(number): list(ranks) for ranks, number in groups.items()}
     files.append(("groups.json", json.dumps(listed).encode("utf-8")))
@@ -76,10 +77,6 @@ def export_chakra(job: Job) -> Exported:
         ),
     )
     return Exported(files=tuple(files), notes=notes, binary=True)
-
-
-def _stage_of(job: Job) -> list[int]:
-    return [place_of(job.plan, rank)["pp"] for rank in range(job.plan.devices)]
 
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:

@@ -144,25 +144,16 @@ def _extreme(call: Call) -> Translated:
 
 
 TRAINING_NORMS = ("_native_batch_norm_legit_functional", "_batch_norm_with_update")
-SPECIAL: dict[str, Callable[[Call], Translated]] = {
-    **dict.fromkeys(
-        (
-            *("conv1d", "conv2d", "conv3d", "convolution", "_convolution", "cudnn_convolution"),
-            *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        ),
-        _convolution,
-    ),
-    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), _added_product),
-    **dict.fromkeys(_TABLE["canonical"]["attention"]["aten"].split(), _attention),
-    **dict.fromkeys(
-        (
-            *("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"),
-            *("_native_batch_norm_legit_no_training", "_batch_norm_no_update", *TRAINING_NORMS),
-        ),
-        _batch_norm,
-    ),
-    **dict.fromkeys(_TABLE["canonical"]["dropout"]["aten"].split(), _dropout),
-    **dict.fromkeys(_TABLE["canonical"]["cast"]["aten"].split(), _cast),
-    **dict.fromkeys(("max", "min"), _extreme),
+RULES: dict[str, Callable[[Call], Translated]] = {  # of canonical operators that need more than a new name
+    "convolution": _convolution,
+    "attention": _attention,
+    "batch_norm": _batch_norm,
+    "dropout": _dropout,
+    "cast": _cast,
     "einsum": _einsum,
+}
+SPECIAL: dict[str, Callable[[Call], Translated]] = {
+    **{name: rule for of, rule in RULES.items() for name in _TABLE["canonical"][of]["aten"].split()},
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), _added_product),
+    **dict.fromkeys(("max", "min"), _extreme),
 }

@@ -44,7 +44,8 @@ def translate(call: OnnxCall) -> Found:
     attributes: dict[str, Attribute] = {} if along is None else {"along": along}
     if call.operator == "Expand":
         attributes["repeats"] = True
-    return canonical_name(call), _data(call), attributes
+    data = call.inputs[: DATA_INPUTS.get(call.operator, len(call.inputs))]
+    return canonical_name(call), data, attributes
 
 
 def canonical_name(call: OnnxCall) -> str:
@@ -53,11 +54,6 @@ def canonical_name(call: OnnxCall) -> str:
         return "linear" if call.operator == "Gemm" else "attention"
     domain = "" if call.domain in DOMAINS else f"{call.domain}."
     return NAMES.get(call.operator, f"onnx.{domain}{call.operator}")
-
-
-def _data(call: OnnxCall) -> tuple[str, ...]:
-    """Return the inputs that hold data; other inputs of the operators below state shapes and axes."""
-    return call.inputs[: DATA_INPUTS.get(call.operator, len(call.inputs))]
 
 
 def _gemm(call: OnnxCall) -> Found:

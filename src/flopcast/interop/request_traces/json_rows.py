@@ -11,9 +11,11 @@ from the length of its text.
 
 import json
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
+from flopcast.dtypes import Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.files.field_names import meant_name
 from flopcast.interop.request_traces.csv_rows import block_tokens
@@ -68,18 +70,27 @@ def json_rows(lines: Lines, rules: Rules) -> Rows:
     return gathered.rows()
 
 
+class _Request(NamedTuple):
+    """A request; `after` is the place of the turn before it, and `keep` the segment of its context."""
+
+    line: int
+    arrival_s: float
+    prompt_tokens: int
+    output_tokens: int
+    segments: list[int]
+    kept_tokens: int = 0  # of the segment of a conversation; 0 for hashes
+    after: int = -1
+    keep: int = -1
+
+
 class _Gathered:
     """Requests of the lines that were read so far."""
 
     def __init__(self) -> None:
-        self._lines: list[int] = []
-        self._arrival_s: list[float] = []
-        self._prompt: list[int] = []
-        self._output: list[int] = []
-        self._after: list[int] = []
-        self._keep: list[int] = []
-        self._segments: list[list[int]] = []
-        self._kept_tokens: list[int] = []  # of the segment of a conversation; 0 for hashes
+        self._requests: list[_Request] = []
+
+    def _column(self, name: str) -> Integers:
+        return np.array([getattr(each, name) for each in self._requests], dtype=np.intp)
 
     def rows(self) -> Rows:
         """Return the requests as arrays.
@@ -87,21 +98,20 @@ class _Gathered:
         Each hash identifies a block at the beginning of the prompt. The last block may be shorter. Turns of
         conversations also keep their whole context for the next turn.
         """
-        prompt = np.array(self._prompt, dtype=np.intp)
-        segments = np.array([len(ids) for ids in self._segments], dtype=np.intp)
-        kept = np.repeat(np.array(self._kept_tokens, dtype=np.intp), segments)
-        tokens = np.where(kept > 0, kept, block_tokens(prompt, segments, BLOCK_TOKENS))
-        chained = any(keep >= 0 for keep in self._keep)
+        prompt, keep = self._column("prompt_tokens"), self._column("keep")
+        segments = np.array([len(each.segments) for each in self._requests], dtype=np.intp)
+        kept = np.repeat(self._column("kept_tokens"), segments)
+        chained = bool((keep >= 0).any())
         return Rows(
-            lines=np.array(self._lines, dtype=np.intp),
-            arrival_s=np.array(self._arrival_s, dtype=np.float64),
+            lines=self._column("line"),
+            arrival_s=np.array([each.arrival_s for each in self._requests], dtype=np.float64),
             prompt_tokens=prompt,
-            output_tokens=np.array(self._output, dtype=np.intp),
+            output_tokens=self._column("output_tokens"),
             segments=segments,
-            segment_ids=np.array([one for ids in self._segments for one in ids], dtype=np.intp),
-            segment_tokens=tokens,
-            after=np.array(self._after, dtype=np.intp) if chained else None,
-            keep=np.array(self._keep, dtype=np.intp) if chained else None,
+            segment_ids=np.array([one for each in self._requests for one in each.segments], dtype=np.intp),
+            segment_tokens=np.where(kept > 0, kept, block_tokens(prompt, segments, BLOCK_TOKENS)),
+            after=self._column("after") if chained else None,
+            keep=keep if chained else None,
         )
 
     def request(self, line: int, data: Mapping[str, object], rules: Rules) -> list[Problem]:
@@ -143,7 +153,7 @@ class _Gathered:
             field = f"{rules.field} hash_ids"
             problems.append(Problem(field, hashes, allowed, because, f"write {allowed}", where=where))
         if not problems and isinstance(at, (int, float)) and isinstance(hashes, list):
-            self._add(line, at * TIMES.get(time, 1.0), values[0], values[1], hashes)
+            self._requests.append(_Request(line, at * TIMES.get(time, 1.0), values[0], values[1], hashes))
         return problems
 
     def conversation(self, line: int, turns: object) -> None:
@@ -162,26 +172,7 @@ class _Gathered:
                 asked += tokens
             elif asked:
                 kept = [line] if before >= 0 and context > 1 else []
-                self._add(line, NO_TIME, context + asked, tokens, kept, max(context - 1, 0), before, line)
-                before = len(self._lines) - 1
+                prompt, seen = context + asked, max(context - 1, 0)
+                self._requests.append(_Request(line, NO_TIME, prompt, tokens, kept, seen, before, line))
+                before = len(self._requests) - 1
                 context, asked = context + asked + tokens, 0
-
-    def _add(
-        self,
-        line: int,
-        arrival_s: float,
-        prompt: int,
-        output: int,
-        segments: list[int],
-        kept_tokens: int = 0,
-        after: int = -1,
-        keep: int = -1,
-    ) -> None:
-        self._lines.append(line)
-        self._arrival_s.append(arrival_s)
-        self._prompt.append(prompt)
-        self._output.append(output)
-        self._segments.append(segments)
-        self._kept_tokens.append(kept_tokens)
-        self._after.append(after)
-        self._keep.append(keep)

@@ -47,16 +47,11 @@ def _convolution(shapes: Sequence[Shape]) -> float:
     return 2.0 * image[0] * filters[0] * prod(image[2:]) * prod(filters[1:])
 
 
-def _last_two(shapes: Sequence[Shape]) -> float:
-    """Return FLOP of products whose first tensor is a bias, if there is one."""
-    return _product(*shapes[-2:])
-
-
 FUSED = "_scaled_dot_product_"
 KERNELS = "flash_attention_for_cpu flash_attention efficient_attention cudnn_attention"
 FUSED_ATTENTION = tuple(f"{FUSED}{name}" for name in (*KERNELS.split(), "fused_attention_overrideable"))
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "addbmm"), _last_two),
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "addbmm"), lambda shapes: _product(*shapes[-2:])),
     "_grouped_mm": lambda shapes: _product(*shapes[:2]),
     **dict.fromkeys(FUSED_ATTENTION, _forward_attention),
     **{f"{name}_backward": _backward_attention for name in FUSED_ATTENTION},
