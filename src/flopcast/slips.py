@@ -141,7 +141,8 @@ def _word(value: str, allowed: str) -> str:
 
     words = re.findall(r"[\w.+-]+", allowed.replace(" or ", ", "))
     begun: list[str] = [word for word in words if "_" in word if word.replace("_", "").startswith(value)]
-    if len(begun) == 1 < len(value):  # adamw_8bit of adamw8
+    others = [word for word in words if value in word.split("_")[1:]]
+    if len(begun) == 1 < len(value) and not others:  # adamw_8bit of adamw8
         return begun[0]
     if all(map(str.isdecimal, words)):
         found = _WITH_UNIT.fullmatch(in_digits(re.sub(r"^[a-zA-Z]+[ _-]?(?=\d)", "", value.lstrip("-"))))

@@ -98,7 +98,7 @@ CASES = [
     (f"{SERVED} --plan 'tp=2,4 weights=int8' --objective latency", "", [
         "set weights to fp8", "write end_to_end"
     ]),
-    (f"{SERVED} --plan 'tp=4 replicas=3'", "", ["set plan.replicas to 2, or use --gpus 12"]),
+    (f"{SERVED} --plan 'tp=4 replicas=3'", "", ["set plan.replicas to 2, or use --gpus 16"]),
     (f"{SERVED} --plan 'tp=8 pools=yes'", "", [
         "list further values, or remove a field from the plan"
     ]),
@@ -362,7 +362,7 @@ CASES = [
         "set ratio to a value such as 1.1", "set tensor_parallel to 4"
     ]),
     ("checkpoint llama-3.2-1b --gpus 8 --to-plan tp=3 --checkpoint every=2x", "", [
-        *['write --checkpoint "nvme every=10min"'] * 2, "set tensor_parallel to 2"
+        'write --checkpoint "nvme every=10min"', "set tensor_parallel to 2"
     ]),
     ("search llama-3.2-1b --gpus 8 --tokens 1T --budget free", "", ['write --budget "2M USD"']),
     ("sweep grid.yaml", "models: llama-3.2-1b\ncluster: dgx-h100\ngpus: 12\nplan: zero=7 tp=5\n", [

@@ -201,10 +201,32 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'pp=2 schedule=zero-bubble'": "set schedule to zb_h1",
     f"{JOB} --plan zero=fsdp": "write zero=3, which shards all states as FSDP does",
     f"{JOB} --slow node=1:0.8": "write host in place of node",
-    f"{JOB} --checkpoint async": (
-        'write --checkpoint "nvme asynchronous"',
-        'write --checkpoint "nvme asynchronous"',
+    f"{JOB} --checkpoint async": 'write --checkpoint "nvme asynchronous"',
+    f"{JOB} --checkpoint 'asyn nvme every=30'": "write asynchronous in place of asyn",
+    f"{JOB} --checkpoint 'every 30 minutes to nvme mode=async'": (
+        'write "every=30minutes nvme asynchronous"'
     ),
+    f"{JOB} --checkpoint 'nvme every=10m'": "write every=10min in place of every=10m",
+    f"{JOB} --slow 'gpu3:0.8, host=1:80pct'": (
+        "write device=3:0.8,host=1:80% in place of gpu3:0.8, host=1:80pct"
+    ),
+    f"{JOB} --plan recompute=selective:attn:mlp": "set recompute to selective:attention,mlp",
+    f"{JOB} --plan 'tp=2 tensor_paralel=4'": "remove tensor_paralel, because tp is given",
+    f"{JOB} --tokens 1 T": "join it to its number: write --tokens 1T",
+    f"{JOB} --power-limit 50W": "set --power-limit to 210 W",
+    f"{JOB} stack.derate=1.1": "set derate to {ratio: 1.1}",
+    f"{JOB} --plan 'tp=2 gbs=64' stack.tensor_overlap=yes": (
+        "set tensor_overlap to chunks, and set sequence_parallel to true, or stack.tensor_overlap to none"
+    ),
+    f"{JOB} --engine vllm --slo 'ttft=500 tpot<50ms'": [
+        "write ttft=500ms",
+        "write tpot_p99=50ms in place of tpot<50ms",
+    ],
+    f"{JOB} --engine vllm --plan 'tp=2 pp=16'": "use --gpus 32, or choose smaller degrees",
+    "checkpoint llama-3.2-1b --gpus 64 --mtbf 5000h": (
+        'write cluster.reliability.device_time_between_failures_s="5000 h"'
+    ),
+    "search llama-3.2-1b --gpus 8 --objective time": "write step_time in place of time",
     f"{JOB} --engine vllm --traffic 'rate=4/s, output=300'": 'write "rate=4/s output=300"',
     f"{JOB} cluster.reliability.mtbf=1": ('write cluster.reliability.device_time_between_failures_s="1 s"'),
     f"{JOB} model.layers=40": "did you mean num_layers?",
@@ -273,7 +295,7 @@ FIXES = {  # a command line → the fix of its error; of several causes, those o
     f"{JOB} --plan 'gbs=64 zero=stage3'": "write 3 in place of stage3",
     f"{JOB} --plan 'gbs=64 sp=2'": "set sequence_parallel to true",
     f"{JOB} --plan 'gbs=64 recompute=all'": "set recompute to full",
-    f"{JOB} --checkpoint 'nvme every 100 steps'": "write 'nvme every=100'",
+    f"{JOB} --checkpoint 'nvme every 100 steps'": 'write "nvme every=100steps"',
     f"{JOB} --slow device=3:1.25": "write device=3:0.8 in place of device=3:1.25",
     f"{JOB} --loader workers=8": "write decode=9ms:8 in place of workers=8",
     f"{JOB} --loader a=1ms,a=2ms": "write a2 in place of the second a",
@@ -587,6 +609,52 @@ IN_FILES = {  # a command line → a file, and the fix of its error; of several 
         "model: llama-3-8b\nplan: dp=64 gbs=64 zero=1 recompute=full\n"
         'cluster: {base: dgx-h100, nodes: 8, reliability: {device_time_between_failures_s: "3 yers"}}\n',
         "write device_time_between_failures_s: 1095 d",
+    ),
+    "sweep axes.yaml": (
+        "model: gpt2\ngpus: 8\nplan: gbs=64\nprecision: [bf16, fp9]\n",
+        ["write precision=bf16,fp9 in plan in place of it", "write fp8 in place of fp9"],
+    ),
+    "validate --runs late.csv": (
+        "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,precision,"
+        "framework,year,step_time_s\nmine-1,mine,train,Llama 3 8B,H100,64,8192,32,2,1,1,512,bf16,"
+        "Megatron-LM,20255,\n",
+        [
+            "write 2025 in place of 20255",
+            "write the time in seconds in the column step_time_s",
+        ],
+    ),
+    "predict gpt2 --gpus 8 --site twice.yaml": (
+        "factors: [{name: host, ratio: 1.1}, {name: host, ratio: 1.2}]\n",
+        "leave out all but one entry of host",
+    ),
+    "predict nested.yaml": (
+        "job:\n  model: gpt2\n  cluster: dgx-h100:1\n  plan: tp=2\n",
+        "remove the key job, and write the keys below it at the top level",
+    ),
+    "predict kinds.yaml": (
+        "model: {hidden: 512, vocabulary: 512, blocks: [{count: 2, mixer: {heads: 8, kind: attnetion}, "
+        "feed_forward: {num_experts: 8, top_k: 2, ffn_hidden: 512}}]}\ncluster: dgx-h100:1\n",
+        ["set kind to attention", "did you mean expert_hidden?"],
+    ),
+    "predict machine.yaml": (
+        "model: gpt2\ncluster:\n  nodes: 2\n  gpu: h100\n  price: 2\n",
+        ["write base: dgx-h100 in place of gpu: h100", "write price: 2 USD/h"],
+    ),
+    "predict price.yaml": (
+        "model: gpt2\ncluster: dgx-h100:2\nprice: 2 USD\n",
+        "move price to cluster (line 2), as in cluster: {base: dgx-h100:2, price: 2 USD/h}",
+    ),
+    "predict zero.yaml --model gpt2 --kind deepspeed --cluster dgx-h100:1": (
+        '{"train_batch_size": 64, "zero_optimization": 3, "bf16": true}',
+        [
+            'write {"enabled": true} in place of true',
+            'write {"stage": 3} in place of 3',
+        ],
+    ),
+    "predict types.yaml --model gpt2 --kind deepspeed --cluster dgx-h100:1": (
+        '{"train_batch_size": 64, "zero_optimization": {"stage": 4}, "fp16": {"enabled": "yes"}, '
+        '"bf16": {"enabled": true}}',
+        ["set fp16.enabled to false", "write 3"],
     ),
     "predict quantised.yml --cluster dgx-h100:1": (
         "base_model: Qwen/Qwen2.5-7B-Instruct\nload_in_4bit: true\nadapter: lroa\nlora_r: -32\n"

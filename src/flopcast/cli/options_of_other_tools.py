@@ -16,6 +16,7 @@ from flopcast.files.field_examples import OTHER_NAMES
 from flopcast.files.field_names import SLIP
 from flopcast.files.nearest_names import nearest
 from flopcast.files.package_table import read_table
+from flopcast.meant_quantities import meant_quantity
 
 _TABLE = read_table(__package__, "other_tools.yaml")
 _NAMES: dict[str, str] = OTHER_NAMES | _TABLE["names"]
@@ -114,8 +115,9 @@ def _with_value(edit: str, needed: str, option: str, value: str) -> str:
         return edit.replace(USUAL[0], next(iter(nearest(value, USUAL)), USUAL[0]))
     if needed == "--objective":
         return f"write --objective {value}"
-    if example := re.search(r"(?<==)\[.*\]|1h(?=\"$)", edit):
+    if example := re.search(r"(?<==)\[.*\]|1h(?=\"$)|50000 h(?=\")", edit):
         inner = value.replace("_proj", "").strip("[]").replace(" ", "")
+        inner = (meant_quantity(value, ("s", "min", "h", "d")) or inner) if "50000" in edit else inner
         return edit.replace(example[0], f"[{inner}]" if example[0][0] == "[" else inner)
     numbered = re.fullmatch(rf'(write (?:{needed} )?(?:"?[\w.]+=)?"?)[0-9]+((?:/s| W)?"?)', edit)
     if numbered:

@@ -18,6 +18,7 @@ from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.fixes import Fix
+from flopcast.library.edits import long_names
 from flopcast.meant_quantities import is_single_number
 from flopcast.quantities import parse_length
 from flopcast.records import Record, replace
@@ -28,6 +29,7 @@ from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.search.space_words import numbers
 from flopcast.slips import meant
+from flopcast.spec.plan import Plan
 
 OF_ADAPTERS = ("lora", "qlora")
 AXES = (
@@ -126,7 +128,8 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
             for name, value in plan.items()
         )
         because, fix = "each value of an axis is a text or a number", f'write plan: "{words}"'
-        wrong_values.append(_fault(document, "plan", plan, "a text, or a list of texts", because, fix))
+        own = {name: value for name, value in plan.items() if name not in data}
+        wrong_values.append(_fault(document, "plan", own, "a text, or a list of texts", because, fix))
         data["plan"] = plan = words  # so that the rest is checked, too
     if isinstance(data.get("batch"), dict) or isinstance(plan, dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
@@ -165,12 +168,18 @@ def _with_meant_keys(document: Document) -> tuple[Document, list[Problem]]:
     given = [ALIASES.get(str(key), str(key)) for key in data]
     problems = [_unknown(document, key, given) for key in data if ALIASES.get(key, key) not in KEYS]
     names = {each.field: next(iter(edit)) for each in problems for edit in each.edits}
-    if not names:
+    settings = dict(_setting(each.field, data.get(each.field)) for each in problems)
+    settings.pop("", None)
+    if not names and not settings:
         return document, problems
     below = {path: line for path, line in document.lines.items() if path}
     lines = {(names.get(str(path[0]), path[0]), *path[1:]): line for path, line in below.items()}
     lines |= {(): document.lines[()]} if () in document.lines else {}
     meant_data = {names.get(str(key), key): value for key, value in data.items()}
+    if settings and isinstance(plan := meant_data.get("plan", ""), str):
+        meant_data["plan"] = " ".join([plan, *map("=".join, settings.items())]).strip()
+    elif settings and isinstance(plan, dict):
+        meant_data["plan"] = plan | settings
     return replace(document, data=meant_data, lines=lines), problems
 
 
@@ -258,10 +267,10 @@ def _meant_length(value: object, allowed: str, values: Sequence[object]) -> str:
 def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:
     """Yield the faults of a scenario, each with the line of the key that causes it."""
     for problem in problems:
-        word = problem.field.removeprefix("--").split(".")[0].split(" ")[0]
+        word = re.split(r"[.\[ ]", problem.field.removeprefix("--"))[0]
         option = problem.where.removeprefix("--")
         key = FIELDS.get(word, "plan" if word in Space.model_fields else word)
-        key = option if option in (*OF_JOB, *OF_ADAPTERS) else key
+        key = option if option in (*OF_JOB, *OF_ADAPTERS) else word if (word,) in document.lines else key
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
         fix = OPTION.sub(r"\1 \2: \3", problem.fix.replace("set --", "set ").replace("or --", "or "))
@@ -275,10 +284,19 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
 def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:
     near = nearest(str(key), [name for name in KEYS if name not in given], least_ratio=NEAR)
     fix = Fix(f"did you mean {near[0]}?", ({near[0]: None},)) if near else f"remove {key}"
-    if key == "batch":
-        fix = f'write its number in the plan, as in plan: "gbs={document.mapping[key]}"'
+    name, value = _setting(key, document.mapping[key])
+    fix = f"write {name}={value} in plan in place of it" if name else fix
     problem = _fault(document, str(key), None, ", ".join(KEYS), "flopcast does not use this key", fix)
     return replace(problem, fault="is not a key of a grid")
+
+
+def _setting(key: str, value: object) -> tuple[str, str]:
+    """Return the field of a plan that an unknown key of a grid means, "" if it means none, and its
+    values."""
+    name = "global_batch" if key == "batch" else key
+    values = value if isinstance(value, list) else [value]
+    is_known = {name, long_names(Plan).get(name)} & Space.model_fields.keys()
+    return (name if is_known else "", ",".join(map(str, values)))
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str, fix: str) -> Problem:

@@ -7,7 +7,7 @@ Elsewhere: keys in the wrong section (misplaced_keys.py), unknown keys of other 
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flopcast.errors import Problem
@@ -35,17 +35,18 @@ def unknown_field(
     field: str,
     where: str,
     whole: Mapping[str, object] | None = None,
+    same: Callable[[str], Iterable[str]] = lambda name: (name,),
 ) -> Problem:
     """Return the fault of a key that its mapping does not have; the fix names the key that was meant.
 
-    `whole` is the mapping.
+    `whole` is the mapping, and `same` returns all names of the field with a name.
 
     >>> unknown_field("tp_size", 2, ["tensor_parallel"], "plan.tp_size", "").fix
     'did you mean tensor_parallel?'
     >>> unknown_field("batch = {seq", None, ["batch", "plan"], "batch = {seq", "job.yaml:3").fix
     'write "batch: {" in place of "batch = {", with a colon and a space'
     """
-    names = sorted(known)
+    names = sorted({*known})
     glued = GLUED.match(key)
     right = _of_unit(key, value, names) or meant_name(glued[1] if glued else key, names, value)
     because = "an unknown key raises an error, so that no setting is silently ignored"
@@ -68,6 +69,9 @@ def unknown_field(
         elsewhere = Fix(f"write {' '.join(changes)}", elsewhere.edits)
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
     fix = elsewhere or (Fix(f"did you mean {right}?", ({right: value},)) if right else f"remove {removed}")
+    stated = next((each for each in same(right) if each in (whole or {})), "") if right else ""
+    if stated and "." in field and not elsewhere and not where.startswith(ARGUMENT):
+        fix = f"remove {key}, because {stated} is given"
     if glued and right:
         written = f"{right}: {glued[2]}".rstrip()
         fix = f'write "{written}" in place of "{glued[0]}", with a colon and a space'
@@ -138,6 +142,9 @@ def _as_part(
         edit = {"groups": {"0": {"node": {"devices": value}}}}
     if "groups" in known and key in ("device", "gpu"):
         edit = {"groups": {"0": {"node": {"device": value}}}}
+    elsewhere = MEANT.get(key) or MEANT.get(f"{key}_size", "")
+    if "changes" in known and (moved := re.match(r"set ([a-z]+\.[a-z_]+)", elsewhere)):
+        edit = {"changes": f"{moved[1]}={value}"}
     if key == "plan":
         edit = {"changes": " ".join(f"{key}.{word}" for word in words)}
     if key == "node" and not isinstance(value, int):

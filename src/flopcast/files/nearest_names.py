@@ -185,7 +185,8 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
     from flopcast.files.other_forms import OTHER_VALUES
 
     others = {word: same for same, word in OTHER_VALUES.items() if same in values} | OTHER_VALUES
-    if (same := others.get(text)) in values:
+    begun = (word for word in values if text and re.match(rf"{re.escape(text)}[_.-]", word))
+    if (same := others.get(text) or next(begun, None)) in values:
         return f"did you mean {same}?"
     digits = {word: word[len(word.rstrip("0123456789")) :] for word in (text, *values)}
     alike = [  # float32 is no slip of the pen for float16

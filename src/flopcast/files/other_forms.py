@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from flopcast.files.field_examples import MEANT
 from flopcast.fixes import Fix, in_place, set_to
@@ -18,13 +19,16 @@ OF_ONE_FIELD = {  # parts of a job → the fix of a number or a text that is mea
     "offload": "set plan.offload to optimizer:host instead",
     "run": "set run to {{tokens: {value}}}",
     "links": "set links to {{file: {value}}}",
+    "derate": "set derate to {{ratio: {value}}}",
 }
 IN_SEARCH = re.compile(r"\w+_parallel|\w+_batch|virtual_stages|zero")  # fields that a search may vary
 OTHER_VALUES = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "awq": "int4", "gptq": "int4",
                 "s3": "object_store", "gcs": "object_store", "lustre": "file_system", "nfs": "file_system",
                 "ssd": "nvme", "disk": "nvme", "ram": "cpu", "dram": "cpu", "swish": "silu", "all": "full",
                 "everything": "full", "true": "full", "yes": "full", "on": "full",
-                "zerobubble": "zb_h1", "gpu": "cuda", "Gbps": "Gb/s", "Mbps": "Mb/s"}  # fmt: skip
+                "zerobubble": "zb_h1", "gpu": "cuda", "mla": "latent_attention", "mha": "attention",
+                "gqa": "attention", "moe": "experts", "mamba": "selective_scan", "rwkv": "time_mix",
+                "Gbps": "Gb/s", "Mbps": "Mb/s"}  # fmt: skip
 
 
 def as_fraction(given: object, allowed: str) -> str:
@@ -52,8 +56,16 @@ def in_other_form(name: str, given: object) -> str:
         return set_to({name: several[0]}, f'remove it, and run flopcast search with --plan "{words}"')
     if re.fullmatch(r"\d+(?:\s*[;/|+]\s*\d+)+", str(given)):
         return set_to({name: ",".join(re.findall("[0-9]+", str(given)))})
-    is_known = name in OF_ONE_FIELD and isinstance(given, (int, str))
+    is_known = name in OF_ONE_FIELD and isinstance(given, (int, float, str))
     return OF_ONE_FIELD[name].format(value=given) if is_known else ""
+
+
+def of_kind(detail: ErrorDetails) -> ErrorDetails:
+    """Return the fault of a mapping of no known kind as that of its kind; other faults unchanged."""
+    if detail["type"] != "union_tag_invalid":
+        return detail
+    tag, kinds = detail["ctx"]["tag"], detail["ctx"]["expected_tags"]
+    return {**detail, "type": "literal_error", "loc": (*detail["loc"], "kind"), "input": tag, "msg": kinds}
 
 
 def as_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) -> str:

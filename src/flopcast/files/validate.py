@@ -14,8 +14,9 @@ from pydantic_core import ErrorDetails
 from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field, spellings
-from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
+from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, same_elsewhere, unknown_field
 from flopcast.files.nearest_names import alternatives
+from flopcast.files.other_forms import of_kind
 from flopcast.files.unit_faults import is_option, number_left, unit_fault
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.fixes import Fix, edits_of, in_place, only_value, set_to, with_names
@@ -81,7 +82,7 @@ def faults_of(
 ) -> dict[str, Problem]:
     """Return the faults that pydantic found, by field."""
     faults: dict[str, Problem] = {}
-    details = error.errors()
+    details = [of_kind(each) for each in error.errors()]
     for detail in details:
         if not _empty(detail) and not _misspelt(detail, details, noun):
             fault = _problem(detail, noun, document, path, data)
@@ -213,7 +214,13 @@ def _unknown(noun: type[BaseModel], parts: Path, full: Path, value: object, docu
     is_changed = not whole or "base" in whole
     names = [*names_at(noun, parts[:-1]), *(of_files if is_changed else of_files[:1])]
     key, where = str(full[-1]), document.where(full)
-    return _of_another_kind(unknown_field(key, value, names, dotted(full), where, whole), noun, parts)
+
+    def same(name: str) -> list[str]:
+        owner, field = _owner(noun, (*parts[:-1], name))
+        return spellings(field, owner.model_fields[field]) if owner else []
+
+    unknown = unknown_field(key, value, names, dotted(full), where, whole, same)
+    return _of_another_kind(unknown, noun, parts)
 
 
 def _as_written(location: Path, data: object) -> Path:
@@ -241,10 +248,7 @@ def value_at(data: object, location: Path) -> object:
 
 
 def _owner(noun: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type[BaseModel] | None, str]:
-    """Return the innermost model that contains a location, and the name of its field; None, "" if none.
-
-    A number in a mapping or a list belongs to the field that holds it.
-    """
+    """Return the innermost model that contains a location, and the name of its field; None, "" if none."""
     for depth in range(len(location) - 1, -1, -1):
         _, holder = _walk(noun, location[:depth])
         written = str(location[depth])
@@ -265,17 +269,16 @@ def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Pr
     *above, kind, key = ("", *parts)
     kinds = _kinds(_walk(noun, tuple(above[1:]))[1])
     others = [name for name, model in kinds.items() if key in model.model_fields]
-    if kind not in kinds or not others:
+    if kind not in kinds or not others or same_elsewhere(str(key), names_at(noun, parts[:-1])):
         return unknown
     because = f"{key} is a field of kind {alternatives(others)}, and this {above[-1]} is of kind {kind}"
     return replace(unknown, because=because, fix=f"remove {key}")
 
 
 def names_at(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return names that the mapping at `location` inside a model accepts, including short ones.
+    """Return names that the mapping at `location` accepts, including short ones and those of all kinds.
 
-    Positions in lists are skipped, because all entries of a list are of one kind. If a mapping may be of
-    several kinds, the names of all kinds are returned.
+    Positions in lists are skipped, because all entries of a list are of one kind.
     """
     _, current = _walk(noun, location)
     is_one = isinstance(current, type) and issubclass(current, BaseModel)
@@ -320,9 +323,7 @@ def _kinds(annotation: object) -> dict[str, type[BaseModel]]:
 
 
 def _inner(annotation: object) -> object:
-    """Return the model inside an annotation such as `tuple[Block, ...]` or `Site | None`; a choice
-    unchanged.
-    """
+    """Return the model inside an annotation such as `Site | None`; a choice unchanged."""
     for argument in getattr(annotation, "__args__", ()):
         if isinstance(argument, type) and issubclass(argument, BaseModel):
             return argument

@@ -342,9 +342,9 @@ def _not_a_change(change: str, run: object) -> Problem:
         fix = f"write {key[1]}={key[2] or (usual if isinstance(usual, str) and usual else 2)}"
     if re.fullmatch(r"[\w.-]+:\d+", change):
         fix = f"write --cluster {change}"
-    if re.fullmatch(r"(thousand|million|billion|trillion)s?", change.lower()):
+    if re.fullmatch(r"[kmbt]|(thousand|million|billion|trillion)s?", change.lower()):
         because = "the shell has separated it from its number"
         name, number = next(iter(run.items())) if isinstance(run, dict) and run else ("tokens", 2)
-        letter = change[0].upper() if change[0] != "t" or change[:2] == "tr" else "k"
+        letter = "k" if change[:2] == "th" else change[0].upper()
         fix = f"join it to its number: write --{name} {number}{letter}"
     return Problem("argument", change, allowed, because, fix)

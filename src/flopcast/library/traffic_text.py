@@ -74,10 +74,10 @@ def _meant_limit(text: str) -> str:
 def _meant(word: str) -> str:
     """Return the limit that a word in another notation probably means, as the fix of its fault.
 
-    >>> _meant("tpot_p50ms=50ms"), _meant("p50_tpot_ms=50")
-    ('write tpot_p50=50ms in place of tpot_p50ms=50ms', 'write tpot_p50=50ms in place of p50_tpot_ms=50')
+    >>> _meant("tpot<50ms"), _meant("p50_tpot_ms=50")
+    ('write tpot_p99=50ms in place of tpot<50ms', 'write tpot_p50=50ms in place of p50_tpot_ms=50')
     """
-    name, _, time = word.lower().partition("=")
+    name, _, time = re.sub("[<:]=?", "=", word.lower(), count=1).partition("=")
     near = [metric for part, metric in (_METRICS | _OTHER_METRICS).items() if part in name]
     near = near or difflib.get_close_matches(name.partition("_")[0], _METRICS, n=1)
     number = r"\d\d?(?:\.\d+)?(?!\d)"

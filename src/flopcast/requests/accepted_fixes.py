@@ -50,7 +50,7 @@ def with_accepted_fixes(
     once: dict[object, Problem] = {}
     for each in every:  # a value that a fix moves elsewhere is wrong there, too
         once.setdefault((each.where, str(each.value), each.fix) if each.edits else id(each), each)
-    every = list(once.values())
+    every = [each for each in once.values() if not _moved_with(each, problems)]
     for home in IN_TEXT:
         wrong, text = value_at(document.data, home), value_at(corrected.data, home)
         inside = [each for each in every if path_of(each.field)[: len(home)] == home]
@@ -60,8 +60,27 @@ def with_accepted_fixes(
             fix = of_text(home, text, document)
             written = {dotted(home): wrong}
             own = [replace(each, fix=fix, value=written.get(each.field, each.value)) for each in inside]
-            every = [own[inside.index(each)] if each in inside else each for each in every]
+            stated = [one for each, one in zip(inside, own, strict=True) if _is_in(each.value, wrong)]
+            causes = stated or own[:1]  # a default follows from what the text does not state
+            because = dict.fromkeys(each.because for each in own if each not in causes[1:])
+            causes[0] = replace(causes[0], because="; ".join(because))
+            every = [*(each for each in every if each not in inside), *causes]
     return every
+
+
+def _is_in(value: object, text: str) -> bool:
+    """Return whether a text states a value, which is else the default of its field."""
+    return re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", text) is not None
+
+
+def _moved_with(problem: Problem, problems: Sequence[Problem]) -> bool:
+    """Return whether the fix of a key in the wrong section already has the right value of a problem."""
+    right = [in_words(value) for edit in problem.edits for value in edit.values()]
+    return any(
+        each.fix.startswith("move ") and str(each.value) == str(problem.value) and right[0] in each.fix
+        for each in problems
+        if right and each.field != problem.field
+    )
 
 
 def _with_allowed_words(
@@ -275,7 +294,10 @@ def _refused_twice(problem: Problem, second: Problem | None, right: str) -> Prob
         return replace(problem, fix=second.fix.replace(right, part))  # the user has to leave it out
     because, fix = f"{problem.because}; {also_refused(right, second)}", second.fix
     because = problem.because if second.because == problem.because else because
-    is_whole = second.edits or not problem.edits or fix == f"remove {problem.where}"
+    name = path_of(problem.field)[-1]
+    sets_own = any({"", name, problem.field} & {*edit} for edit in second.edits[:1])
+    is_whole = sets_own or not problem.edits or fix == f"remove {problem.where}"
+    is_whole |= fix.startswith(OTHER_STACK)
     fix = fix if is_whole else f"{problem.fix}, and {fix}"
     if fix.startswith(OTHER_STACK):  # another stack accepts the usual spelling
         stack, mark, rest = fix.partition(", or ")

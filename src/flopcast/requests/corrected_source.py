@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from flopcast.errors import MEANT, Problem, SpecError, numbered
-from flopcast.fixes import in_words
+from flopcast.fixes import in_words, with_text
 from flopcast.records import replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
@@ -58,8 +58,23 @@ def source_and_faults(request: JobRequest) -> tuple[JobSource, tuple[Problem, ..
             new = tuple(each for each in error.problems if (each.field, each.because) not in known)
             guesses = {_correction(each)[1] for each in problems if each.fix.startswith(MEANT)}
             new = tuple(each for each in new if each.field.rpartition(".")[2] not in guesses)
-            problems = (*problems, *new)
+            first = {(each.field, _correction(each)[1].lower()): each for each in problems}
+            for second in new:
+                if one := first.get((second.field, str(second.value).lower())):
+                    problems = tuple(
+                        _refused_twice(one, second) if each is one else each for each in problems
+                    )
+                else:
+                    problems = (*problems, second)
     raise SpecError(problems)
+
+
+def _refused_twice(problem: Problem, second: Problem) -> Problem:
+    """Return the fault of a value whose correction `second` refuses, with the fix of both."""
+    wrong, right = str(problem.value), str(second.value)
+    fix = with_text(second.fix, second.fix.replace(f"in place of {right}", f"in place of {wrong}"))
+    because = f"{problem.because}; {right} is not allowed either, because {second.because}"
+    return replace(problem, allowed=second.allowed, because=because, fix=fix)
 
 
 def without_examples(faults: Sequence[Problem], misread: Sequence[Problem]) -> Iterator[Problem]:
@@ -111,8 +126,15 @@ def _replaced(line: str, field: str, wrong: str, right: str) -> str:
     value = re.escape(wrong)  # as a whole word
     value = rf"(?<![\w-]){value}" if wrong[:1].isalnum() or wrong[:1] == "-" else value
     value = rf"{value}(?![\w-])" if wrong[-1:].isalnum() else value
-    value = rf'"{value}"|{value}' if right.isdecimal() and wrong[:1] != '"' else value  # no text any more
-    named, found = re.subn(rf"((?<![\w-]){key}[\"':= ]+?)(?:{value})", lambda match: match[1] + right, line)
+    is_plain = right.isdecimal() or right in ("true", "false")
+    value = rf'"{value}"|{value}' if is_plain and wrong[:1] != '"' else value  # no text any more
+    section = re.search(rf"(?<![\w-]){re.escape(field.rpartition('.')[0] or '$')}[\"']?: *{{", line)
+    if section:
+        start = section.end()
+        return line[:start] + _replaced(line[start:], key, wrong, right)
+    named, found = re.subn(
+        rf"((?<![\w-]){key}[\"':= ]+?)(?:{value})", lambda match: match[1] + right, line, count=1
+    )
     removed = rf"{value}(?:[\"']?: *[^,}}\n]*)?,? ?"  # with the value of a key
     return named if found else re.sub(value if right else removed, lambda _: right, line)
 

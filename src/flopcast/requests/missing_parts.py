@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, problems_of, spec_error
-from flopcast.files.field_names import NEAR, meant_name, unknown_field
+from flopcast.files.field_names import NEAR, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import OF_FILES, path_of
 from flopcast.files.yaml_text import COMMAND_LINE, Document
-from flopcast.fixes import Fix, in_words
+from flopcast.fixes import Fix, in_words, with_text
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.spec.factor_kinds import KINDS
@@ -109,19 +109,26 @@ def refuse_changes_alone(
     allowed = f"a name (flopcast catalog {key}s)"
     because = "the other keys change an entry of the catalogue"
     own = catalog.known(f"{key}s", str(data.get("name", "")))
-    fix, where = f"add base: {own or USUAL[key]}", document.where((key,))
-    fix = "write base in place of name, which names an entry of the catalogue" if own else fix
-    for name, value in data.items() if key == "cluster" else ():
-        if isinstance(value, str) and (machines := catalog.clusters_with(value)):
+    usual = own or USUAL[key]
+    where = document.where((key,))
+    fix: str = Fix(f"add base: {usual}", ({"base": usual},))
+    if own:
+        fix = with_text(fix, "write base in place of name, which names an entry of the catalogue")
+    rest, field, value, fault = data, f"{key}.base", None, "is missing"
+    for name, device in data.items() if key == "cluster" else ():
+        if isinstance(device, str) and (machines := catalog.clusters_with(device)):
             own = next(iter(machines))
-            fix = f"write base: {own} in place of {name}: {value}"
+            fix = Fix(f"write base: {own} in place of {name}: {device}", ({"base": own},))
+            rest = {each: inner for each, inner in data.items() if each != name}
+            field, value, fault = f"{key}.{name}", device, UNKNOWN_KEY
+            where = document.where((key, str(name)))
     if key == "model" and {"hidden_size", "num_hidden_layers"} & {*data}:
         allowed = "model_type, as in a config.json of Hugging Face, or base, for a model of the catalogue"
         because = "the other keys do not state the family of the model"
         fix = 'add "model_type": "llama", if the layers are those of Llama'
         raise spec_error("model.model_type", None, allowed, because, fix, where, "is missing")
-    missing = Problem(f"{key}.base", None, allowed, because, fix, where, "is missing")
-    raise SpecError([missing, *(problems_of(lambda: make({**data, "base": own})) if own else ())])
+    missing = Problem(field, value, allowed, because, fix, where, fault)
+    raise SpecError([missing, *(problems_of(lambda: make({**rest, "base": own})) if own else ())])
 
 
 def with_base_value(problem: Problem, base: object, name: str) -> Problem:

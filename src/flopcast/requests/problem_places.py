@@ -97,7 +97,7 @@ def _as_share(problem: Problem, document: Document) -> Problem:
 def _with_option(problem: Problem) -> Problem:
     """Return a fault of an option for one field of the plan; its fix sets the option."""
     names = {problem.field.rpartition(".")[2]: problem.where}
-    is_option = problem.where in ("--batch", "--offload")
+    is_option = problem.where in ("--batch", "--offload", "--power-limit")
     return replace(problem, fix=with_names(problem.fix, names)) if is_option else problem
 
 

@@ -113,7 +113,7 @@ def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 def _of_devices(job: ServingJob) -> Iterator[Problem]:
     """Yield errors in the number of instances."""
-    plan, devices = job.plan, job.cluster.num_devices
+    plan, devices, node = job.plan, job.cluster.num_devices, job.cluster.node.devices
     if plan.pools and not job.engine.separate_pools:
         because = f"with {job.engine.name}, {WITHOUT_POOLS}"
         fix = "remove plan.prefill and plan.decode"
@@ -128,12 +128,13 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         most, needed = devices // plan.devices, job.replicas * plan.devices
         field, value, allowed = "replicas", job.replicas, f"at most {most}, for {devices} devices"
         because = f"{job.replicas} replicas of {plan.devices} devices need {needed} devices"
-        fix = set_to({"plan.replicas": most}, f"use --gpus {needed}")
+        whole = -(-needed // node) * node if needed > node else needed
+        fix = set_to({"plan.replicas": most}, f"use --gpus {whole}")
         if not most:
             field = next((name for name in DEGREES if getattr(plan, name, 1) > 1), DEGREES[0])
             allowed = f"degrees with a product of at most {devices}, the number of devices of the cluster"
             because, value = f"a replica needs {plan.devices} devices", getattr(plan, field)
-            fix = f"use --gpus {needed}, or choose smaller degrees"
+            fix = f"use --gpus {whole}, or choose smaller degrees"
         yield Problem(f"plan.{field}", value, allowed, because, fix)
 
 

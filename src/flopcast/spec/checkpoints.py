@@ -12,11 +12,11 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from flopcast.fixes import in_place
+from flopcast.fixes import anew, in_place
 from flopcast.meant_quantities import in_digits, meant_quantity
 from flopcast.quantities import joined_units, parse_quantity, parse_tokens
 from flopcast.records import Record
-from flopcast.spec.written_lists import meanings, or_text
+from flopcast.spec.written_lists import corrected, meanings, or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
 
 MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy", "coalesced"]
@@ -170,11 +170,15 @@ def _of_text(given: object) -> object:
     if not isinstance(given, str):
         return given
     found: dict[str, object] = {}
-    if spaced := re.search(r"\bevery (\d+) ?(?:steps\b)?([a-z]*)", given):
+    text = joined_units(given.replace(",", " "))
+    if (right := re.sub(r"\bevery +", "every=", text)) != text:
         because = "an equals sign joins a word and its value"
-        fix = f"write {given.replace(spaced[0], f'every={spaced[1]}{spaced[2]}')!r}"
-        raise NotAllowedError("every=STEPS, or every=TIME such as every=10min", because, fix)
-    words = joined_units(given.replace(",", " ")).split()
+        try:
+            _of_text(right)
+        except NotAllowedError as error:
+            right, because = corrected(right, error.fix), f"{because}; {error.because}"
+        raise NotAllowedError("every=STEPS, or every=TIME such as every=10min", because, anew(right))
+    words = text.split()
     for word, (key, value) in zip(words, meanings(words, _setting, given, " "), strict=True):
         if key in found:
             raise NotAllowedError(
@@ -195,7 +199,10 @@ def _setting(word: str) -> tuple[str, object]:
         return "to", name
     if name == "every":
         with suppress(ValueError):
-            if (steps := parse_tokens(value, r"steps?|iterations?|iters?")).is_integer():
+            if (
+                not re.fullmatch(r"[\d.]+m", value)
+                and (steps := parse_tokens(value, r"steps?|iterations?|iters?")).is_integer()
+            ):
                 return "every_steps", int(steps)
         return "every_s", _quantity(word, "s", "every=STEPS, or every=TIME such as every=10min")
     if name == "cache":
@@ -205,21 +212,29 @@ def _setting(word: str) -> tuple[str, object]:
     words = ", ".join(
         [*METHODS, *STORES, "every=100", "every=10min", *(f"{key}=…" for key in SETTINGS), "cache=64GB"]
     )
-    from difflib import get_close_matches  # only a wrong word needs it
-
-    near = (
-        [OTHER_WORDS[name]]
-        if name in OTHER_WORDS
-        else get_close_matches(
-            name, ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES), n=1, cutoff=0.5
-        )
-    )
-    if name in ("to", "method"):
-        near, equals, value = [OTHER_WORDS.get(value, "file_system" if "/" in value else value)], "", ""
-    right = f"every={word}" if word.isdecimal() else f"{near[0]}{equals}{value}" if near else ""
+    right = f"every={word}" if word.isdecimal() else _meant(name, equals, value)
     fix = in_place(right, word) if right else f"remove {word}"
     fix = "leave out the checkpoint" if word == "none" else fix
     raise NotAllowedError(f"words of this list: {words}", f"{word!r} is none of these words", fix)
+
+
+def _meant(name: str, equals: str, value: str) -> str:
+    """Return the word that a word without a meaning probably stands for; "" if there is none.
+
+    >>> _meant("asyn", "", ""), _meant("mode", "=", "async"), _meant("interval", "=", "9")
+    ('asynchronous', 'asynchronous', 'every=9')
+    """
+    from difflib import get_close_matches  # only a wrong word needs it
+
+    words = ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES)
+    begun = [word for word in words if len(name) > 3 and word.startswith(name)]
+    near = [OTHER_WORDS[name]] if name in OTHER_WORDS else begun
+    near = near or get_close_matches(name, words, n=1, cutoff=0.6 if equals else 0.5)
+    if not equals or near:
+        return f"{near[0]}{equals}{value}" if near else ""
+    return (
+        value if value in (*METHODS, *STORES) else "file_system" if "/" in value else _meant(value, "", "")
+    )
 
 
 def _quantity(word: str, unit: str, allowed: str) -> float:

@@ -54,11 +54,11 @@ NUMERIC = (  # what may vary inside a batch of plans; all other fields are struc
 def _listed(given: object) -> object:
     """Return the entries of a list of numbers that is written as one text, or as one number.
 
-    In a text, "6x11" stands for eleven times 6.
+    In a text, "6x11" stands for eleven times 6. Square brackets around it have no meaning.
     """
     if not isinstance(given, str):
         return (given,) if isinstance(given, int) else given
-    words = given.split(",")
+    words = given.removeprefix("[").removesuffix("]").split(",")
     counted = [RUN.fullmatch(word.strip()) for word in words]
     counts = [int(run[2]) if run else 1 for run in counted]
     if 0 in counts or sum(counts) > MOST_ENTRIES:

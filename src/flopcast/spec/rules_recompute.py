@@ -43,10 +43,10 @@ def _without_unknown(field: str, names: Iterable[str], case: Case) -> Ways:
     near = {
         name: get_close_matches(name, modules, n=1, cutoff=0.5) for name in given if name not in modules
     }
-    if len(near) > 1 and all(near.values()):
-        right = (near[name][0] if name in near else name for name in given)
-        return {field.rpartition(".")[2]: ",".join(dict.fromkeys(right))}
-    return in_place(near[unknown][0], unknown) if near.get(unknown) else f"remove {unknown}"
+    right = [name for each in given for name in near.get(each, [each])]
+    if list(near) == [unknown] or not right:
+        return in_place(near[unknown][0], unknown) if near.get(unknown) else f"remove {unknown}"
+    return {field.rpartition(".")[2]: ",".join(dict.fromkeys(right))}
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:

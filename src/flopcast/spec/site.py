@@ -7,6 +7,7 @@ that the factor scales. The factor of a site has precedence over that of the clu
 then of a similar device.
 """
 
+from collections import Counter
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -14,7 +15,7 @@ from pydantic import AfterValidator, Field
 from flopcast.spec.factor_kinds import known_factor
 from flopcast.spec.slow_parts import SlowParts
 from flopcast.spec.source import Sources
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Hertz
 
 LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
@@ -57,6 +58,15 @@ class RunShare(StrictModel):
     name: str
     share: float = Field(ge=0)
     log_sigma_factor: float = Field(ge=0)
+
+
+def _each_once(factors: tuple[SiteFactor, ...]) -> tuple[SiteFactor, ...]:
+    """Return the factors of a site; each of them has one ratio."""
+    for name, count in Counter(factor.name for factor in factors).items():
+        if count > 1:
+            allowed, because = "each factor once", f"{name} has {count} ratios, and only one can apply"
+            raise NotAllowedError(allowed, because, f"leave out all but one entry of {name}")
+    return factors
 
 
 class SiteRun(StrictModel):
@@ -123,7 +133,7 @@ class Site(StrictModel):
     """
 
     name: str = "none"
-    factors: tuple[SiteFactor, ...] = ()
+    factors: Annotated[tuple[SiteFactor, ...], AfterValidator(_each_once)] = ()
     runs: tuple[SiteRun, ...] = ()
     power_limit_w: float | None = Field(default=None, gt=0)
     clock_hz: Hertz | None = Field(default=None, gt=0)

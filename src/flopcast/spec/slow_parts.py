@@ -20,7 +20,7 @@ from flopcast.strict_model import NotAllowedError, StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
 PEER, PEER_LINK = OF_PEERS = ("peer", "peer_link")
-MEANT = re.compile(r"\W*([a-z]+)\W*(\d+)(?:\.0)?\b[^.\d]*(\d*\.?\d+)\s*(%?)\W*")  # in other notations
+MEANT = re.compile(r"\W*([a-z]+)\W*(\d+)(?:\.0)?\b[^.\d]*(\d*\.?\d+)\s*(%|p\w+|)\W*")  # in other notations
 OF_DEVICES = ("gpu", "rank", "dev")
 EXAMPLE = f"{DEVICE}=3:0.8"
 
@@ -108,8 +108,9 @@ def _of_word(word: str) -> dict[str, object]:
         because = "each entry describes one slow device, host or link"
         meant = MEANT.fullmatch(word)
         meant_kind = DEVICE if meant and meant[1] in OF_DEVICES else meant and meant[1]
-        right = f"{meant_kind}={meant[2]}:{meant[3]}{meant[4]}" if meant else EXAMPLE
-        right = f"{word}:0.8" if re.fullmatch(r"[a-z]+=\d+", word) else right
+        begun = re.match(r"[a-z]+=\d+", word)
+        right = f"{meant_kind}={meant[2]}:{meant[3]}{'%' * bool(meant[4])}" if meant else EXAMPLE
+        right = f"{begun[0]}:0.8" if begun and not meant else right
         raise NotAllowedError(allowed, because, in_place(right, word))
     if not 0 < fraction <= 1:
         allowed = "a speed above 0 and at most 1 after the colon"

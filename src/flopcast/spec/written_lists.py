@@ -60,8 +60,8 @@ def meanings(
         except NotAllowedError as error:
             faults[word] = error
     if len(faults) > 1:
-        corrected = [_corrected(word, faults[word].fix) if word in faults else word for word in words]
-        right = separator.join(filter(None, corrected))
+        parts = [corrected(word, faults[word].fix) if word in faults else word for word in words]
+        right = separator.join(filter(None, parts))
         because = "; ".join(dict.fromkeys(fault.because for fault in faults.values()))
         fix = in_place(right, text) if right else f"remove {text}"
         raise NotAllowedError(next(iter(faults.values())).allowed, because, fix)
@@ -70,12 +70,17 @@ def meanings(
     return found
 
 
-def _corrected(word: str, fix: str) -> str:
-    """Return a word with the first value that a fix writes in place of it, or of a part of it."""
+def corrected(word: str, fix: str) -> str:
+    """Return a word with the first value that a fix writes in place of it, or of a part of it.
+
+    >>> corrected("nvme every=2x", in_place("every=2", "every=2x")), corrected("to nvme", "remove to")
+    ('nvme every=2', 'nvme')
+    """
     for value in (str(each) for edit in edits_of(fix) for each in edit.values()):
         part = getattr(fix, "part", "")
         return word.replace(part, value) if part in word and part else value
-    return "" if fix.startswith("remove ") else word
+    removed = fix.removeprefix("remove ")
+    return " ".join(each for each in word.split() if each != removed) if removed != fix else word
 
 
 def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, Any]], None]:

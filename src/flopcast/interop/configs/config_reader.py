@@ -61,7 +61,7 @@ class ConfigReader:
             ".".join(map(str, path)): (path, value) for path, value in flattened(document.data)
         }
         self._unread: list[str] = []
-        for key, (_, value) in self._values.items():
+        for key, (_, value) in [*self._values.items()]:
             self._sort(key, value)
         if self._unread:
             few = ", ".join(sorted(self._unread)[:8]) + (", …" if len(self._unread) > 8 else "")
@@ -296,10 +296,10 @@ class ConfigReader:
     def _sort(self, key: str, value: object) -> None:
         """Report a key that is not counted, not supported or not known."""
         keys = self.keys
-        if value_key := keys.value_above(key):
-            because = f"{keys.program} expects no section here"
-            fix = f"write one value for {value_key}, in place of the section"
-            self.fault(value_key, "a single value", because, fix, "is a mapping")
+        if wrong := keys.wrong_shape(key, value):
+            fault, section = wrong
+            self.fault(*fault)
+            self._values |= {f"{key}.{name}": (self._values[key][0], v) for name, v in section.items()}
             return
         if keys.sets(key):
             for inner, unknown in keys.weighty_in_list(key, value):

@@ -128,9 +128,9 @@ def _known_fraction(data: object, keys: Keys) -> float:
 
 def _way_out(document: Document) -> str:
     """Return the fix for a file that no format fits: name the format with the most signs, if any."""
-    best = _most_similar(document)
+    best, parts = _most_similar(document), {"model", "cluster", "plan"}
     if isinstance(document.data, dict):
-        if len({"model", "cluster", "plan"} & document.data.keys()) > 1:
+        if len(parts & document.data.keys()) > 1:
             return "leave out --kind, because the file is a job file"
         if {"Model", "Cluster", "Plan", "MODEL"} & document.data.keys():
             return "write the keys in small letters, such as model and cluster"
@@ -140,7 +140,9 @@ def _way_out(document: Document) -> str:
             return f'add "model_type": "llama" to {document.name}, if the layers are those of Llama'
     if best and _known_fraction(document.data, KINDS[best].keys or keys_of(best)) >= LEAST_KNOWN_FRACTION:
         return f"run flopcast predict {document.name} --kind {best}"
-    return BY_HAND
+    inside = ((key, inner) for key, inner in document.mapping.items() if isinstance(inner, dict))
+    nested = next((key for key, inner in inside if len(parts & inner.keys()) > 1), "")
+    return f"remove the key {nested}, and write the keys below it at the top level" if nested else BY_HAND
 
 
 def _most_similar(document: Document) -> str:

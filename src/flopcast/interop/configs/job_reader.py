@@ -24,7 +24,6 @@ SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload o
 ACTIVATIONS = ("activations:host",)
 PAGEABLE = {"gradient_copies": "pageable"}
 OTHER = "other"  # an optimizer that a program has, but flopcast does not
-ALL_LINEARS = ("all-linear",)  # what PEFT calls all linear layers
 PAIR = 2  # sequences of a sample: the chosen and the rejected answer
 PAIRED = ("reference", "alone", "reward")  # kinds of training whose samples are pairs
 KTO_PASSES = 3  # one of the model itself for the divergence, and two of the reference
@@ -258,7 +257,8 @@ class JobReader(ConfigReader):
         key = self.first(key)
         for name, linear in named.items():
             if not linear:
-                free = [each for each in (*known, *ALL_LINEARS) if each not in named]
+                every = self.keys.words.get("all_linears", {"all-linear": ""})
+                free = [each for each in (*known, *every) if each not in named]
                 near = nearest(name, free, len(free), least_ratio=0.8)
                 near = [each for each in free if each in near and len(each) == len(near[0])]
                 fix = f"write {near[0]} in place of {name}" if near else f"remove {name}"

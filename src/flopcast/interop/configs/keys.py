@@ -8,13 +8,15 @@ it. Tables are data, tables/*.yaml, with names separated by blanks; a table may 
 another.
 """
 
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from flopcast.files.package_table import meanings, read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
 from flopcast.files.yaml_text import Path
+from flopcast.fixes import in_place
 from flopcast.records import Record, field
 
 MOST = 10**12  # of a whole number in such a file
@@ -74,6 +76,29 @@ class Keys(Record):
         """Return whether the table has a key below this one."""
         return any(name.startswith(f"{key}.") for names in self._tables(self.read) for name in names)
 
+    def wrong_shape(self, key: str, value: object) -> tuple[Sequence[str], Mapping[str, object]] | None:
+        """Return the fault of a section in place of one value, or of a value in place of a section.
+
+        The fault consists of the arguments of `ConfigReader.fault`. With it comes the section that
+        the value means. None if the key has the right shape.
+
+        >>> keys_of("deepspeed").wrong_shape("bf16", True)[1], keys_of("deepspeed").wrong_shape("bf16", 2)
+        ({'enabled': True}, None)
+        """
+        because = f"{self.program} expects no section here"
+        if value_key := self.value_above(key):
+            fix = f"write one value for {value_key}, in place of the section"
+            return (value_key, "a single value", because, fix, "is a mapping"), {}
+        meant = {"true": True, "false": False}.get(str(value).lower(), value)
+        words = [("device", meant), ("type", meant)] if isinstance(meant, str) else [("stage", meant)]
+        words = [("enabled", meant), ("device", "cpu")] if isinstance(meant, bool) else words
+        known = _names(self.read)
+        section = next(({name: inner} for name, inner in words if f"{key}.{name}" in known), {})
+        if not section or self.sets(key):
+            return None
+        fix = in_place(json.dumps(section), json.dumps(value))
+        return (key, f"a section with {next(iter(section))}", because.replace("no", "a"), fix), section
+
     def costs_nothing(self, key: str) -> bool:
         """Return whether a key is known to cost neither time nor memory.
 
@@ -83,8 +108,10 @@ class Keys(Record):
         return key in covering or any(not costly_part(key.removeprefix(name[:-1])) for name in covering)
 
     def knows(self, key: str) -> bool:
-        """Return whether a table of the format has a key, or the section that contains it."""
-        return any(covered(key, names) for names in self._tables(self.read, self.listed))
+        """Return whether a table of the format has a key, or the section that contains it or that it is."""
+        return self._is_section(key) or any(
+            covered(key, names) for names in self._tables(self.read, self.listed)
+        )
 
     def _tables(self, *texts: str) -> Iterator[Iterable[str]]:
         """Yield the names in these texts, and the keys that are not read."""

@@ -23,6 +23,8 @@ from flopcast.records import Record
 TIMES = ("arrival_s", "timestamp")
 PROMPTS = ("prompt_tokens", "contexttokens", "request tokens")
 OUTPUTS = ("output_tokens", "generatedtokens", "response tokens")
+OF_TIMES, OF_PROMPTS = "time|arriv|start|^ts$", "prompt|input|prefill|context"  # parts of other names
+OF_OUTPUTS = "output|decode|generat|response|completion"
 _HASHES = re.compile(r"blocks_of_([1-9]\d{0,5})_hashes")
 _ZONE = re.compile(r"(?:\+00:?00|Z)$")
 _WIDEST = 2**31  # of a number of tokens
@@ -39,8 +41,8 @@ class Columns(Record, kw_only=False):
     number: int  # of columns
 
 
-def columns_of(header: str, rules: Rules) -> Columns:
-    """Return the indices of the columns in a header.
+def columns_of(header: str, rules: Rules) -> tuple[Columns, list[Problem]]:
+    """Return the indices of the columns in a header, and the problems of those with other names.
 
     Raises
     ------
@@ -52,30 +54,35 @@ def columns_of(header: str, rules: Rules) -> Columns:
         where = f"{rules.path}:1"
         raise spec_error(f"{rules.field} header", header, "names between commas", because, fix, where=where)
     names = [name.strip().strip('"').lower() for name in header.split(",")]
-    found, problems = [], []
+    found, problems = list[int | None](), list[Problem]()
     if names[0][:1].isdecimal():
         because = "line 1 contains values"
         fix = f"add the line {TIMES[0]},{PROMPTS[0]},{OUTPUTS[0]} above line 1"
         where = f"{rules.path}:1"
         raise spec_error(f"{rules.field} header", header, "names of columns", because, fix, where=where)
-    for known in (TIMES, PROMPTS, OUTPUTS):
+    unused = {*names} - {*TIMES, *PROMPTS, *OUTPUTS}
+    for known, words in ((TIMES, OF_TIMES), (PROMPTS, OF_PROMPTS), (OUTPUTS, OF_OUTPUTS)):
         place = next((names.index(name) for name in known if name in names), None)
         if place is None:
             allowed = f"a column {' or '.join(known)}, in small or capital letters"
             because = "a trace needs an arrival time and the lengths of prompt and output"
-            near = nearest(known[0], {*names} - {*TIMES, *PROMPTS, *OUTPUTS})
+            near = [name for name in names if name in unused and re.search(words, name)]
+            near = near or nearest(known[0], unused)
+            unused -= {*near[:1]}
+            place = names.index(near[0]) if near else None
             fix = f"add a column {known[0]}, with a value in every line"
             fix = f"write {known[0]} in place of {near[0]} in the header" if near else fix
             value = header if len(header) < 200 else f"{header[:200]}…"
             field, where = f"{rules.field} header", f"{rules.path}:1"
             problems.append(Problem(field, value, allowed, because, fix, where=where))
-        found.append(place or 0)
-    if problems:
+        found.append(place)
+    arrival, prompt, output = found
+    if arrival is None or prompt is None or output is None:
         raise SpecError(problems)
     hashed = [(place, match) for place, name in enumerate(names) if (match := _HASHES.fullmatch(name))]
     place, block = (hashed[0][0], int(hashed[0][1][1])) if hashed else (None, 1)
-    arrival, prompt, output = found
-    return Columns(arrival, prompt, output, hashes=place, block_tokens=block, number=len(names))
+    number = len(names)
+    return Columns(arrival, prompt, output, hashes=place, block_tokens=block, number=number), problems
 
 
 def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from flopcast.dtypes import Integers
-from flopcast.errors import SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.interop.request_traces.csv_rows import columns_of, csv_rows
 from flopcast.interop.request_traces.json_rows import CHARACTERS_PER_TOKEN, is_conversation, json_rows
 from flopcast.interop.request_traces.lines import Lines, chunks
@@ -99,16 +99,19 @@ def read_request_trace(
             first = next((place for place, text in enumerate(texts) if text.strip()), None)
             if first is None:
                 continue
-            parse, skipped = _parser(texts[first], rules)
+            parse, skipped, misnamed = _parser(texts[first], rules)
             estimated = is_conversation(texts[first])
             texts = texts[first + skipped :]
             lines = Lines(lines.first + first + skipped, texts)
-        rows = parse(lines)
-        if not len(rows.lines):
-            continue
-        problems = row_problems(rows, rules, before_s)
+        problems = [*misnamed]
+        with collected(problems):
+            rows = parse(lines)
+            if len(rows.lines):
+                problems += row_problems(rows, rules, before_s)
         if problems:
             raise SpecError(problems)
+        if not len(rows.lines):
+            continue
         parts.append(replace(rows, lines=NO_LINES))
         before_s = float(rows.arrival_s[-1])
         size += len(rows.lines)
@@ -121,15 +124,17 @@ def read_request_trace(
     return RequestTrace(requests=_joined(parts).first(most_requests), notes=(note,) if estimated else ())
 
 
-def _parser(first: str, rules: Rules) -> tuple[Callable[[Lines], Rows], int]:
-    """Return the function that reads a file with this first line, and the number of lines to skip."""
+def _parser(first: str, rules: Rules) -> tuple[Callable[[Lines], Rows], int, list[Problem]]:
+    """Return the function that reads a file with this first line, the number of lines to skip, and the
+    problems of a header whose columns have other names."""
     begin = first.lstrip()[:1]
     if begin == "[":
         because, fix = "each line of a trace is one request", "write the list as lines: jq -c '.[]' FILE"
         raise spec_error(FIELD, str(rules.path), "CSV or JSON lines", because, fix, where=f"{rules.path}:1")
     if begin == "{":
-        return partial(json_rows, rules=rules), 0
-    return partial(csv_rows, columns=columns_of(first, rules), rules=rules), 1
+        return partial(json_rows, rules=rules), 0, []
+    columns, misnamed = columns_of(first, rules)
+    return partial(csv_rows, columns=columns, rules=rules), 1, misnamed
 
 
 def _joined(parts: list[Rows]) -> Requests:

@@ -329,15 +329,15 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; the most similar line is: {reading.nearest}" if reading.nearest else ""
     if reading.columns:
-        because, fix = (
-            "no row below the header has a number in each of these columns",
-            "write numbers there",
-        )
-        return _fault(name, "a table with the number and the time of each step", because, fix, 2)
+        because = "no row below the header has a number in each of these columns"
+        allowed = "a table with the number and the time of each step"
+        return _fault(name, allowed, because, "write numbers there", 2)
     if name.endswith(".csv"):
         because = "the header has no column with one of these names, which state the unit of the step time"
         allowed = "a table with a column seconds, milliseconds, step_time_s or step_time_ms"
         fix = "in the header, write seconds or milliseconds in place of the name of this column"
+        if re.search(r"min|hour", reading.header):
+            fix = "convert the times to seconds, and call their column seconds in the header"
         return _fault(name, allowed, because, fix, 1)
     because = f"no line of the file is a training step{nearest}"
     fix = 'write the steps to a CSV file: first the line "step,seconds", then lines such as "10,7.05"'

@@ -85,3 +85,19 @@ PUBLISHED = HEADERS["published runs"]
 def header_of(columns: tuple[str, ...]) -> Header | None:
     """Return the kind of table with these columns: the first kind whose marks are all present."""
     return next((kind for kind in HEADERS.values() if set(kind.marks) <= set(columns)), None)
+
+
+def edits_of_header(near: Mapping[str, str]) -> str:
+    """Return the edits that give a header its columns; `near` maps each to the one that means it, or to "".
+
+    >>> edits_of_header({"step_time_s": "step_ms", "seq_len": ""})
+    'write step_time_s, in seconds, in place of step_ms, add a column seq_len'
+    """
+    edits = [
+        f"write {mark}{', in seconds,' * other.endswith('_ms')} in place of {other}"
+        for mark, other in near.items()
+        if other
+    ]
+    lacking = [mark for mark, other in near.items() if not other]
+    add = "add the columns" if lacking[1:] else "add a column"
+    return ", ".join([*edits, *([f"{add} {', '.join(lacking)}"] if lacking else [])])

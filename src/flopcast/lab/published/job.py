@@ -14,7 +14,14 @@ from itertools import product
 from flopcast.errors import Problem, SpecError, common_problems, problems_of
 from flopcast.files.yaml_text import Document
 from flopcast.lab.published import cells
-from flopcast.lab.published.known_names import Default, KnownSoftware, cluster_of, defaults_of, software_of
+from flopcast.lab.published.known_names import (
+    Default,
+    KnownSoftware,
+    cluster_of,
+    defaults_of,
+    software_of,
+    unknown_year,
+)
 from flopcast.lab.published.model import model_document, packed_documents, trains_mtp, uniform_documents
 from flopcast.lab.validation.run import Run
 from flopcast.layers.experts import Experts
@@ -53,10 +60,7 @@ def reproduce(run: Run) -> Job:
     problems: list[Problem] = []
     software = software_of(run)
     if software is None:
-        because = "no entry of catalog/runs/stacks.yaml matches the framework and version of the row"
-        problems.append(
-            _missing(run, "framework", run.software.framework, "software that flopcast knows", because)
-        )
+        problems.append(unknown_year(run))
     defaults = defaults_of(run, software) if software else ()
     assumed: list[str] = []
     plan = _plan(run, defaults, assumed)

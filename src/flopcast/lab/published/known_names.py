@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
+from flopcast.errors import Problem
 from flopcast.lab.published.cells import plain_device
 from flopcast.lab.validation.run import Run
 from flopcast.library import catalog
@@ -83,8 +84,8 @@ class KnownSoftware(StrictModel):
 
     software: str = Field(description="a regular expression, against framework, a blank and version")
     device: str = Field(default="", description="a regular expression, against the printed device")
-    first_year: int = 0
-    last_year: int = 9999
+    first_year: int = 2012
+    last_year: int = 2099
     stack: str
     because: str
     defaults: tuple[Default, ...] = ()
@@ -179,6 +180,18 @@ def software_of(run: Run) -> KnownSoftware | None:
         if named and (year is None or known.first_year <= year <= known.last_year):
             return known
     return None
+
+
+def unknown_year(run: Run) -> Problem:
+    """Return the fault of a row whose year belongs to no software."""
+    first = min(each.first_year for each in software())
+    last = max(each.last_year for each in software())
+    digits = str(run.software.year)
+    right = f"20{digits}" if len(digits) < 3 else digits[:4]
+    is_likely = right.isdecimal() and first <= int(right) <= last
+    fix = f"write {right} in place of {digits}" if is_likely else "leave the cell empty"
+    because = "the year of the run tells which release of its software ran"
+    return run.fault("year", run.software.year, f"a year from {first} to {last}", because, fix)
 
 
 def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:

@@ -18,6 +18,7 @@ from flopcast.files.field_names import same_elsewhere
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import dotted
 from flopcast.fixes import in_place, in_words
+from flopcast.lab.published import headers
 from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, PUBLISHED, Column, Header, Place, header_of
@@ -339,11 +340,6 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> tuple[Problem, Head
     near |= {right: other for other, right in slips.items()}
     if has_none:
         because = "the first line contains no column of these kinds"
-    edits = [f"write {mark} in place of {other}" for mark, other in near.items() if other]
-    lacking = [mark for mark, other in near.items() if not other]
-    edits += [f"add {'the columns' if len(lacking) > 1 else 'a column'} {', '.join(lacking)}"] * bool(
-        lacking
-    )
-    fix = f"{', '.join(edits)} in line 1"
+    fix = f"{headers.edits_of_header(near)} in line 1"
     problem = Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
     return problem, HEADERS[name], {other: mark for mark, other in near.items() if other}

@@ -164,7 +164,8 @@ def compare_runs(
                     known[bare] = predict(bare)
                 row = _compared(run, job, measured_s, note, known[bare])
             except SpecError as error:
-                left_out.append(refused(run, error.problems))
+                untimed = [each for each in _untimed(run) if each not in error.problems]
+                left_out.append(refused(run, [*error.problems, *untimed]))
                 continue
             if any(_same(row, other) for other in earlier):
                 twice.append(run.id)
@@ -224,11 +225,7 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     """
     measured_s, note = measured_step_time_s(run, job)
     if measured_s is None:
-        other = "".join(f", in place of {each.split(' ')[0]}" for each in run.unused if "time" in each)
-        fix = f"write the time in seconds in the column step_time_s{other}"
-        allowed = f"a value in one of the columns {COLUMNS}"
-        fault = run.fault("step_time_s", None, allowed, "the row states no measured time", fix)
-        raise SpecError([replace(fault, fault="is missing")])
+        raise SpecError(_untimed(run))
     peak_flop = _peak_flop_per_s(job) * measured_s
     mfu_ratio = counted_flop(job, causal=True) / peak_flop
     executed_ratio = mfu_ratio + recomputed_flop(job, causal=True) / peak_flop
@@ -239,6 +236,19 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
         )
         raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
     return measured_s, note
+
+
+def _untimed(run: Run) -> list[Problem]:
+    """Return the fault of a row without a measured time; empty if it has one."""
+    seen = run.observed
+    times = (seen.step_time_s, seen.device_tokens_per_s, seen.tokens_per_s, seen.sequences_per_s)
+    if any(each is not None for each in (*times, seen.device_flop_per_s)):
+        return []
+    other = "".join(f", in place of {each.split(' ')[0]}" for each in run.unused if "time" in each)
+    fix = f"write the time in seconds in the column step_time_s{other}"
+    allowed = f"a value in one of the columns {COLUMNS}"
+    fault = run.fault("step_time_s", None, allowed, "the row states no measured time", fix)
+    return [replace(fault, fault="is missing")]
 
 
 def _peak_flop_per_s(job: Job) -> float:
