@@ -15,10 +15,8 @@ from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.library.curves import load_serving_book
 from flopcast.prediction import programs_of
 from flopcast.predictor import Predictor
-from flopcast.report.checkpoint_report import CheckpointReport, checkpoint_report, job_of_states
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
-from flopcast.report.versus import ReportComparison, versus
 from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from flopcast.lab.calibration.trace import Trace
     from flopcast.lab.diagnosis.suspect import SlowStep
     from flopcast.lab.logs.log import Log
+    from flopcast.report.checkpoint_report import CheckpointReport
+    from flopcast.report.versus import ReportComparison
     from flopcast.rl.step import RlReport
     from flopcast.serving.memory import ServingMemory
     from flopcast.serving.serving_report import ServingReport
@@ -123,7 +123,7 @@ def predict_rl(document: "Document | Mapping[str, object]") -> "RlReport":
     return rl_step(asked.rollout, trained, scored, asked.plan, load_serving_book(asked.rollout.cluster))
 
 
-def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport:
+def predict_checkpoint(job: Job, loading: Job | None = None) -> "CheckpointReport":
     """Predict the checkpoints of a job: size, seconds, best interval, and what another plan reads.
 
     Parameters
@@ -145,6 +145,8 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
     14
     """
     report = predict(job)
+    from flopcast.report.checkpoint_report import checkpoint_report, job_of_states
+
     if loading is None:
         return checkpoint_report(report)
     both = (programs_of(job_of_states(job)), programs_of(job_of_states(loading)))
@@ -192,7 +194,7 @@ def predict_memory(job: "Job | ServingJob") -> "MemoryReport | ServingMemory":
 
 
 @overload
-def compare(first: Job | Report, second: Job | Report) -> ReportComparison: ...
+def compare(first: Job | Report, second: Job | Report) -> "ReportComparison": ...
 
 
 @overload
@@ -228,6 +230,8 @@ def compare(
     (True, True)
     """
     if isinstance(first, (Job, Report)) and isinstance(second, (Job, Report)):
+        from flopcast.report.versus import versus
+
         return versus(*(predict(each) if isinstance(each, Job) else each for each in (first, second)))
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import serving_versus

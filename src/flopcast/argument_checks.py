@@ -13,9 +13,7 @@ from types import NoneType
 from typing import ParamSpec, TypeVar
 
 from flopcast.errors import Problem, SpecError, problems_of, spec_error
-from flopcast.files.field_names import NEAR, same_elsewhere
 from flopcast.files.nearest_names import nearest
-from flopcast.meant_quantities import meant_count
 from flopcast.quantities import parse_tokens
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
@@ -34,6 +32,8 @@ def job_field(name: str) -> str:
     >>> job_field("microbatch"), job_field("seq_len"), job_field("zero"), job_field("gpus")
     ('micro_batch', 'sequence_length', 'zero', '')
     """
+    from flopcast.files.field_names import same_elsewhere
+
     known = [*Batch.model_fields, *Plan.model_fields]
     return name if name in known else same_elsewhere(name, known)
 
@@ -68,6 +68,8 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
             fault = f"is of type {type(args[0]).__name__}"
             problems.append(Problem(first, args[0], "a text or a path", because, fix, fault=fault))
         for name in kwargs.keys() - {first, *known}:
+            from flopcast.files.field_names import NEAR
+
             meant = name if name in fields else job_field(name) or name
             short = short_name(meant, Batch.model_fields[meant]) if meant in Batch.model_fields else ""
             near = [short] if short in known else nearest(name, known, least_ratio=NEAR)
@@ -123,6 +125,8 @@ def _without_options(make: Callable[..., object], function: Callable[P, Result])
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         if options := {word: value for word, value in kwargs.items() if word not in known}:
+            from flopcast.files.field_names import NEAR
+
             fields = Plan.model_fields.items()
             spellings = {*Plan.model_fields, *(short_name(each, field) for each, field in fields)}
             groups: dict[str, list[str]] = {"job": [*map(repr, args[:1])], "space": [], "": []}
@@ -193,6 +197,8 @@ def _number_in(text: str) -> str:
     ('1000000000000', 'NUMBER', '2000')
     """
     try:
+        from flopcast.meant_quantities import meant_count
+
         return f"{parse_tokens(meant_count(text) or text):.15g}".replace("+", "")
     except ValueError:
         return "NUMBER"

@@ -9,11 +9,11 @@ FlopcastError            catch this to catch them all
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from flopcast.fixes import Edit, Fix, edits_of, in_place
 from flopcast.records import Record, replace
-from flopcast.slips import meant
 
 MISSING, MEANT = "is missing", "did you mean "
 SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|job):\d+$")  # the place of a value in a script
@@ -102,20 +102,29 @@ class SpecError(FlopcastError, ValueError):
     """The input is wrong. `problems` lists all errors of the input."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        """Keep the faults and print them one under the other; InternalError if there is none."""
-        repaired = (_with_variable(_with_meant(problem)) for problem in problems)
+        """Keep the faults; InternalError if there is none."""
+        super().__init__()
+        self._found: tuple[Problem, ...] = tuple(problems)
+        if not self._found:
+            raise InternalError("an error in the input was raised without saying what is wrong")
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """Return all errors, each once and with the best fix; trial jobs raise errors that nobody reads."""
+        repaired = (_with_variable(_with_meant(problem)) for problem in self._found)
         found = in_order_of_lines(_each_cause(repaired))
         renamed = {problem.fix[len(MEANT) : -1] for problem in found if problem.fix.startswith(MEANT)}
-        self.problems: tuple[Problem, ...] = tuple(
+        return tuple(
             each
             for each in found
             if not (each.fault == MISSING and {each.field, each.field.partition(".")[0]} & renamed)
             if each.fix.removeprefix("add ") not in renamed
             if not (each.fault == MISSING and _replaced(each, found))
         )
-        if not self.problems:
-            raise InternalError("an error in the input was raised without saying what is wrong")
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def __str__(self) -> str:
+        """Return the errors one under the other."""
+        return "\n".join(str(problem) for problem in self.problems)
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
         """Return how to rebuild the error, so that copies and other processes print the same message."""
@@ -166,6 +175,8 @@ def _with_variable(problem: Problem) -> Problem:
 
 def _with_meant(problem: Problem) -> Problem:
     """Return the problem with the value that was certainly meant as its fix, if the fix names another."""
+    from flopcast.slips import meant
+
     right = (
         "" if problem.fault else meant(problem.value, problem.allowed, problem.fix) or _unquoted(problem)
     )

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flopcast.argument_checks import check_job, known_arguments, mapping_of
-from flopcast.errors import SpecError, problems_of, told_as
+from flopcast.errors import Problem, SpecError, problems_of, told_as
 from flopcast.files.exported import Exported
 from flopcast.files.yaml_text import read_yaml
 from flopcast.records import replace
-from flopcast.requests.argument_names import without_options
-from flopcast.requests.checked_request import check_request
 from flopcast.requests.job_files import job_of, read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -137,15 +135,24 @@ def serving_job(
         **_common(file, model, site, changes), cluster=cluster, gpus=gpus, plan=plan, engine=engine,
         traffic=traffic, slo=slo, price=price,
     )  # fmt: skip
-    with told_as(without_options):
+    with told_as(_without_options):
         return resolve_serving(request)
+
+
+def _without_options(problem: Problem) -> Problem:
+    """Return a fault with names of arguments instead of options."""
+    from flopcast.requests.argument_names import without_options
+
+    return without_options(problem)
 
 
 def _resolved(request: JobRequest) -> Job:
     """Return the job of a request; faults name arguments instead of options."""
-    with told_as(without_options):
+    with told_as(_without_options):
         if wrong := mapping_of("batch", request.batch):
             request = replace(request, batch=None)
+            from flopcast.requests.checked_request import check_request
+
             raise SpecError([*wrong, *problems_of(lambda: check_request(request))])
         return resolve(request)
 

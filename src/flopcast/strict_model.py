@@ -6,7 +6,7 @@ Elsewhere: the models themselves (spec/, layers/), reading them from files (file
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps
-from inspect import get_annotations
+from inspect import get_annotations, signature
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -38,7 +38,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 import flopcast
-from flopcast.field_text import field_text, noun_text
 from flopcast.fixes import Edit, set_to
 from flopcast.quantities import number_of
 from flopcast.units import units_of
@@ -120,6 +119,8 @@ class StrictModel(BaseModel):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return the schema of what a file holds."""
+        from flopcast.field_text import field_text, noun_text
+
         schema = handler.resolve_ref_schema(handler(core_schema))
         schema["description"] = noun_text(cls)
         properties = schema.get("properties", {})
@@ -137,6 +138,9 @@ def _number(value: object, info: ValidationInfo) -> object:
     if isinstance(value, bool):
         raise NotAllowedError("a number", "true and false are not numbers")
     return number_of(value, info.field_name or "") if isinstance(value, str) else value
+
+
+_number.__signature__ = signature(_number)  # type: ignore[attr-defined]  # pydantic asks once for each field
 
 
 def is_numeric(annotation: object) -> bool:

@@ -1,10 +1,10 @@
-"""Options whose help texts are in help.toml, in one section for each module.
+"""Options whose help texts are in help.json, in one section for each module.
 
 Answers: where is the text about an option that `flopcast COMMAND --help` prints?
 Elsewhere: options that describe a job (options.py), what a command does (the docstring of its function).
 """
 
-import tomllib
+import json
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -36,5 +36,10 @@ class DocumentedOptions:
 
 @lru_cache(maxsize=1)
 def texts_of_help() -> dict[str, dict[str, str]]:
-    """Return the texts by module and option, and those of commands under "commands"."""
-    return tomllib.loads(folder_of(__package__).joinpath("help.toml").read_text(encoding="utf-8"))
+    """Return the texts by module and option, and those of commands under "commands", the most used first.
+
+    Each option has its first long name. The format is JSON because Python reads it much faster than TOML.
+    """
+    texts = folder_of(__package__).joinpath("help.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, str]] = json.loads(texts)
+    return found

@@ -17,7 +17,6 @@ import click
 
 from flopcast.cli.documented_options import DocumentedOptions
 from flopcast.cli.file_types import InputFile, OutputFile
-from flopcast.cli.output_files import write_output
 from flopcast.cli.suggestions import names_of, of_jobs
 from flopcast.cli.terminal import print_text
 from flopcast.quantities import parse_length
@@ -211,6 +210,7 @@ def writes_document(command: Command) -> Command:
 
     Apply it directly above the function, below all other options.
     """
+    from flopcast.cli.output_files import write_output
 
     @wraps(command)
     def written(*arguments: object, output: Path | None, **named: object) -> None:

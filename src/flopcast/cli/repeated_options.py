@@ -10,11 +10,8 @@ from itertools import pairwise
 
 import click
 
-from flopcast.cli.options_of_other_tools import ForeignOptionError, elsewhere_without_hyphens
 from flopcast.errors import Problem
-from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import is_missing
-from flopcast.meant_quantities import is_single_number
 
 SEVERAL = {  # an option with one value → what compares several values
     "--batch": '--plan "gbs={value}" --objective tokens_per_s',
@@ -84,12 +81,18 @@ def first_slip(words: list[str], context: click.Context) -> tuple[click.UsageErr
         is_word = takes_changes and bare not in known and not has_value
         no_change = is_word and (bare not in keys if equals else after and is_missing(word))
         if right in known and bare not in known and (bare[:1] == "-" or no_change):
+            from flopcast.cli.options_of_other_tools import ForeignOptionError
+
             corrected = [*words[:at], f"{right}{equals}{value}", *words[at + 1 :]]
             return ForeignOptionError(bare, f"write {right} in place of {bare}", context), corrected
         if takes_changes and before in flags and word.isalpha() and _is_unlike_jobs(word):
             error = click.BadOptionUsage(before, f"{before} does not take a value", context)
             return error, [*words[:at], *words[at + 1 :]]
-        fix = elsewhere_without_hyphens(bare, value or after, known, words) if no_change else ""
+        if not no_change:
+            continue
+        from flopcast.cli.options_of_other_tools import ForeignOptionError, elsewhere_without_hyphens
+
+        fix = elsewhere_without_hyphens(bare, value or after, known, words)
         if fix and not (equals and "--plan" in fix):  # the error of the change has a shorter fix
             return ForeignOptionError(bare, fix, context), words
     for missing in without_value(words, context):
@@ -129,6 +132,8 @@ def repeated(
 
 def of_list(name: str, value: str, allowed: str, command: str) -> Problem | None:
     """Return the error of a list of numbers that follows an option with one value; None otherwise."""
+    from flopcast.meant_quantities import is_single_number
+
     if name not in SEVERAL or not re.fullmatch(r"\d+(,\d+)+", value) or is_single_number(value):
         return None
     first, second = value.split(",")[:2]
@@ -152,6 +157,8 @@ def wrong_use(error: click.BadOptionUsage) -> Problem:
     if "does not take a value" in error.message:
         because = f"{name} is a flag, and flags take no value"
         return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")
+    from flopcast.files.field_examples import EXAMPLES
+
     example = EXAMPLES.get(name) or EXAMPLES.get(name[2:])
     fix = f"add a value after {name}" + (f", such as {name} {example}" if example else "")
     return Problem(name, None, f"{name} VALUE", f"no value follows {name}", fix, fault="has no value")

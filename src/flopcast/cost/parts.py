@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from flopcast.cost.crossed_links import groups_along, node_of_ranks, speeds_of_groups, speeds_of_transfers
 from flopcast.cost.item_prices import Pattern
 from flopcast.dtypes import Counts, Integers
 from flopcast.records import Record
@@ -145,6 +144,8 @@ def _groups(
     of_place[ranks.place] = of_rank
     if len(cluster.groups) == 1:
         return of_place, outside
+    from flopcast.cost.crossed_links import groups_along
+
     for axis in axes:
         for group in groups_along(axis, plan, plan.devices):
             if len(set(of_rank[group].tolist())) > 1:
@@ -199,6 +200,8 @@ def _measured_links(
     links = cluster.tiers[tier].links
     if links is None:
         return [()] * ranks.places
+    from flopcast.cost.crossed_links import node_of_ranks, speeds_of_groups, speeds_of_transfers
+
     nodes = node_of_ranks(len(ranks.place), cluster)
     columns: dict[tuple[str, bool | None], Counts] = {}
     for axis in axes:

@@ -45,7 +45,6 @@ from flopcast.cost.pricing import (
     with_evidence,
 )
 from flopcast.cost.single_groups import Single, single_groups, to_price
-from flopcast.cost.tier_copies import price_copies
 from flopcast.dtypes import ZERO, Flags, Floats, constant, distinct
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -141,6 +140,8 @@ def price_all(once: PricedOnce, state: Pricing) -> None:
         elif isinstance(work, AbstractMessage):
             by_message[work.collective, work.axis, narrow].append(item)
         elif isinstance(work, TierCopy | HostUpdate):
+            from flopcast.cost.tier_copies import price_copies
+
             state.price([item], price_copies)
         else:
             state.price([item], _price_host)

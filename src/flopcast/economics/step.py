@@ -9,12 +9,11 @@ the rest of the nodes, and the share that cooling and conversion add to both (PU
 
 from collections.abc import Mapping
 from math import prod
+from typing import TYPE_CHECKING
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
 from flopcast.economics.amount import Amount, amount_of
-from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_cost
-from flopcast.economics.checkpoints import SaveRates
 from flopcast.economics.energy import WAITING, device_energy, drawn_w
 from flopcast.records import Record
 from flopcast.spec.cluster import Cluster
@@ -24,6 +23,9 @@ from flopcast.spec.site import Site
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import sensitivities
 from flopcast.units import Number
+
+if TYPE_CHECKING:
+    from flopcast.economics.checkpoint_cost import CheckpointCost
 
 MANY_TOKENS = 1e12  # what costs are quoted for
 KWH_J = 3.6e6
@@ -140,10 +142,13 @@ def _of_device(
 
 def described_checkpoint(
     job: Job, step_s: Number, timeline: Timeline, priced: Priced
-) -> CheckpointCost | None:
+) -> "CheckpointCost | None":
     """Return the cost of the checkpoints that a job describes; None if it describes none."""
     if job.checkpoint is None:
         return None
+    from flopcast.economics.checkpoint_cost import checkpoint_cost
+    from flopcast.economics.checkpoints import SaveRates
+
     rates = SaveRates.of(priced.levels)
     return checkpoint_cost(job, job.checkpoint, priced.programs, step_s, update_s(timeline, priced), rates)
 

@@ -1,8 +1,8 @@
 """What is wrong with one value of a job: what would be allowed, why, and the edit that fixes it.
 
 Answers: which words describe a value that pydantic refused?
-Elsewhere: which values are refused, and on which line they are (validate.py), what fields mean (the models
-in spec/ and layers/: descriptions of fields, docstrings of classes).
+Elsewhere: which values are refused, and on which line they are (refused_data.py), what fields mean (the
+models in spec/ and layers/: descriptions of fields, docstrings of classes).
 """
 
 import re

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 def folder_of(package: str) -> "Traversable":
     """Return the folder of a package; inside a zipped installation, it is not a file system path.
 
-    >>> folder_of("flopcast.cli").joinpath("help.toml").is_file()
+    >>> folder_of("flopcast.cli").joinpath("help.json").is_file()
     True
     """
     folder = ROOT.joinpath(*package.split(".")[1:])

@@ -1,6 +1,6 @@
 """Errors of calls such as flopcast.Plan(tp="a"), in the words of errors in files.
 
-Elsewhere: what is wrong with each value (validate.py).
+Elsewhere: what is wrong with each value (refused_data.py).
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ValidationError
 
 from flopcast.errors import MISSING, Problem, SpecError
-from flopcast.files.validate import faults_of
+from flopcast.files.refused_data import faults_of
 from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import Fix, in_words
 from flopcast.quantities import parse_quantity

@@ -17,7 +17,6 @@ from typing import Any
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.constants import Constant, Fitted, SiteResiduals
-from flopcast.files.atomic_write import write_whole
 from flopcast.files.package_table import read_table
 from flopcast.library.catalog import folder
 
@@ -105,4 +104,6 @@ def write(path: Path, fitted: Fitted) -> None:
     head = f'"format_version": {FORMAT_VERSION}, "noise_log_sigmas": {noise}'
     sites = ",\n  ".join(json.dumps(asdict(site)) for site in fitted.sites)
     more = f', "sites": [\n  {sites}\n]' if sites else ""
+    from flopcast.files.atomic_write import write_whole
+
     write_whole(path, f'{{{head}, "constants": [\n  {lines}\n]{more}}}\n')

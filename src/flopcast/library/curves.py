@@ -25,7 +25,6 @@ from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.kernels.curve_conversion import Rates, converted_curve, converted_times, rates_of
 from flopcast.dtypes import Counts
-from flopcast.files.atomic_write import write_whole
 from flopcast.library.catalog import device as device_of
 from flopcast.library.catalog import folder, names
 from flopcast.library.constants import shipped_levels
@@ -223,6 +222,8 @@ def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
     entries = [entry_of(curve) for curve in sorted(curves, key=lambda c: c.name)]
     lines = ",\n  ".join(json.dumps(entry, separators=(",", ":")) for entry in entries)
     text = f'{{"format_version": 1, "owner": {json.dumps(owner)}, "curves": [\n  {lines}\n]}}\n'
+    from flopcast.files.atomic_write import write_whole
+
     write_whole(path, text)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel
 
 from flopcast.errors import Problem, SpecError, collected
-from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.fixes import anew
@@ -98,6 +97,8 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", short):
+            from flopcast.files.field_examples import EXAMPLES
+
             allowed = f"settings NAME=VALUE with spaces between them, such as {EXAMPLES[part]}"
             because, fix = f"{short} is not the name of a setting", f"write {part} as {EXAMPLES[part]}"
             if limit := re.fullmatch(r"([A-Za-z_]+)([<>])=(\d+)", word):
@@ -110,6 +111,8 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             problems.append(Problem(part, text, allowed, because, fix, where))
         elif part == "plan" and not equals and name not in _flags_of_plans():
             allowed, because = "settings NAME=VALUE", f"{word} has no value"
+            from flopcast.files.field_examples import EXAMPLES
+
             usual = EXAMPLES.get(name, "2")
             fix = f"write {word}={usual}" if name in Plan.model_fields else f"remove {word}"
             if re.search(r"\.(ya?ml|json)$", word):
@@ -137,6 +140,7 @@ def _names_and_numbers(part: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 @cache
 def _flags_of_plans() -> Collection[str]:
     """Return the words of a plan that may stand without a value, in training or serving."""
+    from flopcast.files.field_examples import MEANT
     from flopcast.spec.deployment import Deployment
 
     return {*Plan.model_fields, *Deployment.model_fields, *MEANT, "auto"} - {*NUMERIC}
@@ -338,6 +342,8 @@ def _not_a_change(change: str, run: object) -> Problem:
         fix = f"check the path {change}, or remove it"
     elif key := re.fullmatch(r"([a-z]\w*\.[\w.]+)(?:[\s:]+(\S+))?", change):
         name = long_names(Plan).get(key[1].rpartition(".")[2], key[1].rpartition(".")[2])
+        from flopcast.files.field_examples import EXAMPLES
+
         usual = EXAMPLES.get(name) or getattr(Plan.model_fields.get(name), "default", "")
         fix = f"write {key[1]}={key[2] or (usual if isinstance(usual, str) and usual else 2)}"
     if re.fullmatch(r"[\w.-]+:\d+", change):

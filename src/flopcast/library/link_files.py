@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, collected
-from flopcast.files.named_files import read_named
-from flopcast.files.tables import other_separator
 from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.library.edits import merged
 from flopcast.spec.link_matrix import MOST_FAULTS, matrix_faults
@@ -67,6 +65,8 @@ def _read(
     name: str, document: Document, at: tuple[str | int, ...], read: Callable[[Path, int], bytes]
 ) -> Rows:
     """Return the rows of one file."""
+    from flopcast.files.named_files import read_named
+
     path, raw = read_named(name, document, at, read, MOST_BYTES)
     rows, lines = _of_yaml(raw, str(path)) if path.suffix in YAML_ENDINGS else _of_csv(raw, str(path))
     problems = [
@@ -89,6 +89,8 @@ def _of_csv(raw: bytes, name: str) -> tuple[Rows, Lines]:
     """Return the rows of a CSV file with their lines; all faults of its cells are raised together."""
     rows, lines, problems = Rows(), Lines(), list[Problem]()
     text = decoded(raw, name).splitlines()
+    from flopcast.files.tables import other_separator
+
     because, fix = other_separator("".join(text[:1]))
     if because:
         raise SpecError([Problem(FIELD, text[0], "numbers between commas", because, fix, f"{name}:1")])

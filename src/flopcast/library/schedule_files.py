@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.named_files import read_named
 from flopcast.files.nearest_names import nearest
-from flopcast.files.tables import other_separator
 from flopcast.files.yaml_text import Document
 from flopcast.records import replace
 from flopcast.schedules.custom import KINDS, Row, faults, schedule_of_rows, schedule_problem
-from flopcast.slips import meant
 from flopcast.spec.plan_fields import TABLE
 
 NEEDED, OPTIONAL = ("stage", "kind", "micro_batch"), ("chunk",)
@@ -47,6 +44,8 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
     name = plan.get("schedule") if isinstance(plan, dict) else None
     if not isinstance(plan, dict) or not isinstance(name, str) or not name.endswith(TABLE):
         return plan
+    from flopcast.files.named_files import read_named
+
     path, raw = read_named(name, document, ("plan", "schedule"), read, MOST_BYTES)
     rows = tuple(_rows(_text(raw, str(path)), str(path)))
     problems = faults(rows)
@@ -89,6 +88,8 @@ def _rows(lines: list[str], name: str) -> Iterator[Row]:
         wanted = ",".join(NEEDED)
         allowed = f"{wanted}, and also chunk if stages have several chunks"
         because = "the first line contains the names of the columns"
+        from flopcast.files.tables import other_separator
+
         between, commas = other_separator(columns[0] if len(columns) == 1 else ",")
         lacking = [column for column in NEEDED if column not in columns]
         fix = f"write {wanted}"
@@ -151,6 +152,8 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
 
 def _count_fix(name: str, text: str) -> str:
     """Return the fix of a cell that is not a whole number from 0."""
+    from flopcast.slips import meant
+
     right = meant(text, "a whole number from 0")
     return f"write {right} in place of {text}" if right else f"set {name} to 0, or to another whole number"
 

@@ -6,14 +6,13 @@ Components below 0.05 % of the step are omitted; one character of a bar is 1/24 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from flopcast.economics.amount import Amount
 from flopcast.economics.power import PowerDraw
-from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import ENERGY_INCLUDES, KWH_J, StepCost
 from flopcast.memory.verdict import VERDICTS
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.loader_text import loader_lines
 from flopcast.render.outer_text import outer_lines
 from flopcast.render.tables import BAR_WIDTH, aligned, bar, in_paragraphs
@@ -28,6 +27,9 @@ from flopcast.spec.factor_kinds import in_words
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number, counted, show, show_count, show_memory, show_seconds, show_usd
+
+if TYPE_CHECKING:
+    from flopcast.economics.run import TrainingRun
 
 NO_CHECKPOINT = "the run ends before a checkpoint is due"
 NO_PRICE = (
@@ -45,6 +47,8 @@ def marked_text(report: Report, changes: Iterable[str] = (), helpful: Sequence[s
     MFU, memory with its verdict, in capitals where it does not fit, every warning, and the changes that
     make the job fit. `helpful` is the line below the answer that states which change would save most.
     """
+    from flopcast.render.checkpoint_text import checkpoint_lines
+
     parts = (
         _answer(report) + change_lines(changes),
         helpful,
@@ -90,7 +94,7 @@ def _run(report: Report) -> list[str]:
     return [head, *(f"  {line}" for line in run_lines(report.run))]
 
 
-def run_lines(run: TrainingRun) -> list[str]:
+def run_lines(run: "TrainingRun") -> list[str]:
     """Return a line each for tokens, time, goodput, failures, cost and energy of a run, with intervals.
 
     Fewer failures than `FEW` are shown as "fewer than". Cost and energy say why they are unknown
@@ -113,14 +117,14 @@ def run_lines(run: TrainingRun) -> list[str]:
     ]
 
 
-def _checkpoints(run: TrainingRun) -> str:
+def _checkpoints(run: "TrainingRun") -> str:
     """Return how often a checkpoint is saved; none is due if the interval is longer than the run."""
     interval_s = run.phases[0].lost.interval_s
     due = interval_s < run.wall_s.value
     return f"a checkpoint every {show_seconds(interval_s)}" if due else NO_CHECKPOINT
 
 
-def _run_money(run: TrainingRun) -> str:
+def _run_money(run: "TrainingRun") -> str:
     price = run.phases[0].cost.price
     if run.usd is None or price is None:
         return NO_PRICE
@@ -129,7 +133,7 @@ def _run_money(run: TrainingRun) -> str:
     return f"{usd}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.text()}"
 
 
-def _run_energy(run: TrainingRun) -> str:
+def _run_energy(run: "TrainingRun") -> str:
     if run.joules is None:
         return NO_POWER
     hours = run.joules * (1000 / KWH_J)

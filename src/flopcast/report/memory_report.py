@@ -7,11 +7,11 @@ Elsewhere: the sizes (memory/), the rest of a report (report.py).
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flopcast.dtypes import Floats
-from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
 from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.tiers import TierMemory, tier_memories
 from flopcast.memory.verdict import VERDICTS, Verdict, allocated_interval, verdict
@@ -22,6 +22,9 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import first_plan, least_memory_bytes
 from flopcast.units import show_memory
 from flopcast.workload.program import Programs
+
+if TYPE_CHECKING:
+    from flopcast.memory.curve import MemoryCurve
 
 MOST_KEPT_FORWARDS = 8192  # of a step whose curves are kept for the drawing of its page: 10 MB
 
@@ -78,7 +81,7 @@ class MemoryReport(Record, Summarised, slots=False, repr=False):
         """Return the memory of every stage at its own peak."""
         return tuple(_stages_memory(self.programs, self.peaks, self.seen_bytes))
 
-    def curve(self, stage: int, rank_class: int = 0) -> MemoryCurve:
+    def curve(self, stage: int, rank_class: int = 0) -> "MemoryCurve":
         """Return the memory of a stage over time, for one class of data-parallel ranks."""
         return _stage_curves(self.programs, self.peaks)[stage][rank_class]
 
@@ -196,14 +199,16 @@ def _of_fullest(sizes_bytes: Floats, worst: int, cluster: Cluster) -> float:
 
 
 @lru_cache(maxsize=1)  # the tables and the drawing of a page read them one after the other
-def _stage_curves(programs: Programs, memory: PeakMemory) -> tuple[tuple[MemoryCurve, ...], ...]:
+def _stage_curves(programs: Programs, memory: PeakMemory) -> "tuple[tuple[MemoryCurve, ...], ...]":
     """Return the memory over time of the first plan, by stage and class of data-parallel ranks."""
     return tuple(_curves_of_stages(programs, memory))
 
 
-def _curves_of_stages(programs: Programs, memory: PeakMemory) -> Iterator[tuple[MemoryCurve, ...]]:
+def _curves_of_stages(programs: Programs, memory: PeakMemory) -> "Iterator[tuple[MemoryCurve, ...]]":
     """Yield the curves of the classes of data-parallel ranks of one stage after the other."""
     stages, ranks = len(programs.stages.of(0).stage_class), len(programs.workload.rows) or 1
+    from flopcast.memory.curve import memory_curves
+
     curves = memory_curves(programs, memory, range(stages), range(ranks))
     return (tuple(islice(curves, ranks)) for _ in range(stages))
 
@@ -218,13 +223,15 @@ def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -
 
 
 def _stage_memory(
-    curves: Sequence[MemoryCurve], memory: PeakMemory, seen_bytes: Floats, stage: int, at: int
+    curves: "Sequence[MemoryCurve]", memory: PeakMemory, seen_bytes: Floats, stage: int, at: int
 ) -> StageMemory:
     """Return one stage at its own peak; the driver's part is that of its class, `at`.
 
     A device shows no more than it has: the allocator's cache is then what is left. If the micro-batches of
     data-parallel ranks differ, the stage is that of the fullest rank.
     """
+    from flopcast.memory.curve import peak_of
+
     peaks = [(peak_of(curve), curve) for curve in curves]
     peak, curve = max(peaks, key=lambda pair: pair[0].allocated_bytes)
     cached = memory.reserved_bytes[0, at] / memory.allocated_bytes[0, at]

@@ -19,7 +19,6 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.sources import assuming
 from flopcast.requests.usual_values import stated_cluster, stated_plan
-from flopcast.slips import whole_number
 
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel", "peers")
 
@@ -138,6 +137,8 @@ def with_gpus(document: Document, gpus: object) -> Document:
     fix: str = "remove --gpus, or choose a cluster of the catalogue with --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
         because = "the value is a text" if isinstance(gpus, str) else "the value is the number of devices"
+        from flopcast.slips import whole_number
+
         fix = f"set --gpus to {whole_number(gpus, 8)}"
         raise spec_error("--gpus", gpus, "a whole number above 0", because, fix)
     cluster = stated_cluster(document)

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, collected, shown, spec_error
 from flopcast.files.inputs import exists, opened, similar_files
-from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.fixes import set_to, write
@@ -25,7 +24,6 @@ from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
 from flopcast.records import Record
 from flopcast.requests.block_counts import with_num_layers
-from flopcast.requests.fitting_values import with_fitting_values
 from flopcast.requests.missing_parts import (
     is_misspelt,
     missing_part,
@@ -43,8 +41,6 @@ from flopcast.requests.missing_plan import (
     with_chosen_plan,
     with_divided_blocks,
 )
-from flopcast.requests.problem_places import with_places
-from flopcast.slips import whole_number
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -124,6 +120,8 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     try:
         return with_chosen_plan(job, fixed)
     except SpecError as error:
+        from flopcast.requests.problem_places import with_places
+
         raise SpecError(with_places(error.problems, document)) from None
 
 
@@ -135,6 +133,8 @@ def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict
     job = with_divided_blocks(_with_lists(job, document)) if fixed is None else job
     faults = faults_of_whole if fixed is None else partial(unmendable, fixed=fixed)
     if problems := faults(job):
+        from flopcast.requests.problem_places import with_places
+
         raise SpecError(with_places(with_stacks(problems, job, faults), document))
     return job, document, fixed
 
@@ -174,6 +174,8 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
         job = job.model_copy(update={"plan": Plan(**fixed)})
     problems = unmendable(job, fixed)
     if problems:
+        from flopcast.requests.problem_places import with_places
+
         raise SpecError(with_places(problems, document))
     return OpenJob(job=job, settled=fixed, given=given)
 
@@ -220,10 +222,16 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     except SpecError as error:
         reported = {problem.field.split(".")[0] for problem in problems}
         own = [p for p in error.problems if p.field not in reported]
+        from flopcast.requests.fitting_values import with_fitting_values
+
         problems += with_fitting_values(own, document, data, fixed)
+        from flopcast.files.misplaced_keys import with_sections
+
         raise SpecError(with_sections(problems, document, Job)) from None
-    if problems := with_sections(problems, document, Job):
-        raise SpecError(problems)
+    if problems:
+        from flopcast.files.misplaced_keys import with_sections
+
+        raise SpecError(with_sections(problems, document, Job))
     if fixed is None:
         return job, document, None
     names = (*fixed, *(RECOMPUTE_FIELDS if "recompute" in fixed else ()))  # which one word may settle
@@ -311,6 +319,8 @@ def nodes_of(
     name: str, changes: dict[str, object], field: str, document: Document
 ) -> tuple[str, int | None]:
     """Return the name of the cluster and its stated number of nodes, "selene:64" or `nodes: 64`, if any."""
+    from flopcast.slips import whole_number
+
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
         allowed, because = f"NAME, or NAME:NODES, where NODES is {WHOLE}", f"{text!r} is not such a number"
@@ -332,6 +342,8 @@ def _with_lists(job: Job, document: Document) -> Job:
     try:
         return with_listed_lengths(job)
     except SpecError as error:
+        from flopcast.requests.problem_places import with_places
+
         raise SpecError(with_places(tuple(error.problems), document)) from None
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, problems_of, spec_error
-from flopcast.files.field_names import NEAR, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import OF_FILES, path_of
 from flopcast.files.yaml_text import COMMAND_LINE, Document
@@ -35,6 +34,8 @@ def is_misspelt(part: str, keys: Iterable[object]) -> bool:
     (True, False)
     """
     unknown = (str(key) for key in keys if key not in Job.model_fields)
+    from flopcast.files.field_names import NEAR
+
     return any(nearest(key, Job.model_fields, least_ratio=NEAR) == [part] for key in unknown)
 
 
@@ -101,6 +102,8 @@ def refuse_changes_alone(
     needed = {name for name, field in noun.model_fields.items() if field.is_required()}
     if not isinstance(data, dict) or not data or {"base", *needed} & {*data} or key not in USUAL:
         return
+    from flopcast.files.field_names import UNKNOWN_KEY, meant_name, unknown_field
+
     for name, value in data.items():
         if meant_name(str(name), ["base"]):
             known = (*noun.model_fields, *OF_FILES[(key,)])

@@ -25,13 +25,11 @@ from flopcast.errors import (
     problems_of,
     spec_error,
 )
-from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import only_value
 from flopcast.library.edits import edited_document, in_long_names
 from flopcast.records import replace
-from flopcast.requests.accepted_fixes import also_refused, with_accepted_fixes
 from flopcast.requests.cluster_options import (
     devices_of_plan,
     devices_of_script,
@@ -53,7 +51,6 @@ from flopcast.requests.job_files import (
     read_file,
 )
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.stand_ins import faults_with_each, with_files_or_faults
@@ -184,7 +181,11 @@ def made_from(
             return make(document, read)
         check(document, read)
     except SpecError as error:
+        from flopcast.requests.accepted_fixes import with_accepted_fixes
+
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
+        from flopcast.requests.problem_places import as_typed
+
         typed = as_typed((*problems, *without_examples(faults, misread)), document, request.changes)
         every = _with_changes_corrected(typed, request, check)
         named = names_cluster(document, request)
@@ -228,6 +229,9 @@ def _with_changes_corrected(
 
     `adds` tells whether further problems of the job with the corrected changes are added.
     """
+    from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
+    from flopcast.requests.accepted_fixes import also_refused
+
     found, changes = list(problems), list(request.changes)
     written: dict[str, Problem] = {}
     for each in problems:

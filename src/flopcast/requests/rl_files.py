@@ -7,7 +7,6 @@ Elsewhere: the meaning of the file (rl_request.py), files of one job (sources.py
 from collections.abc import Mapping
 
 from flopcast.errors import Problem
-from flopcast.files.field_names import NEAR, UNKNOWN_KEY
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document
 
@@ -32,6 +31,8 @@ def lacking_part(document: Document) -> Problem | None:
         return None
     (lacking,) = (part for part in OF_STEP if part not in has)
     because = f"the file has {has[0]}, so it describes a step of reinforcement learning, which has two jobs"
+    from flopcast.files.field_names import NEAR, UNKNOWN_KEY
+
     for key in data:
         if key not in OF_STEP and nearest(key, OF_STEP, least_ratio=NEAR) == [lacking]:
             allowed, where = " and ".join(OF_STEP), document.where((key,))

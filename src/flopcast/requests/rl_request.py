@@ -19,9 +19,7 @@ from flopcast.records import replace
 from flopcast.requests.cluster_options import with_gpus
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.missing_parents import read_job
 from flopcast.requests.missing_parts import USUAL
-from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_files import OF_STEP, is_step
 from flopcast.requests.sources import import_options, with_other_model
@@ -122,6 +120,8 @@ def _content(file: Path) -> Document:
         from flopcast.interop.serving.containers import one_manifest
 
         raw = one_manifest(raw)
+    from flopcast.requests.missing_parents import read_job
+
     return read_job(raw, str(file))
 
 
@@ -212,6 +212,8 @@ def rl_request(document: Document) -> RlRequest:
     if plan is None or rollout is None or training is None:
         raise SpecError([_with_storage(each, rollout) for each in problems] if rollout else problems)
     if faults := list(_contradictions(rollout, training, plan)):
+        from flopcast.requests.problem_places import with_places
+
         raise SpecError(with_places(faults, document))
     unstated = {"prompts", "samples"} - plan.model_fields_set
     notes = tuple(f"{name} {getattr(plan, name)}" for name in sorted(unstated))

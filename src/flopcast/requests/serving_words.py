@@ -8,7 +8,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.other_forms import OTHER_VALUES
 from flopcast.files.yaml_text import Document
 from flopcast.requests.corrected_source import source_and_faults
 from flopcast.requests.graph_models import is_graph
@@ -115,6 +114,8 @@ def refuse_other_words(words: dict[str, object], document: Document) -> None:
         The error lists each such word, with the edit that has the same meaning.
     """
     problems = []
+    from flopcast.files.other_forms import OTHER_VALUES
+
     for name, value in words.items():
         if name in ("precision", "quantization"):
             right = OTHER_VALUES.get(str(value), value)

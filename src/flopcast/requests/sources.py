@@ -20,16 +20,6 @@ from flopcast.records import replace
 from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.missing_parents import read_job
-from flopcast.requests.own_files import (
-    OF_JOB,
-    is_config,
-    is_foreign,
-    is_model,
-    job_keys,
-    refuse_own_job,
-    refuse_own_text,
-)
 from flopcast.requests.rl_files import lacking_part
 from flopcast.requests.words import CONFIG, SCRIPTS, WEIGHTS, is_command, is_path, without_config
 
@@ -142,6 +132,8 @@ def source_of(
         return JobSource(document=served)
     if request.kind != SCRIPT and is_script(raw, name) and (trained := _trained(raw, name, request)):
         return trained
+    from flopcast.requests.own_files import is_foreign, is_model, job_keys, refuse_own_text
+
     if request.kind == SCRIPT or (not request.kind and is_script(raw, name)):
         from flopcast.interop.megatron.launch_script import launch_document, ranks_of
 
@@ -152,6 +144,8 @@ def source_of(
     refuse_values(request)
     if request.kind or ending in (".toml", ".py"):
         return _foreign(raw, name, request)
+    from flopcast.requests.missing_parents import read_job
+
     document = read_job(raw, name)
     if isinstance(document.data, dict) and not job_keys(document):
         from flopcast.interop.configs.formats import kind_of, known_kind
@@ -214,6 +208,7 @@ def _served(
             raise spec_error("--kind", request.kind, allowed, because, "leave out --kind", name)
         return found
     from flopcast.interop.serving.containers import containers_of, mounted_files, one_manifest
+    from flopcast.requests.missing_parents import read_job
 
     document = read_job(one_manifest(raw), name)
 
@@ -223,6 +218,8 @@ def _served(
 
     if not containers_of(document.data) or request.arg:
         refuse_values(request)
+    from flopcast.requests.own_files import OF_JOB, refuse_own_job
+
     if request.kind:
         refuse_own_job(document, request.kind)
     elif isinstance(document.data, dict) and OF_JOB & document.data.keys():
@@ -250,6 +247,8 @@ def _read_foreign(document: Document, request: JobRequest) -> JobSource:
         return JobSource(document=step)
     model = request.model if isinstance(request.model, str) else None
     kind = known_kind(request.kind, document)
+    from flopcast.requests.own_files import refuse_own_job
+
     refuse_own_job(document, kind)
     document = read_kind(document, kind, import_options(request))
     devices = ranks_of(document)
@@ -317,6 +316,8 @@ def with_described_model(document: Document, model: Document) -> Document:
     """Return the document with this model. Notes of its import become assumptions."""
     notes: tuple[str, ...] = ()
     content = model.data
+    from flopcast.requests.own_files import is_config
+
     if is_config(model):
         from flopcast.interop.hugging_face.config import model_from_config
 

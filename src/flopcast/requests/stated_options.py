@@ -12,7 +12,6 @@ from flopcast.records import replace
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.own_files import OF_JOB, is_config
 from flopcast.requests.serving_words import OF_SERVING, sent_requests
 from flopcast.requests.sources import assuming, with_described_model, with_model
 from flopcast.requests.training_options import (
@@ -39,6 +38,8 @@ def with_files(document: Document, request: JobRequest) -> tuple[Document, JobRe
         autocast = request.autocast or (stated is not None and stated.autocast)
         document = with_model(document, model, sizes, autocast)
         request = replace(request, model=None)
+    from flopcast.requests.own_files import OF_JOB, is_config
+
     if isinstance(model, dict):  # of a config.json, below the key model
         lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("model",)}
         config = Document(document.name, model, lines)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, shown
-from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.inputs import PIPED, exists, is_missing, similar_files
 from flopcast.files.nearest_names import alternatives
 from flopcast.fixes import Fix, write
@@ -163,6 +162,8 @@ def _unknown(word: str) -> Problem:
         return Problem("job", word, "a file that exists, or a model", because, fix, fault=fault)
     if re.match(r"(plan|batch|model|cluster|stack|site)\.\w", word) and not is_path(word):
         allowed, because = "KEY=VALUE, such as plan.tensor_parallel=4", "a change of the job needs a value"
+        from flopcast.files.field_examples import EXAMPLES
+
         return Problem(
             "argument", word, allowed, because, write(EXAMPLES.get(word.partition(".")[2], "2"), word)
         )

@@ -13,7 +13,6 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from flopcast.fixes import anew, in_place
-from flopcast.meant_quantities import in_digits, meant_quantity
 from flopcast.quantities import joined_units, parse_quantity, parse_tokens
 from flopcast.records import Record
 from flopcast.spec.written_lists import corrected, meanings, or_text
@@ -244,6 +243,8 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
     except ValueError:
         because = f"{text!r} is not a number with a known unit"
+        from flopcast.meant_quantities import in_digits, meant_quantity
+
         digits, units = in_digits(text.strip("-")), (unit, "min", "h") if unit == "s" else (unit,)
         right = (
             {"s": digits, "B": f"{digits}GB"}[unit] if digits.isdecimal() else meant_quantity(digits, units)

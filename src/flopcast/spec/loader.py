@@ -11,7 +11,6 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from flopcast.fixes import in_place, write
-from flopcast.meant_quantities import meant_quantity
 from flopcast.quantities import joined_units, parse_quantity, parse_rate
 from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import NotAllowedError, StrictModel
@@ -285,6 +284,8 @@ def _meant(word: str, text: str, unit: str) -> str:
     if re.match(r"(?:num_)?workers=\d+$", word):
         return f"decode=9ms:{text}"
     plain = text.strip("-")
+    from flopcast.meant_quantities import meant_quantity
+
     time, size = (meant_quantity(plain, units).replace(" ", "") for units in (("s", "min", "h"), ("B",)))
     if not re.search("[1-9]", plain):
         time = size = ""

@@ -7,7 +7,6 @@ Elsewhere: the fields (plan.py), whether a mode is possible (rules_recompute.py)
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from flopcast.fixes import set_to
 from flopcast.strict_model import NotAllowedError
@@ -53,6 +52,8 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
         return dict(given)
     mode, *rest = word.split(":")
     fields: dict[object, object] = {"recompute": mode}
+    from difflib import get_close_matches
+
     if get_close_matches(mode, ("full", "selective"), n=1) == ["selective"]:
         fields["recompute_modules"] = tuple(":".join(rest).split(","))
     else:

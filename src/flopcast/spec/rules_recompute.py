@@ -6,7 +6,6 @@ Elsewhere: partitioned activations, and schedules that split the backward pass (
 """
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 
 import numpy as np
 
@@ -40,6 +39,8 @@ def _without_unknown(field: str, names: Iterable[str], case: Case) -> Ways:
     if unknown == "all":
         return "write recompute=full, which recomputes all activations"
     modules = _modules(case.model)
+    from difflib import get_close_matches
+
     near = {
         name: get_close_matches(name, modules, n=1, cutoff=0.5) for name in given if name not in modules
     }

@@ -10,7 +10,6 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flopcast.fixes import Fix, set_to, such_as
-from flopcast.meant_quantities import meant_count
 from flopcast.quantities import parse_tokens, without_separators
 from flopcast.strict_model import NotAllowedError, StrictModel
 from flopcast.units import Number, show_count
@@ -30,6 +29,8 @@ def read_count(text: str, field: str) -> float:
     try:
         return parse_tokens(text, "samples?|sequences?" if field == "samples" else "tok(?:en)?s?")
     except ValueError:
+        from flopcast.meant_quantities import meant_count
+
         right = meant_count(text)
         number = re.match(r"(?!0+[A-Za-z])\d+(?:\.\d+)?(?= ?[A-Za-z]$)", text)  # of "2X"
         usual, unit = {"tokens": ("1T", "T"), "samples": ("52k", "k")}[field]

@@ -37,7 +37,6 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import RouteGather
 from flopcast.records import replace
 from flopcast.spec.expert_software import ExpertSoftware
-from flopcast.workload.row_maps import with_row_maps
 
 ORDERING = ("sort", "unsort")  # rows of several ranks brought into the order of experts, and back
 
@@ -59,6 +58,8 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
     else:
         result = _without_home(result, software.dispatcher)
     if software.looks_up_experts:
+        from flopcast.workload.row_maps import with_row_maps
+
         result = _with_routes(with_row_maps(result, ORDERING))
     if software.router_in_16_bits:
         result = tuple(_in_16_bits(item) for item in result)

@@ -25,7 +25,6 @@ from flopcast.workload.casts import (
     weight_casts,
 )
 from flopcast.workload.program import LogicalLayer, Segment, Workload
-from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES, quantise
 from flopcast.workload.separate_groups import with_full_groups
 
 
@@ -67,6 +66,8 @@ def low_precision_layer(
     if recipe is None or logical.wide:
         return LowPrecisionLayer(forward=forward, weight_bytes=ZERO)
     full = with_full_groups(forward, stack.experts)
+    from flopcast.workload.rewrites.quantise import quantise
+
     narrow = quantise(full, recipe, stack.narrow, workload.plans.tensor_parallel)
     return LowPrecisionLayer(
         forward=_of_recipe(narrow, recipe),
@@ -205,6 +206,8 @@ def agreement(
     casts = [sum(isinstance(item.work, Quantise) for item in items) for items in layers]
     held: Counts = counts @ np.array(casts, dtype=np.float64)
     fullest: Counts = held.max(axis=1, keepdims=True)
+    from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES
+
     message = AllReduce(axis="stage", message_bytes=ONE_NUMBER_BYTES * np.maximum(fullest, 1.0))
     item = replace(blocking("scales.agree", message, "scales", "scales"), stream="tp", phase=phase)
     return [Segment(items=(replace(item, component="casts"),), repeat=np.minimum(held, 1.0))]

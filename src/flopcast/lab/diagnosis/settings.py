@@ -22,7 +22,6 @@ from flopcast.prediction import programs_of
 from flopcast.records import Record, replace
 from flopcast.report.memory_report import memory_report
 from flopcast.report.report import LAUNCH, Report
-from flopcast.report.versus import time_ratio
 from flopcast.spec.job import Job
 from flopcast.spec.precision import SIXTEEN_BITS
 from flopcast.timeline.uncertainty import holds_one
@@ -286,6 +285,8 @@ def _needed(faster: Report, suspect: Suspect) -> tuple[str, ...]:
 
 def saving(report: Report, faster: Report) -> Suspect:
     """Return the saving of a job that fits, as an unnamed suspect."""
+    from flopcast.report.versus import time_ratio
+
     ratio, low_ratio, high_ratio = time_ratio(report, faster)
     unsure = holds_one(low_ratio, high_ratio)
     against = [
