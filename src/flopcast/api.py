@@ -17,6 +17,7 @@ from flopcast.prediction import programs_of
 from flopcast.predictor import Predictor
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
+from flopcast.report.versus import ReportComparison, versus
 from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from flopcast.lab.diagnosis.suspect import SlowStep
     from flopcast.lab.logs.log import Log
     from flopcast.report.checkpoint_report import CheckpointReport
-    from flopcast.report.versus import ReportComparison
     from flopcast.rl.step import RlReport
     from flopcast.serving.memory import ServingMemory
     from flopcast.serving.serving_report import ServingReport
@@ -194,7 +194,7 @@ def predict_memory(job: "Job | ServingJob") -> "MemoryReport | ServingMemory":
 
 
 @overload
-def compare(first: Job | Report, second: Job | Report) -> "ReportComparison": ...
+def compare(first: Job | Report, second: Job | Report) -> ReportComparison: ...
 
 
 @overload
@@ -230,8 +230,6 @@ def compare(
     (True, True)
     """
     if isinstance(first, (Job, Report)) and isinstance(second, (Job, Report)):
-        from flopcast.report.versus import versus
-
         return versus(*(predict(each) if isinstance(each, Job) else each for each in (first, second)))
     from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import serving_versus

@@ -9,7 +9,7 @@ import math
 
 from flopcast.economics.checkpoints import SaveRates, SaveTimes, host_limit_bytes, save_times
 from flopcast.economics.failures import LostTime, best_interval_s, lost_time
-from flopcast.errors import Problem
+from flopcast.errors import Problem, SpecError
 from flopcast.fixes import set_to
 from flopcast.records import Record
 from flopcast.spec.checkpoints import METHODS, Checkpoint
@@ -145,6 +145,12 @@ def _with_method(checkpoint: Checkpoint, name: str) -> Checkpoint:
 def checkpoint_problems(cost: CheckpointCost, cluster: Cluster) -> tuple[Problem, ...]:
     """Return the faults of checkpoints: a short period, a full storage, or too little memory of hosts."""
     return (*_period(cost), *_room(cost, cluster), *_host_room(cost, cluster))
+
+
+def refuse_impossible(cost: CheckpointCost, cluster: Cluster) -> None:
+    """Raise a SpecError with the faults of checkpoints if they have any."""
+    if problems := checkpoint_problems(cost, cluster):
+        raise SpecError(problems)
 
 
 def _period(cost: CheckpointCost) -> list[Problem]:

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from flopcast.errors import MISSING, Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import ARGUMENT, SLIP, UNKNOWN_KEY, same_elsewhere
+from flopcast.files.field_paths import OF_FILES, dotted, path_of, value_at
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.refused_data import names_at
-from flopcast.files.validate import OF_FILES, dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.fixes import in_words
 from flopcast.meant_quantities import meant_quantity

@@ -14,10 +14,10 @@ from flopcast.errors import Problem, shown
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field, spellings
 from flopcast.files.field_names import ARGUMENT, meant_name, same_elsewhere, unknown_field
+from flopcast.files.field_paths import OF_FILES, dotted, value_at
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.other_forms import of_kind
 from flopcast.files.unit_faults import is_option
-from flopcast.files.validate import OF_FILES, dotted, value_at
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.fixes import Fix, edits_of, in_place, only_value, set_to, with_names
 from flopcast.records import replace

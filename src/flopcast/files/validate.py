@@ -4,21 +4,16 @@ Answers: is this mapping a valid Model, Cluster, … and if not, which fields ar
 Elsewhere: the faults of refused data (refused_data.py).
 """
 
-import re
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_paths import dotted
 from flopcast.files.yaml_text import Document, Path
 from flopcast.quantities import parse_quantity
 from flopcast.units import units_of
 
-OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry of the catalogue
-    ("cluster",): ("base", "nodes"),
-    ("model",): ("base", "num_layers"),
-    ("stack",): ("base",),
-}
 PRICE = ("price", "device_usd_per_hour")  # a file may state the price alone
 Noun = TypeVar("Noun", bound=BaseModel)
 
@@ -97,33 +92,3 @@ def _convert(
         because, fix = unit_fault(data, str(path[-1]), units, where, words=words)
         problems.append(Problem(dotted(path), data, allowed, because, fix, where=where))
         return number_left(str(data))
-
-
-def value_at(data: object, location: Path) -> object:
-    """Return the value at a location of the data before its units were converted."""
-    for each in location:
-        part = str(each) if isinstance(data, dict) and each not in data else each  # of a changed list
-        is_entry = isinstance(data, (list, tuple)) and isinstance(part, int) and part < len(data)
-        holds = is_entry or (isinstance(data, dict) and part in data)
-        data = data[part] if holds else getattr(data, str(part), None)  # type: ignore[index]
-    return data
-
-
-def dotted(path: Path) -> str:
-    """Return a path as a user writes it: "model.blocks[0].count"; "document" for the whole."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or "document"
-
-
-def path_of(field: str) -> Path:
-    """Return the path of a field as messages show it.
-
-    >>> path_of("model.blocks[0].count")
-    ('model', 'blocks', 0, 'count')
-    >>> path_of("site.fabric[infiniband]")
-    ('site', 'fabric[infiniband]')
-    """
-    parts = re.findall(r"[^.\[\]]+(?:\[[a-z][^\]]*\])?", field)
-    return tuple(int(part) if part.isdecimal() else part for part in parts)

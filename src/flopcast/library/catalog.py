@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_paths import dotted
 from flopcast.files.nearest_names import (
     alternatives,
     begun_words,
@@ -19,9 +20,10 @@ from flopcast.files.nearest_names import (
     words_of,
 )
 from flopcast.files.package_files import folder_of
-from flopcast.files.validate import build, dotted
+from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.fixes import Fix
+from flopcast.library import hub
 from flopcast.library.edits import extended, merged
 from flopcast.spec.cluster import Cluster, Device, Host
 from flopcast.spec.model import Model
@@ -109,8 +111,6 @@ def known(kind: str, written: str) -> str | None:
     if kind != "models":
         own_name = _by_plain_name(kind).get(letters(written))
         return own_name or (_only_cluster_with(written) if kind == "clusters" else None)
-    from flopcast.library import hub
-
     return hub.known_model(written, _by_plain_name(kind))
 
 
@@ -127,14 +127,9 @@ def document(kind: str, name: str) -> Document:
     SpecError
         There is no such entry; the message lists the entries and the nearest names.
     """
-    own_name = known(kind, name)
-    if own_name is None:
+    if (own_name := known(kind, name)) is None:
         raise SpecError([unknown_name(kind, name)])
-    if own_name in names(kind):
-        return _document(kind, own_name)
-    from flopcast.library import hub
-
-    on_hub = hub.hub_model(own_name)
+    on_hub = None if own_name in names(kind) else hub.hub_model(own_name)
     return hub.hub_document(on_hub) if on_hub else _document(kind, own_name)
 
 
@@ -155,8 +150,6 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     number, named = counted_name(name, clusters_with(name).values()) if kind == "clusters" else (0, name)
     with_device = clusters_with(named) if kind == "clusters" else {}
     plain = "-".join(begun_words(name, all_names) if kind == "devices" else ()) or named  # without a vendor
-    from flopcast.library import hub
-
     of_models = hub.suggestions(name, all_names) if kind == "models" else []
     of_engines = ENGINES_LIKE.items() if kind == "engines" else ()
     alike = [each for each, own in of_engines if letters(name).startswith(tuple(own.split()))]

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel
 
 from flopcast.errors import Problem, SpecError, collected
-from flopcast.files.validate import dotted
+from flopcast.files.field_paths import dotted, example_of
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.fixes import anew
 from flopcast.quantities import joined_units
@@ -97,10 +97,8 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", short):
-            from flopcast.files.field_examples import EXAMPLES
-
-            allowed = f"settings NAME=VALUE with spaces between them, such as {EXAMPLES[part]}"
-            because, fix = f"{short} is not the name of a setting", f"write {part} as {EXAMPLES[part]}"
+            allowed = f"settings NAME=VALUE with spaces between them, such as {example_of(part)}"
+            because, fix = f"{short} is not the name of a setting", f"write {part} as {example_of(part)}"
             if limit := re.fullmatch(r"([A-Za-z_]+)([<>])=(\d+)", word):
                 ends = f"1..{limit[3]}" if limit[2] == "<" else f"{limit[3]}..{max(8, 4 * int(limit[3]))}"
                 because, fix = "a range has two ends", f"write {limit[1]}={ends} in place of {word}"
@@ -111,13 +109,11 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             problems.append(Problem(part, text, allowed, because, fix, where))
         elif part == "plan" and not equals and name not in _flags_of_plans():
             allowed, because = "settings NAME=VALUE", f"{word} has no value"
-            from flopcast.files.field_examples import EXAMPLES
-
-            usual = EXAMPLES.get(name, "2")
+            usual = example_of(name) or "2"
             fix = f"write {word}={usual}" if name in Plan.model_fields else f"remove {word}"
             if re.search(r"\.(ya?ml|json)$", word):
                 because = f"{word} is the name of a file"
-                fix = f"write the settings of the file, such as {EXAMPLES['plan']}"
+                fix = f"write the settings of the file, such as {example_of('plan')}"
             problems.append(Problem(part, text, allowed, because, fix, where))
         elif name in words or (equals and not value):
             twice = name in words
@@ -342,9 +338,7 @@ def _not_a_change(change: str, run: object) -> Problem:
         fix = f"check the path {change}, or remove it"
     elif key := re.fullmatch(r"([a-z]\w*\.[\w.]+)(?:[\s:]+(\S+))?", change):
         name = long_names(Plan).get(key[1].rpartition(".")[2], key[1].rpartition(".")[2])
-        from flopcast.files.field_examples import EXAMPLES
-
-        usual = EXAMPLES.get(name) or getattr(Plan.model_fields.get(name), "default", "")
+        usual = example_of(name) or getattr(Plan.model_fields.get(name), "default", "")
         fix = f"write {key[1]}={key[2] or (usual if isinstance(usual, str) and usual else 2)}"
     if re.fullmatch(r"[\w.-]+:\d+", change):
         fix = f"write --cluster {change}"

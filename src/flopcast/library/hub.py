@@ -23,7 +23,7 @@ FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", 
 
 MOST = 3  # models that an error suggests
 NEAR = 0.9  # of letters in common, from which an unknown name is a misspelling of a known one
-TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
+TUNED = (  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
 STORED = {  # part of a model's name → the format in which that copy of it is stored
@@ -33,8 +33,8 @@ STORED = {  # part of a model's name → the format in which that copy of it is 
     r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4|bnb-4bit": "int4",
     r"(qat-)?q4(_[01k](_[msl])?)?(-gguf)?": "int4",
 }
-_SUFFIX = {re.compile(rf"[-_.]({text})(?=$|[-_.])", re.IGNORECASE): kept for text, kept in STORED.items()}
-_CACHED = re.compile(r".*models--([^/]+?)--([^/]+).*")
+_SUFFIX = {rf"(?i)[-_.]({text})(?=$|[-_.])": kept for text, kept in STORED.items()}
+_CACHED = r".*models--([^/]+?)--([^/]+).*"
 PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
     "metallama38b": "llama-3-8b",
     "metallama370b": "llama-3-70b",
@@ -85,7 +85,7 @@ def hub_models() -> Mapping[str, HubModel]:
             models.setdefault(name.lower().rpartition("/")[2], model)
     for key, model in list(models.items()):
         if "/" not in key:
-            models.setdefault(TUNED.sub("", key), model)
+            models.setdefault(re.sub(TUNED, "", key), model)
     return models
 
 
@@ -95,7 +95,7 @@ def without_folders(path: str) -> str:
     >>> without_folders("/data/hub/models--Qwen--Qwen3-8B/snapshots/851b"), without_folders("own/model/")
     ('Qwen/Qwen3-8B', 'own/model')
     """
-    return _CACHED.sub(r"\1/\2", path.replace("\\", "/")).rstrip("/")
+    return re.sub(_CACHED, r"\1/\2", path.replace("\\", "/")).rstrip("/")
 
 
 def hub_model(written: str) -> HubModel | None:
@@ -106,7 +106,7 @@ def hub_model(written: str) -> HubModel | None:
     """
     plain = written.replace("\\", "/").rstrip("/").lower()
     last = plain.rpartition("/")[2]
-    return next(filter(None, map(hub_models().get, (plain, last, TUNED.sub("", last)))), None)
+    return next(filter(None, map(hub_models().get, (plain, last, re.sub(TUNED, "", last)))), None)
 
 
 def stored_copy(written: str) -> tuple[str, str]:
@@ -116,7 +116,7 @@ def stored_copy(written: str) -> tuple[str, str]:
     (('nvidia/Llama-3.1-70B-Instruct', 'fp8'), ('meta-llama/Llama-3.1-8B', ''))
     """
     for suffix, kept in _SUFFIX.items():
-        if (plain := suffix.sub("", written)) != written:
+        if (plain := re.sub(suffix, "", written)) != written:
             return plain, kept
     return written, ""
 
@@ -138,7 +138,7 @@ def known_model(written: str, entries: Mapping[str, str]) -> str | None:
     shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened)
     while True:
         known = PUBLISHED.get(letters(shortened)) or entries.get(letters(shortened))
-        cut = TUNED.sub("", shortened, count=1)
+        cut = re.sub(TUNED, "", shortened, count=1)
         if known or cut == shortened:
             break
         shortened = cut

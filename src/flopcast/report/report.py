@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.item_prices import Priced
+from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.cost.unknown_site import site_factors
 from flopcast.economics.amount import Amount, amount_of
 from flopcast.economics.power import PowerDraw, power_draw
+from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, described_checkpoint, step_cost
-from flopcast.errors import SpecError
 from flopcast.layers.traced import division_note, is_graph
 from flopcast.records import Record, replace
 from flopcast.report.evidence import Evidence, evidence_of
@@ -37,7 +38,6 @@ from flopcast.units import Number, show, show_memory, show_seconds, show_usd
 
 if TYPE_CHECKING:
     from flopcast.economics.checkpoint_cost import CheckpointCost
-    from flopcast.economics.run import TrainingRun
     from flopcast.render.page.table import Cell
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
@@ -141,15 +141,14 @@ class Report(Record, Summarised, eq=False, slots=False, repr=False):
             Checkpoints are saved faster than they are written, or do not fit into a memory or storage.
         """
         found = described_checkpoint(self.job, self.step_time_s, self.timeline, self.priced)
-        from flopcast.economics.checkpoint_cost import checkpoint_problems
+        if found is not None:
+            from flopcast.economics.checkpoint_cost import refuse_impossible
 
-        problems = () if found is None else checkpoint_problems(found, self.job.cluster)
-        if problems:
-            raise SpecError(problems)
+            refuse_impossible(found, self.job.cluster)
         return found
 
     @cached_property
-    def run(self) -> "TrainingRun | None":
+    def run(self) -> TrainingRun | None:
         """Return the whole run, with failures and checkpoints; None if the job does not state its length.
 
         Raises
@@ -160,8 +159,6 @@ class Report(Record, Summarised, eq=False, slots=False, repr=False):
         tokens, cluster = self.job.run_tokens, self.job.cluster
         if tokens is None:
             return None
-        from flopcast.economics.run import TrainingRun, phase_of
-
         return TrainingRun(phases=(phase_of("phase 1", tokens, self.cost, cluster),))
 
     @cached_property
@@ -306,8 +303,6 @@ def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor
         whole |= site_factors(job, FactorBook(priced.site, priced.levels))
     if job.site.runs and name in whole:
         factors = sensitivities(timeline, priced, whole)
-        from flopcast.cost.site_runs import condition, prior_log_sigmas
-
         runs = condition(job.site.runs, prior_log_sigmas(factors))
         row = runs.row({factor.name: factor.share for factor in factors})
         whole[name] = replace(

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from flopcast.errors import InfeasibleError, Problem, SpecError, shown
 from flopcast.files.field_faults import NO_OTHER
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
+from flopcast.files.field_paths import dotted, path_of, value_at
 from flopcast.files.nearest_names import alternatives
-from flopcast.files.validate import dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to
 from flopcast.library.edits import long_names

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from flopcast.errors import MISSING, Problem
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY
-from flopcast.files.validate import path_of, value_at
+from flopcast.files.field_paths import path_of, value_at
 from flopcast.files.yaml_text import Document, Path, resolve
 from flopcast.fixes import in_words
 from flopcast.library import catalog

@@ -13,8 +13,9 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, collected, shown, spec_error
+from flopcast.files.field_paths import path_of
 from flopcast.files.inputs import exists, opened, similar_files
-from flopcast.files.validate import build, path_of
+from flopcast.files.validate import build
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.fixes import set_to, write
 from flopcast.library import catalog
@@ -41,6 +42,7 @@ from flopcast.requests.missing_plan import (
     with_chosen_plan,
     with_divided_blocks,
 )
+from flopcast.requests.problem_places import with_places
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -120,8 +122,6 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     try:
         return with_chosen_plan(job, fixed)
     except SpecError as error:
-        from flopcast.requests.problem_places import with_places
-
         raise SpecError(with_places(error.problems, document)) from None
 
 
@@ -133,8 +133,6 @@ def checked_job(document: Document, read: ReadFile) -> tuple[Job, Document, dict
     job = with_divided_blocks(_with_lists(job, document)) if fixed is None else job
     faults = faults_of_whole if fixed is None else partial(unmendable, fixed=fixed)
     if problems := faults(job):
-        from flopcast.requests.problem_places import with_places
-
         raise SpecError(with_places(with_stacks(problems, job, faults), document))
     return job, document, fixed
 
@@ -167,15 +165,11 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
     given = None
     if fixed is None:
         given = job.plan if is_whole(job) and not check(job) else None
-        named = (
-            name for name in OF_TRAINING if name != "global_batch" or name in job.plan.model_fields_set
-        )
+        stated = job.plan.model_fields_set
+        named = [name for name in OF_TRAINING if name != "global_batch" or name in stated]
         fixed = {name: getattr(job.plan, name) for name in named}
         job = job.model_copy(update={"plan": Plan(**fixed)})
-    problems = unmendable(job, fixed)
-    if problems:
-        from flopcast.requests.problem_places import with_places
-
+    if problems := unmendable(job, fixed):
         raise SpecError(with_places(problems, document))
     return OpenJob(job=job, settled=fixed, given=given)
 
@@ -220,14 +214,11 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     try:
         job = build(Job, document, data)
     except SpecError as error:
-        reported = {problem.field.split(".")[0] for problem in problems}
-        own = [p for p in error.problems if p.field not in reported]
         from flopcast.requests.fitting_values import with_fitting_values
 
+        reported = {problem.field.split(".")[0] for problem in problems}
+        own = [p for p in error.problems if p.field not in reported]
         problems += with_fitting_values(own, document, data, fixed)
-        from flopcast.files.misplaced_keys import with_sections
-
-        raise SpecError(with_sections(problems, document, Job)) from None
     if problems:
         from flopcast.files.misplaced_keys import with_sections
 
@@ -305,9 +296,8 @@ def _with_stated_price(data: object) -> object:
     """Return the data of a cluster; a price that is no name of the catalogue becomes that of a device."""
     price = data.get("price") if isinstance(data, dict) else None
     is_stated = not (price is None or isinstance(price, dict) or re.match(r"[A-Za-z][^/]*$", str(price)))
-    return (
-        data | {"price": {"device_usd_per_hour": price}} if isinstance(data, dict) and is_stated else data
-    )
+    own = {"price": {"device_usd_per_hour": price}} if is_stated else {}
+    return data | own if isinstance(data, dict) else data
 
 
 def _priced(made: BaseModel) -> BaseModel:
@@ -342,8 +332,6 @@ def _with_lists(job: Job, document: Document) -> Job:
     try:
         return with_listed_lengths(job)
     except SpecError as error:
-        from flopcast.requests.problem_places import with_places
-
         raise SpecError(with_places(tuple(error.problems), document)) from None
 
 

@@ -9,8 +9,8 @@ import re
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.field_paths import OF_FILES
 from flopcast.files.refused_data import names_at
-from flopcast.files.validate import OF_FILES
 from flopcast.files.yaml_text import TWICE, Document, decoded, read_yaml
 from flopcast.records import replace
 from flopcast.spec.job import Job

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, problems_of, spec_error
+from flopcast.files.field_paths import OF_FILES, path_of
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import OF_FILES, path_of
 from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.fixes import Fix, in_words, with_text
 from flopcast.library import catalog

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from flopcast.errors import Problem, shown
-from flopcast.files.validate import dotted, path_of, value_at
+from flopcast.files.field_paths import dotted, path_of, value_at
 from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix, in_words, set_to, with_names
 from flopcast.library import catalog

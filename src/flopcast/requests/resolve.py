@@ -51,6 +51,7 @@ from flopcast.requests.job_files import (
     read_file,
 )
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.problem_places import as_typed
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.stand_ins import faults_with_each, with_files_or_faults
@@ -139,8 +140,7 @@ def made_from(
     Parameters
     ----------
     make : receives the document, and a function that reads the files that it names
-    check : finds the same faults as `make`, but chooses and predicts nothing; it tests the fixes of faults.
-        By default, `make`.
+    check : finds the same faults as `make` to test fixes, but predicts nothing. By default, `make`.
     assume_cluster : whether a job without a cluster runs on the usual one
 
     Raises
@@ -168,8 +168,7 @@ def made_from(
     if not twofold:
         document = with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
-    gpus = _devices(document, request, stated, source.devices)
-    document, unsized = _sized(document, gpus)
+    document, unsized = _sized(document, _devices(document, request, stated, source.devices))
     if not unpriced:
         document, unpriced = _tried(document, lambda given: with_price(given, request.price, anew=False))
     problems = (*misread, *unpriced, *unsized, *mistyped, *twofold, *untargeted)
@@ -184,8 +183,6 @@ def made_from(
         from flopcast.requests.accepted_fixes import with_accepted_fixes
 
         faults = with_accepted_fixes(error.problems, document, lambda given: check(given, read))
-        from flopcast.requests.problem_places import as_typed
-
         typed = as_typed((*problems, *without_examples(faults, misread)), document, request.changes)
         every = _with_changes_corrected(typed, request, check)
         named = names_cluster(document, request)

@@ -25,7 +25,9 @@ from flopcast.workload.backward import WHOLE_LAYER, derive_backward, kept_tensor
 from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.companions import run_forward
+from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
+from flopcast.workload.forward_only import forward_only
 from flopcast.workload.gradient_reduction import forward_items, micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
 from flopcast.workload.offload import with_activations_outside, with_bookkeeping
@@ -34,10 +36,14 @@ from flopcast.workload.program import Accounting, Layer, Workload, account_of
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.recomputed_operators import marked
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
+from flopcast.workload.rewrites.fused_loss import fused_loss
+from flopcast.workload.rewrites.ring_scores import ring_scores
 from flopcast.workload.separate_groups import with_sums
 from flopcast.workload.sharded import next_gather
 from flopcast.workload.sharded_operators import with_sharded_operators
 from flopcast.workload.smaller_activations import kept_bytes, with_recast
+from flopcast.workload.split import split_backward, waiting_bytes
+from flopcast.workload.tensor_overlap import under_products
 
 
 class Software(Record, eq=False):
@@ -71,8 +77,6 @@ def _expert_software(layer: Layer, software: Software) -> Layer:
 
 def _ring_scores(layer: Layer, software: Software) -> Layer:
     """Send keys and values round a ring one after the other, where scores are stored."""
-    from flopcast.workload.rewrites.ring_scores import ring_scores
-
     return layer if software.stack.fuses_attention else replace(layer, forward=ring_scores(layer.forward))
 
 
@@ -82,8 +86,6 @@ def _fused_loss(layer: Layer, software: Software) -> Layer:
     if when == "none" or layer.kind != "head":
         return layer
     chained = (software.workload.plans.tensor_parallel > 1) & (when == "uncut")
-    from flopcast.workload.rewrites.fused_loss import fused_loss
-
     return replace(layer, forward=fused_loss(layer.forward, chained.astype(np.float64)))
 
 
@@ -112,8 +114,6 @@ def _backward(layer: Layer, software: Software) -> Layer:
     """
     logical, workload, stack = layer.logical, software.workload, software.stack
     if logical.frozen:
-        from flopcast.workload.forward_only import forward_only
-
         return forward_only(layer)
     recomputed = with_recast(recomputed_modules(logical, workload, stack), stack)
     forward = marked(layer.forward, recomputed)
@@ -182,8 +182,6 @@ def _split(layer: Layer, software: Software) -> Layer:
     """Move weight gradients to tasks of their own, where the schedule does."""
     if not software.workload.plans.structure.order_rule.splits_backward:
         return layer
-    from flopcast.workload.split import split_backward, waiting_bytes
-
     backward, weight = split_backward(layer.backward)
     return replace(layer, backward=backward, weight=weight, waiting_bytes=waiting_bytes(layer.forward))
 
@@ -192,8 +190,6 @@ def _exchange_overlap(layer: Layer, software: Software) -> Layer:
     """Run exchanges of experts beside another micro-batch, where the stack does."""
     if not software.stack.experts.overlaps_exchanges(software.workload.plans.structure.recompute):
         return layer
-    from flopcast.workload.exchange_overlap import beside_other_micro_batch
-
     return replace(
         layer,
         forward=beside_other_micro_batch(layer.forward, phase="forward"),
@@ -206,8 +202,6 @@ def _tensor_overlap(layer: Layer, software: Software) -> Layer:
     how, ranks = software.stack.tensor_overlap, software.workload.plans.tensor_parallel
     if how == "none" or layer.kind != "block":
         return layer
-    from flopcast.workload.tensor_overlap import under_products
-
     run = partial(under_products, ranks=ranks, how=how)
     return replace(layer, forward=run(layer.forward), backward=run(layer.backward))
 

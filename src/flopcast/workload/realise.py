@@ -16,6 +16,7 @@ from flopcast.spec.stack import Stack
 from flopcast.workload.chunk_passes import Half, run_over_chunks
 from flopcast.workload.companions import frozen_passes
 from flopcast.workload.cuts import with_cuts
+from flopcast.workload.forward_only import forward_only, without_update
 from flopcast.workload.gradient_reduction import reduce_items, synchronise_items, update_items
 from flopcast.workload.low_precision import with_low_precision_updates, with_wide_ends
 from flopcast.workload.muon import orthogonal_items
@@ -60,8 +61,6 @@ def realise(
     drafts = (Layer(logical=logical, forward=logical.forward) for logical in workload.layers)
     layers = run_passes(drafts, software, accounting, kept)
     if workload.forward_only:
-        from flopcast.workload.forward_only import forward_only
-
         layers = tuple(map(forward_only, layers))
     trained, experts = held.trained, held.trained_experts
     programs = Programs(
@@ -88,11 +87,7 @@ def realise(
         narrow_parameters=held.by_other_dtype,
         trained_experts=experts,
     )
-    if not workload.forward_only:
-        return programs
-    from flopcast.workload.forward_only import without_update
-
-    return without_update(programs)
+    return without_update(programs) if workload.forward_only else programs
 
 
 def _half(layers: tuple[Layer, ...], stages: Stages, phase: str) -> Half:

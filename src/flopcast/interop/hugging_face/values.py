@@ -13,8 +13,8 @@ from typing import Any
 
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_paths import dotted
 from flopcast.files.package_table import read_table
-from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path
 from flopcast.fixes import Fix
 from flopcast.records import Record

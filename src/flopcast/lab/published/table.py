@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_names import same_elsewhere
+from flopcast.files.field_paths import dotted
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import dotted
 from flopcast.fixes import in_place, in_words
 from flopcast.lab.published import headers
 from flopcast.lab.published.cells import MEMORY_UNITS
