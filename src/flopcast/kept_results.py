@@ -114,16 +114,19 @@ class KeptResults:
         >>> KeptResults(most=2).of_each("aba", lambda places: [10 * place for place in places])
         [0, 10, 0]
         """
-        known: dict[Hashable, Any] = {key: self.get(key) for key in keys}
+        results: list[Any] = [self.get(key) for key in keys]
+        absent = [place for place, result in enumerate(results) if result is None]
+        if not absent:
+            return results
         missing: dict[Hashable, int] = {}
-        for place, key in enumerate(keys):
-            if known[key] is None:
-                missing.setdefault(key, place)
-        made = make([*missing.values()]) if missing else ()
-        for key, result in zip(missing, made, strict=True):
-            known[key] = result
+        for place in absent:
+            missing.setdefault(keys[place], place)
+        made = dict(zip(missing, make([*missing.values()]), strict=True))
+        for key, result in made.items():
             self.put(key, result)
-        return [known[key] for key in keys]
+        for place in absent:
+            results[place] = made[keys[place]]
+        return results
 
     def get(self, key: Hashable) -> object:
         """Return the kept result, or None."""

@@ -16,11 +16,15 @@ FORMAT_VERSION = 1
 
 def plain(value: object) -> object:
     """Return any value for JSON: floats have nine digits, and tuples are lists."""
+    if isinstance(value, float):
+        return nine_digits(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
-    return nine_digits(value) if isinstance(value, float) else value
+    return value
 
 
 def fields_of(thing: Any, *names: str) -> dict[str, object]:  # noqa: ANN401 - any dataclass
