@@ -11,21 +11,18 @@ read.
 import json
 
 from flopcast.errors import SpecError
-from flopcast.files.exported import Exported, not_expressible, text_file
-from flopcast.files.yaml_text import Document
+from flopcast.files.exported import Exported, not_expressible
 from flopcast.interop.configs import deepspeed_offload
 from flopcast.interop.configs.deepspeed_offload import BUFFER_ELEMENT_BYTES
 from flopcast.interop.configs.deepspeed_shards import written_groups
-from flopcast.interop.configs.formats import parsed, read_kind
-from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import ACTIVATIONS
-from flopcast.interop.exports.same_job import checked
+from flopcast.interop.exports.same_job import SettingsFile
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Placement, offload_word
 from flopcast.spec.plan import Plan
 from flopcast.spec.stack import Stack
 
-NAME, TARGET = "ds_config.json", "DeepSpeed's JSON"
+TARGET = "DeepSpeed's JSON"
 RECOMPUTE = ("recompute_method", "recompute_layers", "recompute_modules")  # part of recompute's short form
 LEFT_OPEN = (
     "recompute",
@@ -43,6 +40,14 @@ OPTIMIZERS = {
 }  # fmt: skip
 DEVICES = {tier: device for device, tier in deepspeed_offload.DEVICES.items() if tier}
 FAMILY = ("deepspeed-zero", "megatron-deepspeed", "gpt-neox-deepspeed")
+FILE = SettingsFile(
+    name="ds_config.json",
+    kind="deepspeed",
+    target=TARGET,
+    family=FAMILY,
+    otherwise="is not DeepSpeed; a run of this file behaves like the stack deepspeed-zero",
+    left_open=LEFT_OPEN,
+)
 
 
 def export_deepspeed(job: Job) -> Exported:
@@ -55,6 +60,7 @@ def export_deepspeed(job: Job) -> Exported:
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
     >>> from flopcast.requests.job_files import job_of
     >>> made = export_deepspeed(job_of(Document("job", {
     ...     "model": "llama-3-8b", "cluster": "dgx-h100:2", "stack": "deepspeed-zero",
@@ -69,21 +75,11 @@ def export_deepspeed(job: Job) -> Exported:
         allowed = "1, 2 or 3, because the job is in bf16"
         raise SpecError([not_expressible("plan.zero", 0, allowed, TARGET, "add plan.zero=1")])
     text = json.dumps(_settings(job), indent=2)
-    lost = checked(job, text.encode("utf-8"), _read, TARGET, LEFT_OPEN)
-    foreign = (
-        f"the stack {job.stack.label} is not DeepSpeed; a run of this file behaves like the stack "
-        "deepspeed-zero"
+    missing = (
+        "the file does not contain model, sequence length and cluster; to import it again, add "
+        f"--model {job.model.name} --seq {job.batch.sequence_length} --cluster {job.cluster.name}"
     )
-    notes = [
-        (
-            "the file does not contain model, sequence length and cluster; to import it again, add "
-            f"--model {job.model.name} --seq {job.batch.sequence_length} --cluster {job.cluster.name}"
-        ),
-        *_beside(job.plan),
-        *([] if job.stack.name in FAMILY else [foreign]),
-        *lost,
-    ]
-    return text_file(NAME, [text], notes)
+    return FILE.exported(job, [text], [missing, *_beside(job.plan)])
 
 
 def _beside(plan: Plan) -> list[str]:
@@ -97,10 +93,6 @@ def _beside(plan: Plan) -> list[str]:
             stated.append(f"plan.{name}={text}")
     words = " ".join(stated)
     return [f"the file does not contain these settings; to import it again, add {words}"] if stated else []
-
-
-def _read(text: bytes, devices: int) -> Document:
-    return read_kind(parsed(text, NAME), "deepspeed", ImportOptions(devices=devices, model=True))
 
 
 def _settings(job: Job) -> dict[str, object]:

@@ -18,16 +18,13 @@ utils/activation_map.py (names of activations), training/mixed_precision.py (nam
 import json
 import shlex
 
-from flopcast.files.exported import Exported, text_file
-from flopcast.files.yaml_text import Document
+from flopcast.files.exported import Exported
 from flopcast.interop.configs.bridge_stack import BASE
-from flopcast.interop.configs.formats import parsed, read_kind
-from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.megatron_bridge import TARGETS
 from flopcast.interop.configs.megatron_settings import OFF, ON, TYPES, VALUES
 from flopcast.interop.exports.megatron_model import model_flags
 from flopcast.interop.exports.megatron_plan import plan_flags, stack_flags
-from flopcast.interop.exports.same_job import checked
+from flopcast.interop.exports.same_job import SettingsFile, without_cluster
 from flopcast.interop.megatron.layer_kinds import FREQUENCY, SKIPPED, WINDOW, layers_of
 from flopcast.interop.megatron.offload import LAYERS, UNPINNED
 from flopcast.interop.megatron.plan import MODULES_FLAG
@@ -36,7 +33,13 @@ from flopcast.layers.attention import Attention
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 
-NAME, TARGET = "overrides.yaml", "Megatron-Bridge's overrides"
+FILE = SettingsFile(
+    name="overrides.yaml",
+    kind=BASE,
+    target="Megatron-Bridge's overrides",
+    family=(BASE,),
+    otherwise=f"is not Megatron-Bridge; a run with these overrides behaves like the stack {BASE}",
+)
 SECTIONS = ("train", "ddp", "optimizer", "dist")  # of fields that are not the model's
 SECTION_OF = {
     field: section for section in reversed(SECTIONS) for table in (VALUES, ON) for field in table[section]
@@ -85,6 +88,7 @@ def export_megatron_bridge(job: Job) -> Exported:
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
     >>> from flopcast.requests.job_files import job_of
     >>> made = export_megatron_bridge(job_of(Document("job", {
     ...     "model": "llama-3-8b", "cluster": "dgx-h100:2", "stack": "megatron-bridge",
@@ -100,22 +104,8 @@ def export_megatron_bridge(job: Job) -> Exported:
             lines += [f"{section}:", *(f"  {key}: {json.dumps(one)}" for key, one in value.items())]
         else:
             lines.append(f"{section}: {value or 'null'}")
-    lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
-    foreign = (
-        f"the stack {job.stack.label} is not Megatron-Bridge; a run with these overrides behaves like the "
-        f"stack {BASE}"
-    )
-    notes = [
-        f"the file does not contain the cluster; to import it again, add --cluster {job.cluster.name}",
-        *([] if job.stack.name == BASE else [foreign]),
-        *lost,
-        "the file overrides a recipe of the same model family, which sets data, learning rate and logs",
-    ]
-    return text_file(NAME, lines, notes)
-
-
-def _read(text: bytes, devices: int) -> Document:
-    return read_kind(parsed(text, NAME), BASE, ImportOptions(devices=devices))
+    rest = "the file overrides a recipe of the same model family, which sets data, learning rate and logs"
+    return FILE.exported(job, lines, without_cluster(job), rest)
 
 
 def _words(overrides: Overrides) -> list[str]:

@@ -9,19 +9,22 @@ writing the same setting count as equal: `canonical` converts both to one form.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.exported import not_expressible
+from flopcast.files.exported import Exported, not_expressible, text_file
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.fixes import in_words
+from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.layers.base import Norm
 from flopcast.layers.block import Block
 from flopcast.library import catalog
 from flopcast.library.edits import merged
+from flopcast.records import dataclass
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -301,3 +304,45 @@ def checked(
         raise SpecError([not_expressible("model.blocks", found, allowed, target, fix)])
     document = read(text, job.cluster.num_devices)
     return check_same(job, read_back(document, job, left_open), target)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettingsFile:
+    """A file of settings that flopcast reads back, to compare its job with the exported one.
+
+    Attributes
+    ----------
+    name, kind : the name of the file, and its format
+    target : what errors call its settings
+    family : stacks whose kernels the program runs
+    otherwise : what a note says about a job with any other stack
+    left_open : fields of the plan that the file cannot state, and that the user adds
+    """
+
+    name: str
+    kind: str
+    target: str
+    family: Collection[str]
+    otherwise: str
+    left_open: tuple[str, ...] = ()
+
+    def _read(self, text: bytes, devices: int) -> Document:
+        options = ImportOptions(devices=devices, model=bool(self.left_open))
+        return read_kind(parsed(text, self.name), self.kind, options)
+
+    def exported(self, job: Job, lines: Sequence[str], lacking: Sequence[str], *others: str) -> Exported:
+        """Return the file of these lines with notes on what it is `lacking`, on the stack, and `others`.
+
+        Raises
+        ------
+        SpecError
+            The file would describe another job.
+        """
+        lost = checked(job, "\n".join(lines).encode("utf-8"), self._read, self.target, self.left_open)
+        foreign = [] if job.stack.name in self.family else [f"the stack {job.stack.label} {self.otherwise}"]
+        return text_file(self.name, lines, [*lacking, *foreign, *lost, *others])
+
+
+def without_cluster(job: Job) -> list[str]:
+    """Return the note on a file that states the whole job except its cluster."""
+    return [f"the file does not contain the cluster; to import it again, add --cluster {job.cluster.name}"]

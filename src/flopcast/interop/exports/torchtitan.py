@@ -10,21 +10,18 @@ import json
 from itertools import accumulate
 
 from flopcast.errors import SpecError
-from flopcast.files.exported import Exported, not_expressible, text_file
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.formats import parsed, read_kind
-from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.files.exported import Exported, not_expressible
 from flopcast.interop.configs.job_reader import FLAVOURS, SHARDED_STATES
 from flopcast.interop.configs.torchtitan import RECIPES, ROTATIONS
 from flopcast.interop.exports.megatron_model import word_of
-from flopcast.interop.exports.same_job import canonical_model, checked
+from flopcast.interop.exports.same_job import SettingsFile, canonical_model, without_cluster
 from flopcast.layers.modules import OPERATORS
 from flopcast.library import catalog
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.stack import Stack
 
-NAME, TARGET = "train.toml", "torchtitan's settings"
+TARGET = "torchtitan's settings"
 SCHEDULES = {
     "1f1b": "1F1B",
     "gpipe": "GPipe",
@@ -34,6 +31,13 @@ SCHEDULES = {
 }
 Settings = dict[str, dict[str, object]]
 FAMILY: dict[str, Settings] = {"torch-fsdp2": {}, "torch-fsdp2-compiled": {"compile": {"enable": True}}}
+FILE = SettingsFile(
+    name="train.toml",
+    kind="torchtitan",
+    target=TARGET,
+    family=FAMILY,
+    otherwise="is not torchtitan; a run with these settings behaves like the stack torch-fsdp2",
+)
 
 
 def export_torchtitan(job: Job) -> Exported:
@@ -54,26 +58,12 @@ def export_torchtitan(job: Job) -> Exported:
     lines = [f"# {job.model.name} on {job.cluster.num_devices} devices; as flags: {flags}"]
     for section, keys in settings.items():
         lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
-    lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
-    foreign = (
-        f"the stack {job.stack.label} is not torchtitan; a run with these settings behaves like the stack "
-        "torch-fsdp2"
-    )
-    notes = [
-        f"the file does not contain the cluster; to import it again, add --cluster {job.cluster.name}",
-        *([] if job.stack.name in FAMILY else [foreign]),
-        *lost,
-        "the file does not set data, learning rate, checkpoints and logs",
-    ]
-    return text_file(NAME, lines, notes)
+    rest = "the file does not set data, learning rate, checkpoints and logs"
+    return FILE.exported(job, lines, without_cluster(job), rest)
 
 
 def _flag(value: object) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
-
-
-def _read(text: bytes, devices: int) -> Document:
-    return read_kind(parsed(text, NAME), "torchtitan", ImportOptions(devices=devices))
 
 
 def _settings(job: Job) -> Settings:
