@@ -213,13 +213,13 @@ def shared():
 @pytest.fixture(scope="session")
 def published_runs(shared):
     """The table of published runs. `judged("none" | "others" | "catalogue")` predicts each way once."""
-    return PublishedTables([shared / "validation" / "published_runs.csv"])
+    return PublishedTables([shared / "validation" / "published_runs.csv"], together=True)
 
 
 @pytest.fixture(scope="session")
 def development_runs(published_runs):
     """The runs that were used to mend the tool; `judged` as of the published ones, by the same worker."""
-    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "held_out_runs.csv"])
+    return PublishedTables([REPOSITORY / "tests/lab/validation/held_out_runs.csv"], together=True)
 
 
 @pytest.fixture(scope="session")
@@ -227,7 +227,7 @@ def collected_runs(published_runs):
     """The tables of runs that were collected before they were predicted, `judged` as the published ones."""
     from accuracy_pages import COLLECTED
 
-    return [PublishedTables([table]) for table in COLLECTED]
+    return [PublishedTables([table], together=True) for table in COLLECTED]
 
 
 @pytest.fixture(scope="session")

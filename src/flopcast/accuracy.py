@@ -185,7 +185,7 @@ def validate_decisions(
         As `validate_published`, or a suite is not known.
     """
     sweeps: dict[Constants, tuple[Sweep, ...]] = {}
-    tables = PublishedTables(paths, watched)
+    tables = PublishedTables(paths, watched, together="catalogue" in ways and len(ways) > 1)
     for way in ways:
         rows = tables.judged(way, leave_out).rows if paths else ()
         sweeps[way] = sweeps_of_runs(rows)

@@ -4,10 +4,13 @@ flopcast.
 This module opens no file: the curves come from `library.curves.load_book` (or a calibration of your own).
 """
 
+from collections.abc import Sequence
+
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.leg_prices import price_legs
+from flopcast.cost.levelled import Levels, levelled
 from flopcast.cost.part_prices import axes_of, priced_in_groups, with_parts
 from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
@@ -21,7 +24,7 @@ from flopcast.report.report import Report, summarise
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.shared_sequences import plans_of
-from flopcast.timeline.step import run_step
+from flopcast.timeline.step import run_step, simulate_passes
 from flopcast.workload.layer_strategies import with_strategies
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Programs
@@ -44,6 +47,22 @@ def predict(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Repo
     priced = priced_job(job, programs, book, kept)  # each item alone
     timeline = run_step(priced)  # when each runs, and what the step waits for
     return summarise(job, priced, timeline)
+
+
+def predict_each(job: Job, bare: Priced, levels: Sequence[Levels]) -> tuple[Report, ...]:
+    """Return the reports of a job with several sets of levels, for which its programs run only once.
+
+    Parameters
+    ----------
+    bare : the prices of the job without levels, for which `can_be_levelled` is true
+    levels : sets of levels; an empty set is none
+    """
+    together, alone = levelled(bare, levels)
+    passes = simulate_passes(together)
+    return tuple(
+        summarise(job, priced, run_step(priced, passes=tuple(each.of_row(row) for each in passes)))
+        for row, priced in enumerate(alone)
+    )
 
 
 def priced_job(job: Job, programs: Programs, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Priced:

@@ -108,6 +108,20 @@ class FactorBook(Record, eq=False, kw_only=False):
             below_log_sigma_factor=below_log_sigma_factor,
         )
 
+    def with_level(self, factor: Factor, stack: Stack) -> Factor:
+        """Return a factor that was found without levels, with the levels of this book.
+
+        A sigma that the site states is kept.
+        """
+        name, level = factor.name, self.levels.get(factor.name)
+        if name == f"{SHARED_DERATE}[{stack.label}]":
+            return self.derate(stack)
+        if level is None:
+            return factor
+        stated = any(each.name == name and each.log_sigma_factor is not None for each in self.site.factors)
+        sigma = factor.log_sigma_factor if stated else self._sigma_of(level)
+        return replace(factor, ratio=factor.ratio * level.ratio, log_sigma_factor=sigma)
+
     def _sigma_of(self, level: FittedLevel) -> float:
         return grown_log_sigma(level, self.levels, self.context)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.constant_transfer import Context, FittedLevel
 from flopcast.cost.factors import Factor
 from flopcast.cost.kernels.curve import Curve
 from flopcast.dtypes import ONE, Counts, Floats, Integers
@@ -66,7 +66,8 @@ class ItemPrice(Record, eq=False):
     that value it is the derivative towards longer times. `host_s` is spent by the launching thread before
     the kernel can start, in addition to the kernel's launch latency, which `alone_s` contains; items that
     take no time (a message to the same rank, an epilogue) are not launched. `link` is the link of a
-    message; None for all other items.
+    message; None for all other items. `free_s` are the seconds that the factors give without a least value,
+    and `least_s` is this value; both are None if there is none.
     """
 
     alone_s: Floats
@@ -75,6 +76,8 @@ class ItemPrice(Record, eq=False):
     partly: Mapping[str, np.ndarray] = field(default_factory=dict)
     link: LinkUse | None = None
     moves: Counts = field(default_factory=lambda: ONE)
+    free_s: Floats | None = None
+    least_s: Floats | None = None
 
     def one_s(self, row: int) -> float:
         """Return the seconds of one execution in a plan; items of layers do not depend on the stage."""
@@ -103,6 +106,8 @@ class ItemPrice(Record, eq=False):
             partly={name: of_rows(held, rows) for name, held in self.partly.items()},
             link=self.link.of_rows(rows) if self.link is not None else None,
             moves=of_rows(self.moves, rows),
+            free_s=None if self.free_s is None else of_rows(self.free_s, rows),
+            least_s=None if self.least_s is None else of_rows(self.least_s, rows),
         )
 
     @property
@@ -143,6 +148,7 @@ class Priced(Record, eq=False):
     warnings: tuple[str, ...]
     site: Site
     levels: Mapping[str, FittedLevel] = field(default_factory=dict)  # all that were known
+    context: Context = field(default_factory=dict)  # of the job, on which the sigmas of levels depend
     kept: KeptResults = NOTHING_KEPT  # of earlier predictions with the same items and prices
     patterns: tuple[Pattern, ...] = ()  # of the kinds of replicas, where parts of the job differ
     equal: tuple["Priced", ...] = ()  # the prices without rows for parts of other speeds (part_prices.py)

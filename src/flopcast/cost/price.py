@@ -122,6 +122,7 @@ def price(
         ),
         site=factors.site,
         levels=factors.levels,
+        context=factors.context,
         kept=kept,
     )
 
@@ -196,12 +197,18 @@ def _of_one_or_several(single: Single, prices: dict[Item, ItemPrice]) -> ItemPri
         for name in price_of.names():
             held = np.asarray(here & price_of.partly.get(name, np.True_))
             partly[name] = partly.get(name, np.False_) | held
+    free_s, least_s = (
+        np.where(single.where, *(getattr(one, name) for one in (dense, several)))
+        for name in ("free_s", "least_s")
+    )
     return ItemPrice(
         alone_s=np.where(single.where, dense.alone_s, several.alone_s),
         host_s=np.where(single.where, dense.host_s, several.host_s),
         wholly=(),
         partly=partly,
         moves=np.where(single.where, dense.moves, several.moves),
+        free_s=free_s,
+        least_s=least_s,
     )
 
 

@@ -124,7 +124,8 @@ def place_of(
 
     Prices do not contain how much messages slow down concurrent compute (timeline/contention.py).
     """
-    context, kind = tuple(factors.context.items()), graph.kind if graph else None
+    context = tuple(factors.context.items()) if factors.levels else ()  # without levels, no sigma grows
+    kind = graph.kind if graph else None
     numbers = id(book.curves), id(book.graphs), id(factors.levels)
     key = ("place", _without_contention(stack), machine, factors.site, context, numbers, kind)
     return kept.of(key, lambda: _Place(book.curves, book.graphs, factors.levels))
@@ -206,8 +207,8 @@ def prices_of(
             )
         ratio = state.ratio_of(state.factors.get(one.name, one.log_sigma_factor))
         alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
-    seconds = split_flat(np.maximum(alone_s, least_s), shapes)
-    moves = split_flat((alone_s >= least_s).astype(np.float64), shapes)
+    flat = np.maximum(alone_s, least_s), alone_s, least_s, (alone_s >= least_s).astype(np.float64)
+    columns = [split_flat(column, shapes) for column in flat]
     host_ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
     return [
         ItemPrice(
@@ -216,8 +217,10 @@ def prices_of(
             wholly=names,
             partly=only,
             moves=moved,
+            free_s=free_s,
+            least_s=limit_s,
         )
-        for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True)
+        for item, item_s, free_s, limit_s, moved, only in zip(items, *columns, held, strict=True)
     ]
 
 

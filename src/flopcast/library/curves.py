@@ -97,8 +97,13 @@ def load_serving_book(cluster: Cluster) -> CurveBook:
 
 def _curves_for(cluster: Cluster, serving: bool = False) -> CurvesByKey:
     """Return the curves of one kind of files that a cluster may need."""
-    device = cluster.node.device
     fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
+    return _curves_on(cluster.node.device, fabrics, serving)
+
+
+@cached_results(64)  # clusters of all sizes share their curves, and so the times of their kernels
+def _curves_on(device: Device, fabrics: tuple[str, ...], serving: bool) -> CurvesByKey:
+    """Return the curves of one kind of files for a device and some fabrics."""
     owners = (device.curves or device.name, *fabrics)
     sources = [load_owner(owner, serving) for owner in owners]
     for owner in device.relatives:

@@ -10,6 +10,7 @@ matrix (max_plus.py), so the cost of a simulation hardly depends on the number o
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 import numpy as np
 
@@ -55,6 +56,13 @@ class Simulated(Record, eq=False):
     lost_counts: Counts  # like `counts`: what makes up `lost_s`
     columns: tuple[Item, ...]  # items by column of `counts`; the host's launches follow (layer.py)
     counts: Counts  # (positions, plans, classes, columns, or twice as many): on the critical path
+
+    def of_row(self, row: int) -> "Simulated":
+        """Return the programs of one plan; arrays with a single row are the same for all plans."""
+        arrays = ((each.name, getattr(self, each.name)) for each in fields(self) if each.name != "columns")
+        return replace(
+            self, **{name: array[:, row : row + 1] for name, array in arrays if array.shape[1] > 1}
+        )
 
 
 def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Simulated:

@@ -14,7 +14,9 @@ from pathlib import Path
 from flopcast import prediction
 from flopcast.cost.constants import SiteResiduals
 from flopcast.cost.factors import FASTER_SIDE, FactorBook
+from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.levelled import can_be_levelled
 from flopcast.cost.price import price
 from flopcast.cost.unknown_site import UNKNOWN_SITE
 from flopcast.errors import Problem, SpecError, collected
@@ -27,7 +29,7 @@ from flopcast.lab.published.job import reproduce
 from flopcast.lab.published.known_names import judged_only
 from flopcast.lab.published.table import read_tables
 from flopcast.lab.validation import leave_one_out
-from flopcast.lab.validation.published import Constants, Published, compare_runs
+from flopcast.lab.validation.published import Constants, Published, compare_each
 from flopcast.lab.validation.run import Run
 from flopcast.lab.validation.site_residuals import residuals_of, without_own_source
 from flopcast.library.constants import levels_of_other_runs, shipped
@@ -38,9 +40,7 @@ from flopcast.spec.job import Job
 from flopcast.timeline.program import simulate
 from flopcast.timeline.step import run_step
 
-# Programs, times of kernels, prices and times of layers of earlier predictions. A pass over 700 runs makes
-# 52,000 of them; with fewer kept, the next pass finds none.
-MOST_RESULTS = 65536
+MOST_RESULTS = 65536  # programs, times of kernels, prices and times of layers of earlier predictions
 COLUMNS = {column.to[1]: title for title, column in PUBLISHED.columns.items() if column.to[0] == "mapping"}
 FIELD = re.compile(r"\w+")
 NO_LEVELS: Levels = {}  # one object, as kept prices depend on the identity of their levels
@@ -51,15 +51,22 @@ class PublishedTables:
 
     Predictions are stored, so each choice of constants is computed once.
 
+    Parameters
+    ----------
+    together : whether predictions with the constants of the catalogue and without constants are both
+        needed; they are then computed together, which takes less time
+
     Raises
     ------
     SpecError
         Files cannot be read or have unknown headers. All of these files are listed.
     """
 
-    def __init__(self, paths: Sequence[str | Path], watched: Watched[Run] = iter) -> None:
+    def __init__(
+        self, paths: Sequence[str | Path], watched: Watched[Run] = iter, together: bool = False
+    ) -> None:
         """Read the files."""
-        self._watched = watched
+        self._watched, self._together = watched, together
         self._without_each = cache(  # source, device generation or model: constants fitted on the others
             lambda each: leave_one_out.leave_each_out(self.predicted, self._unfitted, each)
         )
@@ -112,16 +119,24 @@ class PublishedTables:
 
     @cached_property
     def _unfitted(self) -> leave_one_out.FirstPass:
-        return leave_one_out.first_pass(self.predicted)
+        return leave_one_out.first_pass(lambda *_: self._both[0] if self._together else self.predicted({}))
 
     @cached_property
     def _by_catalogue(self) -> Published:
-        return self.predicted()
+        return self._both[1] if self._together else self.predicted()
+
+    @cached_property
+    def _both(self) -> tuple[Published, ...]:
+        return self._predicted_with((NO_LEVELS, None))
 
     def predicted(self, levels: Levels | None = None, ids: frozenset[str] = frozenset()) -> Published:
         """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's."""
         bare = None if levels is None else NO_LEVELS
-        known = {**levels_of_other_runs(), **levels} if levels else bare
+        return self._predicted_with(({**levels_of_other_runs(), **levels} if levels else bare,), ids)[0]
+
+    def _predicted_with(
+        self, choices: Sequence[Levels | None], ids: frozenset[str] = frozenset()
+    ) -> tuple[Published, ...]:
         broken = [problem for table in self._tables for problem in table.problems]
         for run in (run for table in self._tables for run in table.corrected):
             with collected(further := list[Problem]()):
@@ -131,10 +146,18 @@ class PublishedTables:
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
-        found = compare_runs(
-            runs, self._reproduced, lambda job: self._predicted.of(job, known), broken, unread
+        found = compare_each(
+            runs,
+            self._reproduced,
+            lambda job: self._predicted.each(job, choices),
+            len(choices),
+            broken,
+            unread,
         )
-        return found if known is NO_LEVELS else self._of_other_sites(found)
+        return tuple(
+            each if choice is NO_LEVELS else self._of_other_sites(each)
+            for each, choice in zip(found, choices, strict=True)
+        )
 
     def _of_other_sites(self, published: Published) -> Published:
         """Return the runs with intervals whose constants do not depend on runs of their own source."""
@@ -195,14 +218,35 @@ class Predictions:
 
     def __init__(self) -> None:
         self._book, self._kept = cache(load_book), KeptResults(MOST_RESULTS)
+        self._bare: dict[Job, Priced] = {}
 
     def of(self, job: Job, levels: Levels | None) -> Report:
-        """Return the report of a job; memory does not depend on `levels` (see `predict_with`)."""
-        report = prediction.predict(job, self._known(job, levels), self._kept)
-        programs = report.priced.programs
-        key = "memory", id(programs), job.cluster
-        _, vars(report)["memory"] = self._kept.of(key, lambda: (programs, report.memory))
-        return report
+        """Return the report of a job (see `predict_with`)."""
+        return self.each(job, (levels,))[0]
+
+    def each(self, job: Job, choices: Sequence[Levels | None]) -> tuple[Report, ...]:
+        """Return the reports of a job with several sets of levels; memory does not depend on them."""
+        book, bare = self._book(job.cluster), self._without_levels(job)
+        sets = [book.levels if levels is None else levels for levels in choices]
+        if can_be_levelled(bare):
+            reports = prediction.predict_each(job, bare, sets)
+        else:
+            books = [replace(book, levels=levels) for levels in sets]
+            reports = tuple(prediction.predict(job, one, self._kept) for one in books)
+        programs = bare.programs
+        _, memory = self._kept.of(
+            ("memory", id(programs), job.cluster), lambda: (programs, reports[0].memory)
+        )
+        for report in reports:
+            vars(report)["memory"] = memory
+        return reports
+
+    def _without_levels(self, job: Job) -> Priced:
+        """Return the prices of a job without levels, from which those with any levels follow."""
+        if job not in self._bare:
+            programs, book = prediction.programs_of(job, self._kept), self._known(job, NO_LEVELS)
+            self._bare[job] = prediction.priced_job(job, programs, book, self._kept)
+        return self._bare[job]
 
     def step_time_s(self, job: Job, of_run: Job) -> float:
         """Return the step time of a job as `PublishedTables.step_time_s` does."""

@@ -149,12 +149,27 @@ def compare_runs(
     the faults of rows that could not be read, one or more for each row; `unread` holds the ids of these
     rows by their place.
     """
-    rows: list[ComparedRun] = []
+    return compare_each(tables, reproduce, lambda job: (predict(job),), 1, broken, unread)[0]
+
+
+def compare_each(
+    tables: Sequence[Iterable[Run]],
+    reproduce: Reproduce,
+    predict: Callable[[Job], Sequence[Report]],
+    number: int,
+    broken: Iterable[Problem] = (),
+    unread: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Published, ...]:
+    """Predict every run of some tables with several choices of constants, as `compare_runs` does with one.
+
+    `predict` returns a report for each of the `number` choices.
+    """
+    rows: tuple[list[ComparedRun], ...] = tuple([] for _ in range(number))
     left_out = unreadable(broken, unread)
     twice: list[str] = []
-    known: dict[Job, Report] = {}
+    known: dict[Job, Sequence[Report]] = {}
     for table in tables:
-        earlier = tuple(rows)
+        earlier = tuple(rows[0])
         for run in table:
             try:
                 job = reproduce(run)
@@ -162,17 +177,19 @@ def compare_runs(
                 bare = job.model_copy(update={"assumptions": ()})
                 if bare not in known:
                     known[bare] = predict(bare)
-                row = _compared(run, job, measured_s, note, known[bare])
+                each = [_compared(run, job, measured_s, note, report) for report in known[bare]]
             except SpecError as error:
                 untimed = [each for each in _untimed(run) if each not in error.problems]
                 left_out.append(refused(run, [*error.problems, *untimed]))
                 continue
-            if any(_same(row, other) for other in earlier):
+            if any(_same(each[0], other) for other in earlier):
                 twice.append(run.id)
-            else:
-                rows.append(row)
-    return Published(
-        rows=with_baseline(rows), left_out=tuple(in_order_of_lines(left_out)), twice=tuple(twice)
+                continue
+            for found, row in zip(rows, each, strict=True):
+                found.append(row)
+    refused_rows = tuple(in_order_of_lines(left_out))
+    return tuple(
+        Published(rows=with_baseline(found), left_out=refused_rows, twice=tuple(twice)) for found in rows
     )
 
 
