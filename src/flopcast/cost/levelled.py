@@ -15,7 +15,7 @@ from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import EXPERT_LAUNCH, Factor, FactorBook
 from flopcast.cost.host import launches_experts
 from flopcast.cost.item_prices import ItemPrice, Priced
-from flopcast.dtypes import ZERO, Counts
+from flopcast.dtypes import Counts
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.records import dataclass, replace
@@ -135,7 +135,10 @@ def _scaled(
         return []
     prices = [missing[number][1] for number in scaled]
     free_parts = [price.alone_s if price.free_s is None else price.free_s for price in prices]
-    least_parts = [ZERO if price.least_s is None else price.least_s for price in prices]
+    least_parts = [
+        np.zeros(each_s.shape) if price.least_s is None else price.least_s
+        for price, each_s in zip(prices, free_parts, strict=True)
+    ]
     sizes = [one.size for one in free_parts]
     of_names = {each: np.prod([ratios[name] for name in each], axis=0) for each in set(names) if each}
     each = np.stack([of_names[names[number]] for number in scaled], axis=1)
