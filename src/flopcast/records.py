@@ -16,7 +16,8 @@ from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar
+from typing import dataclass_transform as checked_with  # type checkers read these decorators
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -50,7 +51,7 @@ class RecordType(type):
         return made
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+@checked_with(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Record(metaclass=RecordType):
     """Base of the classes that only hold values: each subclass is a frozen dataclass with slots.
 
@@ -70,7 +71,7 @@ class Record(metaclass=RecordType):
     __slots__ = ()
 
 
-@dataclass_transform(field_specifiers=(field,))
+@checked_with(field_specifiers=(field,))
 def dataclass(
     *, frozen: bool = False, eq: bool = True, repr: bool = True, kw_only: bool = False, slots: bool = False
 ) -> Callable[[type[Kind]], type[Kind]]:

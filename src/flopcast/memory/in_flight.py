@@ -24,7 +24,7 @@ from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.batch import Rows
-from flopcast.spec.rows import equal_rows
+from flopcast.spec.rows import equal_rows, taken
 
 NOTHING = -1  # no chunk is at work
 
@@ -133,13 +133,7 @@ def fullest(
     found = concatenated([depths(order, stage, held, classes) for stage in members])
     counts = np.hstack([found.in_flight, found.waiting, found.at_work[:, None]])
     first = equal_rows(list(counts.T)).first
-    kept = first[_undominated(counts[first])]
-    return InFlight(
-        in_flight=found.in_flight[kept],
-        waiting=found.waiting[kept],
-        at_work=found.at_work[kept],
-        task=found.task[kept],
-    )
+    return taken(found, first[_undominated(counts[first])])
 
 
 def _undominated(rows: Integers) -> Integers:
