@@ -9,6 +9,7 @@ Columns are arrays of shape (rows, 1), one measured shape per row, as in lab/cal
 """
 
 from dataclasses import fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -77,6 +78,7 @@ def columns_of(shapes: list[Shape]) -> dict[str, Counts]:
     return {name: np.array([[float(s.size(name))] for s in shapes]) for name in names}
 
 
+@lru_cache(maxsize=2**15)  # a plan asks for the time and for the memory of each of its thousands of shapes
 def need_of(shape: Shape) -> Need:
     """Return the FLOP, bytes moved and bytes held of one shape; zero for launches of empty kernels.
 
